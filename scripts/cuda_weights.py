@@ -36,6 +36,10 @@ def block(dtype):
             return struct.pack(f"<{BLOCK // 4}f", *(numbers.uniform(-0.05, 0.05) for _ in range(BLOCK // 4)))
         case "F16":
             return struct.pack(f"<{BLOCK // 2}e", *(numbers.uniform(-0.05, 0.05) for _ in range(BLOCK // 2)))
+        case "BF16":
+            # The upper halves of 32-bit floats.
+            singles = struct.pack(f"<{BLOCK // 2}f", *(numbers.uniform(-0.05, 0.05) for _ in range(BLOCK // 2)))
+            return b"".join(singles[at + 2 : at + 4] for at in range(0, len(singles), 4))
         case _:
             return bytes(BLOCK)
 
@@ -64,4 +68,5 @@ def main():
             fill(path)
 
 
-main()
+if __name__ == "__main__":
+    main()

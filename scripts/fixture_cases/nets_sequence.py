@@ -193,6 +193,46 @@ def llama_decoder(_):
     return torch_case(Llama(), [(tokens(2, 6),), (tokens(1, 9),)], dynamic_shapes={"input_ids": {0: BATCH, 1: SEQ}})
 
 
+class CachedLlama(Llama):
+    """A step of generation: keys and values of earlier tokens are inputs of a fixed length, and come back with those of the new ones."""
+
+    def forward(self, input_ids, positions, keys, values):
+        angles = positions.float()[:, None] * self.inverse_frequency
+        angles = torch.cat([angles, angles], -1)
+        cos, sin = angles.cos(), angles.sin()
+        mask = torch.arange(keys[0].shape[2]) <= positions[:, None]
+        x, all_keys, all_values = self.embed(input_ids), [], []
+        for n, layer in enumerate(self.layers):
+            b, count, d = x.shape
+            h = layer.input_norm(x)
+            q, k, v = (p(h).view(b, count, -1, layer.head_dim).transpose(1, 2) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            if n == 0:
+                k, v = keys[n].index_copy(2, positions, k), values[n].index_copy(2, positions, v)
+            else:
+                # Assignments, which the exporter turns into new tensors.
+                old_keys, old_values = keys[n].clone(), values[n].clone()
+                old_keys[:, :, positions], old_values[:, :, positions] = k, v
+                k, v = old_keys, old_values
+            all_keys.append(k)
+            all_values.append(v)
+            x = x + layer.o_proj(
+                F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True).transpose(1, 2).reshape(b, count, d)
+            )
+            h = layer.post_norm(x)
+            x = x + layer.down(F.silu(layer.gate(h)) * layer.up(h))
+        return self.head(self.norm(x)), *all_keys, *all_values
+
+
+@case("net_cached_decoder")
+def cached_decoder(_):
+    def call(seed, *positions):
+        caches = [floats(2, 2, 9, 8, seed=seed + n) for n in range(4)]
+        return tokens(2, len(positions), seed=seed), torch.tensor(positions), caches[:2], caches[2:]
+
+    return torch_case(CachedLlama(), [call(1, 4, 5), call(2, 8, 0)])
+
+
 class Translator(nn.Module):
     """PyTorch's own encoder-decoder, pre-norm, with a causal target mask."""
 

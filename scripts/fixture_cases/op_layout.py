@@ -194,6 +194,10 @@ def scatter(rng):
     rows = g.input("rows", F32, [2, 5])
     g.show("nd_rows", "ScatterND", x, np.array([[2], [-4]]), rows)
     g.show("nd_points", "ScatterND", x, np.array([[0, 0], [3, -1], [1, 2]]), np.array([1, 2, 3], np.float32))
+    at = g.input("at", I64, [2])
+    g.show("nd_rows_found", "ScatterND", x, g.show("tuples", "Unsqueeze", at, np.array([1])), rows)
+    spread = g.show("spread", "Expand", g.show("column", "Unsqueeze", at, np.array([1])), np.array([2, 5]))
+    g.show("elements_in_rows", "ScatterElements", x, spread, rows)
     for how in ["add", "mul", "max", "min"]:
         g.show(f"nd_{how}", "ScatterND", x, np.array([[1], [1]]), rows, reduction=how)
     g.show(
@@ -204,7 +208,8 @@ def scatter(rng):
         np.arange(4, dtype=np.float32).reshape(1, 2, 2),
     )
     g.show("ints", "ScatterElements", np.zeros((2, 3), np.int64), np.array([[1, 2]]), np.array([[7, 8]]), axis=1)
-    return Case(g.model(), [[floats(rng, 4, 5), floats(rng, 2, 3), floats(rng, 2, 5)]])
+    data = [floats(rng, 4, 5), floats(rng, 2, 3), floats(rng, 2, 5)]
+    return Case(g.model(), [[*data, np.array([3, -3])], [*data, np.array([0, 2])]])
 
 
 @case("op_select")

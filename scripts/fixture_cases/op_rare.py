@@ -197,8 +197,14 @@ def tensor_scatter(rng):
     g.show("circular", "TensorScatter", cache, update, np.array([5, 3]), mode="circular")
     short, shorter = g.input("short", F32, [2, 6, 4]), g.input("shorter", F32, [2, 2, 4])
     g.show("axis", "TensorScatter", short, shorter, at, axis=1)
-    data = [floats(rng, 2, 3, 6, 4), floats(rng, 2, 3, 2, 4), np.array([1, 4]), floats(rng, 2, 6, 4)]
-    return Case(g.model(), [[*data, floats(rng, 2, 2, 4)]], numpy_answers=True)
+    # All of a batch at the same places.
+    single, place = g.input("single", F32, [1, 3, 6, 4]), g.input("place", I64, [1])
+    part = g.input("part", F32, [1, 3, 2, 4])
+    g.show("one", "TensorScatter", single, part, place)
+    g.show("one_circular", "TensorScatter", single, part, np.array([5]), mode="circular")
+    data = [floats(rng, 2, 3, 6, 4), floats(rng, 2, 3, 2, 4), np.array([1, 4]), floats(rng, 2, 6, 4), floats(rng, 2, 2, 4)]
+    data += [floats(rng, 1, 3, 6, 4), np.array([3]), floats(rng, 1, 3, 2, 4)]
+    return Case(g.model(), [data], numpy_answers=True)
 
 
 @case("op_swi_glu")

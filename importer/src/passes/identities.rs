@@ -5,7 +5,9 @@ mod rows;
 mod truth;
 
 use super::{Rewrite, Rule};
-use crate::ir::{Cast, Clamp, Concat, Dim, Expand, Fill, Op, Pad, Reduce, Repeat, Slice, Take, ValueId};
+use crate::ir::{
+    Cast, Clamp, Concat, Dim, Expand, Fill, Op, Pad, Reduce, Repeat, Scatter, Slice, Take, ValueId,
+};
 use kiln_types::{Activation, BinaryOp, CompareOp, DType, Scalar, UnaryOp};
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -36,6 +38,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Dropout(_) if !cx.options.trainable => same(cx, "dropout in inference"),
         Op::Take(Take { axis, .. }) => rows::in_one_value(cx).or_else(|| layout::take(cx, axis)),
         Op::Gather(_) => rows::in_one_value(cx),
+        Op::Scatter(Scatter { axis, op }) => rows::assigned(cx, axis, op),
         Op::Conv(_) => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
         Op::ConvTranspose(_) | Op::Linear(_) | Op::LayerNorm(_) | Op::GroupNorm(_) => {
             layout::no_parameter(cx)

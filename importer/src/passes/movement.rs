@@ -1,7 +1,7 @@
 //! Transposes and reshapes that cancel, merge, or move to where they do.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Dim, Fill, Node, Op, Permute, Provenance, Reduce, Reshape, ValueId};
+use crate::ir::{Dim, Fill, Node, Op, Permute, Provenance, Reduce, Reshape, SelectAssign, ValueId};
 use kiln_types::TensorData;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -70,7 +70,7 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
         cx.replace(Op::Permute(Permute { axes: merged }), vec![Some(source)])?;
         return Some("transposes that merge");
     }
-    if let Some(what) = over_unit_reshape(cx, axes) {
+    if let Some(what) = over_unit_reshape(cx, axes).or_else(|| around_assignment(cx, axes)) {
         return Some(what);
     }
     if let Op::Fill(Fill { value, dtype, .. }) = cx.producer(x)?.op {
@@ -103,6 +103,24 @@ fn over_unit_reshape(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static st
     let turned = cx.insert(Op::Permute(Permute { axes: inner }), &[x])?;
     cx.replace(Op::Reshape(Reshape { dims }), vec![Some(turned)])?;
     Some("transpose through reshape")
+}
+
+/// `permute(select_assign(permute(x)))`, where the transposes cancel: parts of another axis are assigned.
+fn around_assignment(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
+    let y = cx.input(0)?;
+    let node = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
+    let (Op::SelectAssign(SelectAssign { axis, op }), &[x, indices, updates]) = (&node.op, &*node.inputs)
+    else {
+        return None;
+    };
+    let (source, inner) = permuted(cx, x?)?;
+    if !compose(&inner, axes).is_sorted() {
+        return None;
+    }
+    let updates = cx.insert(Op::Permute(Permute { axes: axes.to_vec() }), &[updates?])?;
+    let assign = SelectAssign { axis: *inner.get(*axis)?, op: *op };
+    cx.replace(Op::SelectAssign(assign), vec![Some(source), indices, Some(updates)])?;
+    Some("transposes around an assignment")
 }
 
 /// `permute(f(permute(x)))` is `f(permute(permute(x)))`, for any chain `f` of elementwise operations with constants: one
@@ -286,12 +304,32 @@ pub(super) fn constant_as(cx: &mut Rewrite<'_>, id: ValueId, shape: Vec<usize>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Permute, Reshape};
-    use crate::passes::testing::{constant, graph, kinds, optimized};
+    use crate::ir::{Arange, Permute, Reshape};
+    use crate::passes::testing::{checked, constant, graph, kinds, optimized};
     use kiln_types::{BinaryOp, UnaryOp};
 
     fn turn(axes: &[usize]) -> Op {
         Op::Permute(Permute { axes: axes.to_vec() })
+    }
+
+    /// A cache `[batch, heads, positions, size]` whose positions are assigned as `index_put` writes it: by the first axis of a transpose.
+    fn cache(back: &[usize]) -> crate::ir::Graph {
+        graph(&["f32[1, 3, 5, 2]", "f32[1, 3, 2, 2]"], |g, x| {
+            let list = Op::Arange(Arange { start: 2.into(), end: 4.into(), step: 1 });
+            let list = g.add(list, &[]).unwrap();
+            let [cache, new] = [x[0], x[1]].map(|x| g.add(turn(&[2, 0, 1, 3]), &[x]).unwrap());
+            let assign = SelectAssign { axis: 0, op: kiln_types::ScatterOp::Assign };
+            let assigned = g.add(Op::SelectAssign(assign), &[cache, list, new]).unwrap();
+            vec![g.add(turn(back), &[assigned]).unwrap()]
+        })
+    }
+
+    #[test]
+    fn transposes_around_an_assignment_cancel() {
+        let g = checked(cache(&[1, 2, 0, 3]), &[]);
+        assert_eq!(kinds(&g), ["Arange", "SelectAssign"], "{g}");
+        let g = checked(cache(&[0, 2, 1, 3]), &[]);
+        assert!(kinds(&g).contains(&"Permute".to_owned()), "{g}");
     }
 
     #[test]

@@ -89,8 +89,8 @@ struct State {
     seen: Seen,
     launches: u64,
     capture: Option<Capture>,
-    /// Buffers that graphs use, with what is kept for these.
-    reserved: HashMap<u64, Arc<Mutex<Reserve>>>,
+    /// Buffers that graphs use, with what is kept for each of these.
+    reserved: HashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
 }
 
 /// What a kernel sees of a buffer.
@@ -207,7 +207,7 @@ impl State {
     fn give_back(&mut self, buffer: Buffer) {
         match (&mut self.capture, buffer.id) {
             (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
-            (_, id) => match self.reserved.get(&id) {
+            (_, id) => match self.reserved.get(&id).and_then(|of| of.last()) {
                 Some(reserve) => lock(reserve).held.push(buffer),
                 None => self.pool.put(buffer),
             },
@@ -221,9 +221,13 @@ impl State {
     }
 
     /// Keeps buffers for the graph that is written down.
-    fn reserve(&mut self, parts: &[Part]) {
-        if let Some(capture) = &self.capture {
-            self.reserved.extend(parts.iter().map(|part| (part.id, capture.reserve.clone())));
+    fn reserve(&mut self, buffers: impl Iterator<Item = u64>) {
+        let Some(Capture { reserve, .. }) = &self.capture else { return };
+        for id in buffers {
+            let of = self.reserved.entry(id).or_default();
+            if of.last().is_none_or(|last| !Arc::ptr_eq(last, reserve)) {
+                of.push(reserve.clone());
+            }
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Computations that are written down once and launched as a whole.
 
+mod state;
+
 use crate::context::Recorded;
 use crate::device::{CudaDevice, context};
 use crate::{Cuda, CudaTensor, InitError};
 use kiln_tensor::backend::{ExecutionError, Primitive};
 use kiln_tensor::{DType, Element, Shape, Tensor, TensorKind};
+use state::Place;
+use std::fmt;
 
 /// Tensors that go into a [`Graph`] or come out of it: one, or a tuple (of up to twelve), an array or a vector of such.
 pub trait Tensors: Sized {
@@ -86,7 +90,7 @@ tuples! {
 
 /// A computation that was written down: the device runs it anew as a whole, which costs the host one launch.
 ///
-/// What it reads besides its inputs (weights) is what these hold when it runs, and stays in memory as long as the graph.
+/// What it reads besides its inputs and its state (weights) is what these hold when it runs, and stays in memory as long as the graph.
 ///
 /// ```no_run
 /// # use kiln_cuda::{Cuda, Graph};
@@ -99,16 +103,50 @@ tuples! {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # State
+/// A computation may have state `S` that each replay takes over from the one before: the caches of a decoder, the parameters and moments of a
+/// training. It stays in the graph's memory, and nothing of it is copied for a replay. The computation is handed its state with nobody
+/// else holding it, so that operations which write in place (`select_assign`, `scatter`) do so in the graph's memory; what of the state it
+/// returns as other memory is copied there as the last thing that a replay does.
+///
+/// ```no_run
+/// # use kiln_cuda::{Cuda, Graph};
+/// # use kiln_tensor::{Int, Tensor};
+/// # type Token = Tensor<Cuda, 2, Int>;
+/// # type Caches = Vec<Tensor<Cuda, 4>>;
+/// # fn decode(token: Token, position: Tensor<Cuda, 1, Int>, caches: Caches) -> (Token, Caches) { (token, caches) }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (token, position, caches): (Token, Tensor<Cuda, 1, Int>, Caches) = todo!();
+/// // The token that was generated last, where it stands, and keys and values of all before it.
+/// let graph = Graph::capture_with_state((token, position, caches), (), |(token, position, caches), ()| {
+///     let (token, caches) = decode(token, position.clone(), caches);
+///     ((token.clone(), position + 1, caches), token)
+/// })?;
+/// let mut text = Vec::new();
+/// for _ in 0..256 {
+///     text.push(graph.replay(())?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct Graph<I, O> {
+pub struct Graph<I, O, S = ()> {
     /// Where each replay finds its inputs.
     inputs: Vec<CudaTensor>,
     like: std::marker::PhantomData<fn(I)>,
     /// Where each leaves its outputs.
     outputs: Vec<CudaTensor>,
-    shapes: O,
+    /// Where each finds the state, and leaves it.
+    state: Vec<CudaTensor>,
+    like_outputs: O,
+    like_state: S,
     recorded: Recorded,
     device: CudaDevice,
+}
+
+fn copied(tensors: &[CudaTensor]) -> Vec<CudaTensor> {
+    tensors.iter().map(CudaTensor::copied).collect()
 }
 
 impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
@@ -119,32 +157,61 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
     /// When it reads what the device computes, draws random numbers or captures a graph itself; when its inputs are none or on
     /// several devices, or the device fails.
     pub fn capture(inputs: I, mut forward: impl FnMut(I) -> O) -> Result<Self, CaptureError> {
-        let own: Vec<CudaTensor> = inputs.clone().into_all().iter().map(CudaTensor::copied).collect();
-        let Some(device) = own.first().map(|first| *first.device()) else {
-            return Err(CaptureError::NoInputs);
-        };
-        if own.iter().any(|input| *input.device() != device) {
+        Self::capture_with_state((), inputs, |(), inputs| ((), forward(inputs)))
+    }
+}
+
+impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> {
+    /// Writes a computation with [state](Self#state) down; the first replay begins with `state`, of which the graph has a copy. It is run
+    /// twice as by [`capture`](Graph::capture): as always on another copy, which is dropped again, so that the state is as it was given.
+    ///
+    /// # Errors
+    /// As with [`capture`](Graph::capture), inputs being none only where there is no state either. When the state that the computation
+    /// returns is not of the number, shapes and dtypes of the state that it was given, or when it keeps the memory of its state beyond its end.
+    pub fn capture_with_state(
+        state: S,
+        inputs: I,
+        mut forward: impl FnMut(S, I) -> (S, O),
+    ) -> Result<Self, CaptureError> {
+        let own = copied(&inputs.clone().into_all());
+        let initial = state.clone().into_all();
+        let mut devices = own.iter().chain(&initial).map(CudaTensor::device);
+        let Some(&device) = devices.next() else { return Err(CaptureError::NoInputs) };
+        if devices.any(|&other| other != device) {
             return Err(CaptureError::SeveralDevices);
         }
         let context = context(&device)?;
         let given = || I::from_all(&mut own.iter().cloned(), &inputs);
-        drop(forward(given()));
+        let (next, outputs) = forward(S::from_all(&mut copied(&initial).into_iter(), &state), given());
+        drop(outputs);
+        state::check(&initial, &next.into_all())?;
         let of_device = |error: ExecutionError| CaptureError::Device { reason: error.reason };
         context.sync().map_err(of_device)?;
-        let (outputs, recorded) = context.capture(|| {
-            let outputs = forward(given());
-            // An output may be a view, or an input: each replay leaves it in memory of its own.
-            let all: Vec<CudaTensor> = outputs.clone().into_all().iter().map(CudaTensor::copied).collect();
-            (all, outputs)
+
+        let own_state = copied(&initial);
+        let places: Vec<Place> = own_state.iter().filter_map(Place::of).collect();
+        let buffers: Vec<u64> = places.iter().map(Place::buffer).collect();
+        let (written, recorded) = context.capture(&buffers, || {
+            let (next, outputs) = forward(S::from_all(&mut own_state.into_iter(), &state), given());
+            // An output may be a view, an input or state: each replay leaves it in memory of its own, before the state moves on.
+            let all = copied(&outputs.clone().into_all());
+            let like_outputs = O::from_all(&mut all.iter().cloned(), &outputs);
+            drop(outputs);
+            let next = next.into_all();
+            state::check(&initial, &next)?;
+            Ok::<_, CaptureError>((all, like_outputs, state::settle(&context, &places, next)?))
         })?;
-        let (outputs, shapes) = outputs;
-        Ok(Self { inputs: own, like: std::marker::PhantomData, outputs, shapes, recorded, device })
+        let (outputs, like_outputs, own_state) = written?;
+        let like_state = S::from_all(&mut own_state.iter().cloned(), &state);
+        let like = std::marker::PhantomData;
+        Ok(Self { inputs: own, like, outputs, state: own_state, like_outputs, like_state, recorded, device })
     }
 
-    /// Runs the computation on other inputs.
+    /// Runs the computation on other inputs, and on the state that the last replay left.
     ///
     /// # Errors
-    /// When these differ in number, shape, dtype or device from those that it was written down with, or the device fails.
+    /// When these differ in number, shape, dtype or device from those that it was written down with, and nothing is run; or when the device
+    /// fails, after which the state is to be [set](Self::set_state) anew.
     pub fn replay(&self, inputs: I) -> Result<O, ReplayError> {
         self.replay_all(&inputs.into_all())
     }
@@ -156,8 +223,32 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
         inputs.iter().zip(&self.inputs).for_each(|(input, own)| own.overwrite(input));
         context.replay(&self.recorded)?;
         // The next replay overwrites them.
-        let outputs: Vec<CudaTensor> = self.outputs.iter().map(CudaTensor::copied).collect();
-        Ok(O::from_all(&mut outputs.into_iter(), &self.shapes))
+        Ok(O::from_all(&mut copied(&self.outputs).into_iter(), &self.like_outputs))
+    }
+
+    /// A copy of the state that the last replay left.
+    ///
+    /// # Errors
+    /// When the device was opened again since the capture.
+    pub fn state(&self) -> Result<S, ReplayError> {
+        context(&self.device)?.check_graph(&self.recorded)?;
+        Ok(S::from_all(&mut copied(&self.state).into_iter(), &self.like_state))
+    }
+
+    /// Has the next replay begin with another state, of which the graph takes a copy.
+    ///
+    /// # Errors
+    /// When it differs in number, shape, dtype or device from that which the computation was written down with, or the device was opened
+    /// again since.
+    pub fn set_state(&self, state: S) -> Result<(), ReplayError> {
+        let state = state.into_all();
+        if state.len() != self.state.len() {
+            return Err(ReplayError::StateNumber { given: state.len(), captured: self.state.len() });
+        }
+        self.same(Operand::State, &state, &self.state)?;
+        context(&self.device)?.check_graph(&self.recorded)?;
+        state.iter().zip(&self.state).for_each(|(state, own)| own.overwrite(state));
+        Ok(())
     }
 
     /// Whether it can run: not where its device was opened again since.
@@ -170,16 +261,27 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
         if inputs.len() != self.inputs.len() {
             return Err(ReplayError::Number { given: inputs.len(), captured: self.inputs.len() });
         }
-        for (number, (input, own)) in inputs.iter().zip(&self.inputs).enumerate() {
-            if (input.shape(), input.dtype()) != (own.shape(), own.dtype()) {
+        self.same(Operand::Input, inputs, &self.inputs)
+    }
+
+    /// Whether tensors are such as the graph's own.
+    fn same(&self, of: Operand, given: &[CudaTensor], captured: &[CudaTensor]) -> Result<(), ReplayError> {
+        for (number, (given, own)) in given.iter().zip(captured).enumerate() {
+            if (given.shape(), given.dtype()) != (own.shape(), own.dtype()) {
                 return Err(ReplayError::Input {
+                    of,
                     number,
-                    given: Box::new((input.shape(), input.dtype())),
+                    given: Box::new((given.shape(), given.dtype())),
                     captured: Box::new((own.shape(), own.dtype())),
                 });
             }
-            if input.device() != own.device() {
-                return Err(ReplayError::Device { number, given: *input.device(), captured: self.device });
+            if given.device() != own.device() {
+                return Err(ReplayError::Device {
+                    of,
+                    number,
+                    given: *given.device(),
+                    captured: self.device,
+                });
             }
         }
         Ok(())
@@ -205,12 +307,43 @@ pub enum CaptureError {
     /// It captures.
     #[error("a captured computation captures another")]
     Nested,
-    /// It has no inputs.
-    #[error("a captured computation needs at least one input")]
+    /// It has neither inputs nor state.
+    #[error("a captured computation needs at least one input, or state")]
     NoInputs,
-    /// Its inputs are on several devices.
-    #[error("the inputs of a captured computation are on several devices")]
+    /// Its inputs, or its state, are on several devices.
+    #[error("the inputs and the state of a captured computation are on several devices")]
     SeveralDevices,
+    /// It returns more or less state.
+    #[error("a captured computation was given a state of {given} tensors, and returns one of {returned}")]
+    StateNumber {
+        /// How many tensors it was given.
+        given: usize,
+        /// How many it returns.
+        returned: usize,
+    },
+    /// It returns other state.
+    #[error(
+        "tensor {number} of the state of a captured computation is {} {}, and it returns {} {}: each replay goes on from what the last \
+         returned",
+        given.1, given.0, returned.1, returned.0
+    )]
+    State {
+        /// Which, from 0.
+        number: usize,
+        /// What it was given.
+        given: Box<(Shape, DType)>,
+        /// What it returns.
+        returned: Box<(Shape, DType)>,
+    },
+    /// It keeps state.
+    #[error(
+        "a captured computation returns tensor {number} of its state as other memory, and keeps what it was given beyond its end, where \
+         the next state belongs"
+    )]
+    StateKept {
+        /// Which, from 0.
+        number: usize,
+    },
     /// The device does not open.
     #[error(transparent)]
     Init(#[from] InitError),
@@ -220,6 +353,24 @@ pub enum CaptureError {
         /// What the driver says.
         reason: String,
     },
+}
+
+/// What a graph is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand {
+    /// An input.
+    Input,
+    /// A tensor of its state.
+    State,
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operand::Input => "input",
+            Operand::State => "state",
+        })
+    }
 }
 
 /// Why what was written down does not run.
@@ -234,12 +385,22 @@ pub enum ReplayError {
         /// How many it has.
         captured: usize,
     },
-    /// Another input.
+    /// More or fewer tensors of state.
+    #[error("a state of {given} tensors was given to a graph that was captured with one of {captured}")]
+    StateNumber {
+        /// How many were given.
+        given: usize,
+        /// How many it has.
+        captured: usize,
+    },
+    /// Another input, or another state.
     #[error(
-        "input {number} is {} {}, and the graph was captured with {} {}: capture another for it",
+        "{of} {number} is {} {}, and the graph was captured with {} {}: capture another for it",
         given.1, given.0, captured.1, captured.0
     )]
     Input {
+        /// Whether it is an input, or a tensor of the state.
+        of: Operand,
         /// Which, from 0.
         number: usize,
         /// What was given.
@@ -247,9 +408,11 @@ pub enum ReplayError {
         /// What it has.
         captured: Box<(Shape, DType)>,
     },
-    /// An input on another device.
-    #[error("input {number} is on {given:?}, and the graph was captured on {captured:?}")]
+    /// An input, or state, on another device.
+    #[error("{of} {number} is on {given:?}, and the graph was captured on {captured:?}")]
     Device {
+        /// Whether it is an input, or a tensor of the state.
+        of: Operand,
         /// Which, from 0.
         number: usize,
         /// Where it is.

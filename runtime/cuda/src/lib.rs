@@ -28,7 +28,7 @@ mod statistics;
 pub use captured::{Captured, CapturedError};
 pub use device::open_with;
 pub use device::{CudaDevice, InitError, init, reopen, set_library_relu, set_tf32};
-pub use graph::{CaptureError, Graph, ReplayError, Tensors};
+pub use graph::{CaptureError, Graph, Operand, ReplayError, Tensors};
 pub use kernel::{CudaKernel, KernelError, Launch, LaunchProblem, TensorProblem};
 pub use kiln_gpu::Parameter;
 pub use memory::{Buffer, Memory};

@@ -5,10 +5,11 @@
 mod host;
 
 use kiln_cuda::{
-    CaptureError, Captured, CapturedError, Cuda, CudaDevice, Graph, InitError, ReplayError, init, statistics,
+    CaptureError, Captured, CapturedError, Cuda, CudaDevice, Graph, InitError, Operand, ReplayError, init,
+    statistics,
 };
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{DType, Distribution, Int, Tensor, TensorData, activation};
+use kiln_tensor::{DType, Distribution, IndexingUpdateOp, Int, Tensor, TensorData, activation};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type T<const D: usize> = Tensor<Cuda, D>;
@@ -277,5 +278,217 @@ fn what_cannot_be_captured_by_itself_is_refused_by_name() {
     }
     let mut nothing = Captured::new(|()| numbers([2, 2], 1));
     let error = nothing.run(()).expect_err("no inputs");
-    assert_eq!(error.to_string(), "a captured computation needs at least one input");
+    assert_eq!(error.to_string(), "a captured computation needs at least one input, or state");
+}
+
+fn integers(values: &[i64]) -> Tensor<Cuda, 1, Int> {
+    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), &CudaDevice::default())
+}
+
+fn whole<const D: usize>(tensor: Tensor<Cuda, D, Int>) -> Vec<i64> {
+    tensor.into_data().to_vec().expect("integers")
+}
+
+#[test]
+fn state_goes_on_from_replay_to_replay() {
+    let _alone = alone();
+    // A recurrent layer, and the number of its steps.
+    let weight = numbers([4, 4], 1) * 0.1;
+    let run = |(hidden, steps): (T<2>, Tensor<Cuda, 1, Int>), x: T<2>| {
+        let hidden = (hidden.matmul(weight.clone()) + x).tanh();
+        ((hidden.clone(), steps + 1), hidden.sum())
+    };
+    let begin = || (numbers([2, 4], 2), integers(&[10]));
+    let given = begin();
+    let graph = Graph::capture_with_state(given.clone(), numbers([2, 4], 3), run).expect("a graph");
+    // The state is as it was given: nothing that the capture ran has changed it, here or there.
+    assert_eq!(whole(graph.state().expect("state").1), [10]);
+    for round in 0..2 {
+        let mut expected = begin();
+        for seed in 3..7 {
+            let sum = graph.replay(numbers([2, 4], seed)).expect("a replay");
+            let (next, of_next) = run(expected, numbers([2, 4], seed));
+            expected = next;
+            assert_eq!(floats(sum), floats(of_next), "{round} {seed}");
+        }
+        let (hidden, steps) = graph.state().expect("state");
+        assert_eq!(floats(hidden), floats(expected.0));
+        assert_eq!(whole(steps), [14]);
+        graph.set_state(begin()).expect("the first state");
+    }
+    assert_eq!((floats(given.0), whole(given.1)), (floats(begin().0), vec![10]));
+}
+
+#[test]
+fn what_is_written_in_place_is_not_copied() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let append = |(cache, position): (T<3>, Tensor<Cuda, 1, Int>), x: T<3>| {
+        let cache = cache.select_assign(1, position.clone(), x, IndexingUpdateOp::Assign);
+        ((cache, position), ())
+    };
+    let cache = T::<3>::full([2, 5, 3], 7.0, &device);
+    let graph = Graph::capture_with_state((cache.clone(), integers(&[1])), numbers([2, 1, 3], 1), append)
+        .expect("a graph");
+    let rows = |cache: T<3>, row: usize| floats(cache.slice([0..2, row..row + 1, 0..3]));
+    for row in [1, 4, 0] {
+        let (now, _) = graph.state().expect("state");
+        graph.set_state((now, integers(&[row]))).expect("another position");
+        graph.replay(numbers([2, 1, 3], row as usize)).expect("a replay");
+    }
+    let (now, _) = graph.state().expect("state");
+    for row in 0..5 {
+        let expected = if [1, 4, 0].contains(&row) { floats(numbers([2, 1, 3], row)) } else { vec![7.0; 6] };
+        assert_eq!(rows(now.clone(), row), expected, "{row}");
+    }
+    // What was given is not written to.
+    assert_eq!(floats(cache.clone()), vec![7.0; 30]);
+
+    // A capture launches what follows twice: the computation on copies of the state, and the one that is written down.
+    let (x, state) = (numbers([2, 1, 3], 1), (cache, integers(&[1])));
+    let before = statistics(&device);
+    let graph = Graph::capture_with_state(state, x.clone(), append).expect("a graph");
+    let after = statistics(&device);
+    let (copies_of_the_input, copies_of_the_state, updates) = (1, 2 * 2, 2);
+    assert_eq!(after.launches - before.launches, copies_of_the_input + copies_of_the_state + updates);
+    // Beside the input, a replay copies nothing.
+    let before = statistics(&device);
+    graph.replay(x).expect("a replay");
+    let after = statistics(&device);
+    assert_eq!((after.replays - before.replays, after.launches - before.launches), (1, 1));
+    assert_eq!(after.buffers, before.buffers);
+}
+
+#[test]
+fn states_that_change_places_are_both_kept() {
+    let _alone = alone();
+    let begin = || (numbers([3, 2], 1), numbers([3, 2], 2), numbers([2, 3], 3));
+    // Two that are exchanged, one of them in part, and the view of a third, whose memory is also an output.
+    let run = |(a, b, c): (T<2>, T<2>, T<2>), ()| {
+        let turned = c.clone().reshape([3, 2]) + 1.0;
+        let seen = (a.clone(), c.clone().transpose());
+        ((b, a, turned.transpose()), seen)
+    };
+    let graph = Graph::capture_with_state(begin(), (), run).expect("a graph");
+    let mut expected = begin();
+    for round in 0..3 {
+        let (first, second) = graph.replay(()).expect("a replay");
+        let (next, outputs) = run(expected, ());
+        expected = next;
+        assert_eq!((floats(first), floats(second)), (floats(outputs.0), floats(outputs.1)), "{round}");
+        let (a, b, c) = graph.state().expect("state");
+        let [x, y, z] = [expected.0.clone(), expected.1.clone(), expected.2.clone()].map(floats);
+        assert_eq!((floats(a), floats(b), floats(c)), (x, y, z), "{round}");
+    }
+}
+
+#[test]
+fn state_that_is_returned_twice_or_dropped_is_state() {
+    let _alone = alone();
+    let others = || numbers([2, 2], 9);
+    // The first becomes both, the second is not looked at, the third is a weight afterwards, and the fourth is a row of itself.
+    let run = |[a, _b, _c, d]: [T<2>; 4], x: T<2>| {
+        let a = a.select_assign(0, integers(&[1]), x, IndexingUpdateOp::Assign);
+        let row = d.clone().slice([1..2, 0..2]).expand([2, 2]);
+        ([a.clone(), a, others(), row], d)
+    };
+    let begin = || [1, 2, 3, 4].map(|seed| numbers([2, 2], seed));
+    let graph = Graph::capture_with_state(begin(), numbers([1, 2], 5), run).expect("a graph");
+    let mut expected = begin();
+    for seed in 5..8 {
+        let output = graph.replay(numbers([1, 2], seed)).expect("a replay");
+        let (next, of_next) = run(expected, numbers([1, 2], seed));
+        assert_eq!(floats(output), floats(of_next), "{seed}");
+        expected = next;
+        assert_eq!(graph.state().expect("state").map(floats), expected.clone().map(floats), "{seed}");
+    }
+}
+
+#[test]
+fn memory_of_state_is_the_graphs_and_comes_back() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let capture = || {
+        // Of the sizes of what is computed on the way: what is dropped there must not become that.
+        let state = [T::<1>::full([1 << 16], 2.0, &device), T::<1>::full([1 << 16], 3.0, &device)];
+        let run = |[a, b]: [T<1>; 2], ()| {
+            let a = a.exp().log() + 1.0;
+            let b = (b * 2.0).exp().log();
+            ([b.clone() - a.clone(), a * b.clone()], b.sum())
+        };
+        Graph::capture_with_state(state, (), run).expect("a graph")
+    };
+    let graph = capture();
+    // Others have the sizes that the graph has had, with other contents.
+    let others: Vec<T<1>> = (0..20).map(|_| T::full([1 << 16], 1e9, &device)).collect();
+    graph.replay(()).expect("a replay");
+    let [a, b] = graph.state().expect("state").map(floats);
+    assert!(a.iter().all(|&a| (a - 3.0).abs() < 1e-3), "{:?}", &a[..4]);
+    assert!(b.iter().all(|&b| (b - 18.0).abs() < 1e-3), "{:?}", &b[..4]);
+    assert!(others.into_iter().map(floats).all(|other| other == vec![1e9; 1 << 16]));
+    drop(graph);
+    drop(capture());
+    let before = statistics(&device);
+    for _ in 0..10 {
+        drop(capture());
+    }
+    assert_eq!(statistics(&device).buffers, before.buffers, "memory of a graph is used again");
+}
+
+#[test]
+fn graphs_that_share_weights_both_keep_them() {
+    let _alone = alone();
+    let weight = numbers([4, 4], 1);
+    let expected = floats(numbers([2, 4], 2).matmul(weight.clone()));
+    let first = Graph::capture(numbers([2, 4], 2), |x| x.matmul(weight.clone())).expect("a graph");
+    let second = Graph::capture(numbers([2, 4], 3), |x| x.matmul(weight.clone())).expect("a graph");
+    drop(second);
+    drop(weight);
+    let others: Vec<T<2>> = (0..50).map(|_| T::full([4, 4], 1e9, &CudaDevice::default())).collect();
+    assert_eq!(floats(first.replay(numbers([2, 4], 2)).expect("a replay")), expected);
+    drop(others);
+}
+
+#[test]
+fn other_state_is_refused_by_name() {
+    let _alone = alone();
+    let x = || numbers([2, 3], 1);
+    let error = Graph::capture_with_state(x(), (), |x, ()| (x.transpose(), ())).expect_err("another shape");
+    assert_eq!(
+        error.to_string(),
+        "tensor 0 of the state of a captured computation is f32 [2, 3], and it returns f32 [3, 2]: each replay goes on from what the last \
+         returned"
+    );
+    let error = Graph::capture_with_state(vec![x()], (), |_, ()| (vec![], ())).expect_err("another number");
+    assert!(matches!(error, CaptureError::StateNumber { given: 1, returned: 0 }), "{error}");
+    let mut kept = Vec::new();
+    let error = Graph::capture_with_state([x(), x()], (), |[a, b], ()| {
+        kept.push(b.clone());
+        ([a, b + 1.0], ())
+    });
+    assert_eq!(error.map(|_| ()), Err(CaptureError::StateKept { number: 1 }));
+    // What it keeps and returns as it is, nobody else writes to.
+    let graph = Graph::capture_with_state([x(), x()], (), |[a, b], ()| {
+        kept.push(b.clone());
+        ([a + 1.0, b], ())
+    });
+    assert_eq!(floats(graph.expect("a graph").state().expect("state")[1].clone()), floats(x()));
+    let error = Graph::capture_with_state((), (), |(), ()| ((), ())).map(|_| ());
+    assert_eq!(error, Err(CaptureError::NoInputs));
+
+    let graph = Graph::capture_with_state(vec![x()], x(), |state, x| (vec![state[0].clone() + x], ()));
+    let graph = graph.expect("a graph");
+    let error = graph.set_state(vec![numbers([2, 4], 1)]).expect_err("another shape");
+    assert_eq!(
+        error.to_string(),
+        "state 0 is f32 [2, 4], and the graph was captured with f32 [2, 3]: capture another for it"
+    );
+    let error = graph.set_state(vec![]).expect_err("another number");
+    assert!(matches!(error, ReplayError::StateNumber { given: 0, captured: 1 }));
+    let error = graph.replay(numbers([3, 2], 1)).expect_err("another input");
+    assert!(matches!(error, ReplayError::Input { of: Operand::Input, number: 0, .. }));
+    // Nothing of this has changed the state.
+    assert_eq!(floats(graph.state().expect("state")[0].clone()), floats(x()));
+    graph.replay(x()).expect("a replay");
+    assert_eq!(floats(graph.state().expect("state")[0].clone()), floats(x() * 2.0));
 }

@@ -114,6 +114,16 @@ impl<R: Runtime> GpuTensor<R> {
         Self { memory, layout: Layout::contiguous(shape).into(), dtype, device: device.clone() }
     }
 
+    /// The row-major tensor whose elements a memory is, from its start.
+    pub fn from_memory(memory: R::Memory, shape: Shape, dtype: DType, device: R::Device) -> Self {
+        Self { memory, layout: Layout::contiguous(shape).into(), dtype, device }
+    }
+
+    /// The memory that it is a view of: its own elements, and others where it is a part of a tensor.
+    pub fn viewed_memory(&self) -> &R::Memory {
+        &self.memory
+    }
+
     /// The device that holds it.
     pub fn device(&self) -> &R::Device {
         &self.device

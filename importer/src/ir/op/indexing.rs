@@ -164,34 +164,84 @@ impl Operation for Scatter {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let (x, indices, updates, axis, op) =
             (operands.get(0)?, operands.get(1)?, operands.get(2)?, self.axis, self.op);
-        let places = gather_places(x, indices, axis)?;
-        macro_rules! each {
-            ($kind:ident, $into:expr, $from:expr, $mul:expr) => {{
-                for (&at, &new) in places.iter().zip(&$from) {
-                    let old = $into[at];
-                    $into[at] = match op {
-                        ScatterOp::Assign => new,
-                        ScatterOp::Add => old + new,
-                        ScatterOp::Mul => $mul(old, new),
-                        ScatterOp::Max => old.max(new),
-                        ScatterOp::Min => old.min(new),
-                    };
-                }
-                Elements::$kind($into)
-            }};
-        }
-        let result = match (Elements::load(x), Elements::load(updates)) {
-            (Elements::Float(mut into), Elements::Float(from)) => each!(Float, into, from, |a: f64, b| a * b),
-            (Elements::Int(mut into), Elements::Int(from)) => each!(Int, into, from, i128::wrapping_mul),
-            _ => return None,
-        };
-        Some(vec![result.store(x.dtype, x.shape.clone())])
+        Some(vec![replaced(x, &gather_places(x, indices, axis)?, updates, op)?])
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         let args = [Arg::axis(self.axis), Arg::Operand(1), Arg::Operand(2), Arg::options(&self.op)];
         Implementation::Call(Arg::Operand(0).then("scatter", args))
     }
+}
+
+attributes! {
+    /// Parts of an axis replaced at the indices in a list, not negative: the inverse of looking these parts up.
+    pub struct SelectAssign {
+        /// The axis.
+        pub axis: usize,
+        /// How values meet.
+        pub op: ScatterOp,
+    }
+}
+
+impl Operation for SelectAssign {
+    facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let axis = self.axis;
+        let x = at_least_rank(cx, 0, "x", 1)?;
+        let (indices, updates) = (of_rank(cx, 1, "indices", 1)?, of_rank(cx, 2, "updates", x.rank())?);
+        check_axis(axis, x.rank())?;
+        need_index(indices)?;
+        same_dtype("x", x, "updates", updates)?;
+        for (n, (size, given)) in x.dims.iter().zip(&updates.dims).enumerate() {
+            match n == axis {
+                true => need_equal("indices and updates", &indices.dims[0], indices, given, updates)?,
+                false => need_equal("x and updates", size, x, given, updates)?,
+            }
+        }
+        Ok(vec![x.clone()])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let (x, indices, updates, axis) = (operands.get(0)?, operands.get(1)?, operands.get(2)?, self.axis);
+        let named = places(indices, *x.shape.get(axis)?)?;
+        let inner: usize = elements(&x.shape[axis + 1..]);
+        let (size, outer) = (x.shape[axis], elements(&x.shape[..axis]));
+        let row = |o: usize, at: usize| (0..inner).map(move |i| (o * size + at) * inner + i);
+        let all = (0..outer).flat_map(|o| named.iter().flat_map(move |&at| row(o, at)));
+        Some(vec![replaced(x, &all.collect::<Vec<_>>(), updates, self.op)?])
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        let args = [Arg::axis(self.axis), Arg::Operand(1), Arg::Operand(2), Arg::options(&self.op)];
+        Implementation::Call(Arg::Operand(0).then("select_assign", args))
+    }
+}
+
+/// `x` with updates, in order, at places of its elements.
+fn replaced(x: &TensorData, places: &[usize], updates: &TensorData, op: ScatterOp) -> Option<TensorData> {
+    macro_rules! each {
+        ($kind:ident, $into:expr, $from:expr, $mul:expr) => {{
+            for (&at, &new) in places.iter().zip(&$from) {
+                let old = *$into.get(at)?;
+                $into[at] = match op {
+                    ScatterOp::Assign => new,
+                    ScatterOp::Add => old + new,
+                    ScatterOp::Mul => $mul(old, new),
+                    ScatterOp::Max => old.max(new),
+                    ScatterOp::Min => old.min(new),
+                };
+            }
+            Elements::$kind($into)
+        }};
+    }
+    let result = match (Elements::load(x), Elements::load(updates)) {
+        (Elements::Float(mut into), Elements::Float(from)) => each!(Float, into, from, |a: f64, b| a * b),
+        (Elements::Int(mut into), Elements::Int(from)) => each!(Int, into, from, i128::wrapping_mul),
+        _ => return None,
+    };
+    Some(result.store(x.dtype, x.shape.clone()))
 }
 
 /// Indices are i64 or i32.

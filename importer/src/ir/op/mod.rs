@@ -60,7 +60,7 @@ pub use control::{HostRead, If, Loop, LoopCondition};
 pub use convert::{Cast, Clamp};
 pub use convolution::Conv;
 pub use cumulative::{Cumulative, Trilu};
-pub use indexing::{Gather, Scatter, Take};
+pub use indexing::{Gather, Scatter, SelectAssign, Take};
 pub use interpolate::Interpolate;
 pub use join::{Concat, Repeat};
 pub(crate) use layout::moved_by_ones;
@@ -278,6 +278,8 @@ operations! {
         Gather(Gather),
         /// Elements replaced at indices.
         Scatter(Scatter),
+        /// Parts replaced at indices.
+        SelectAssign(SelectAssign),
 
         // ---- folds ----
         /// Axes folded.

@@ -36,6 +36,15 @@ pub(super) fn from_start(
     if !may_be_negative(to, indices) {
         return Ok(indices);
     }
+    let graph = &*to.builder.graph;
+    let spread =
+        graph.producer(indices).map(|node| graph.node(node)).filter(|node| matches!(node.op, Op::Expand(_)));
+    if let Some(few) = spread.and_then(|node| node.inputs.first().copied().flatten()) {
+        // They are spread out afterwards, so that passes see it.
+        let dims = to.dims(indices);
+        let few = from_start(to, few, x, axis)?;
+        return to.expand(few, dims);
+    }
     let size = to.dims(x)[axis].clone();
     let dtype = to.dtype(indices);
     let size = match size.as_constant() {

@@ -1,11 +1,14 @@
 //! `ScatterND`: slices named by index tuples are replaced, or combined.
 //!
 //! Assignments to slices (`x[:, 1:4] = y`) reach the file as tuples that fill a box; they lower to the parts around the
-//! box joined with what replaces it, which passes and constant folding understand.
+//! box joined with what replaces it, which passes and constant folding understand. Tuples of one index name rows (a cache that a
+//! decoder writes to).
 
 use super::super::lowering::numbers;
+use super::gather_elements::from_start;
 use super::prelude::*;
 use super::scatter_elements::REDUCTIONS;
+use crate::ir::op;
 use kiln_types::ScatterOp;
 use std::ops::Range;
 
@@ -42,6 +45,16 @@ impl<'m> Operator<'m> for ScatterNd {
             dims.extend_from_slice(&to.dims(x)[ranges.len()..]);
             let updates = to.reshape(updates, dims)?;
             return Ok(replace(to, x, updates, &ranges, 0)?.into());
+        }
+        if depth == Some(1) {
+            let count = Dim::product(&to.dims(indices)[..index_rank - 1]);
+            let rows: Vec<Dim> =
+                std::iter::once(count.clone()).chain(to.dims(x)[1..].iter().cloned()).collect();
+            let indices = to.reshape(indices, vec![count])?;
+            let indices = from_start(to, indices, x, 0)?;
+            let updates = to.reshape(updates, rows)?;
+            let assign = op::SelectAssign { axis: 0, op: self.op };
+            return Ok(to.add(Op::SelectAssign(assign), &[x, indices, updates])?.into());
         }
         let reduction = match self.op {
             ScatterOp::Assign => "tensor::IndexingUpdateOp::Assign",

@@ -28,10 +28,17 @@ impl<'m> Operator<'m> for TensorScatter {
         if axis == 0 || to.rank(update) != rank {
             return Err(invalid("axis", "is the batch's, or the ranks differ"));
         }
+        // Where all entries of the batch have the same places, or there is one, these are rows.
+        let start = args.optional("write_indices")?;
+        let are_rows = start.is_none() || to.dims(cache)[0].is(1);
         let mut places = positions(to, update, axis)?;
-        if let Some(start) = args.optional("write_indices")? {
+        if are_rows {
+            let count = to.dims(update)[axis].clone();
+            places = to.reshape(places, vec![count])?;
+        }
+        if let Some(start) = start {
             let start = to.cast(start, DType::I64)?;
-            let mut shape = vec![Dim::constant(1); rank];
+            let mut shape = vec![Dim::constant(1); if are_rows { 1 } else { rank }];
             shape[0] = to.dims(cache)[0].clone();
             let start = to.reshape(start, shape)?;
             places = to.binary(BinaryOp::Add, places, start)?;
@@ -40,6 +47,10 @@ impl<'m> Operator<'m> for TensorScatter {
             let size = to.dims(cache)[axis].clone();
             let size = to.builder.host_tensor(vec![size], Vec::new())?;
             places = to.binary(BinaryOp::Remainder, places, size)?;
+        }
+        if are_rows {
+            let assign = op::SelectAssign { axis, op: ScatterOp::Assign };
+            return Ok(to.add(Op::SelectAssign(assign), &[cache, places, update])?.into());
         }
         let dims = to.dims(update);
         let places = to.expand(places, dims)?;

@@ -1,9 +1,9 @@
-//! Lookups that yield what they look into, or one value.
+//! Lookups that yield what they look into, or one value; assignments of whole rows.
 
-use crate::ir::{Cast, Dim, Fill, Op, ValueId};
+use crate::ir::{Cast, Dim, Expand, Fill, Op, Reshape, SelectAssign, ValueId};
 use crate::passes::Rewrite;
 use crate::passes::counters::counter;
-use kiln_types::BinaryOp;
+use kiln_types::{BinaryOp, ScatterOp};
 
 /// A lookup in a tensor of one value.
 pub(super) fn in_one_value(cx: &mut Rewrite<'_>) -> Option<&'static str> {
@@ -13,6 +13,28 @@ pub(super) fn in_one_value(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let dims = cx.ty(cx.output()?).dims.clone();
     cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
     Some("lookup in one value")
+}
+
+/// An assignment of elements whose indices are spread out from one for each part of the axis: parts are assigned, by a list of indices.
+pub(super) fn assigned(cx: &mut Rewrite<'_>, axis: usize, op: ScatterOp) -> Option<&'static str> {
+    let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let node = cx.producer(indices).filter(|node| matches!(node.op, Op::Expand(Expand { .. })))?;
+    let list = node.inputs.first().copied().flatten()?;
+    let of_list = &cx.ty(list).dims;
+    let others = |dims: &[Dim]| -> Vec<Dim> {
+        dims.iter().enumerate().filter(|&(n, _)| n != axis).map(|(_, dim)| dim.clone()).collect()
+    };
+    let count = cx.ty(updates).dims.get(axis)?.clone();
+    let is_list = of_list.len() == cx.ty(x).rank()
+        && of_list.get(axis) == Some(&count)
+        && others(of_list).iter().all(|dim| dim.is(1));
+    if !is_list || others(&cx.ty(x).dims) != others(&cx.ty(updates).dims) {
+        return None;
+    }
+    let list = cx.insert(Op::Reshape(Reshape { dims: vec![count] }), &[list])?;
+    let inputs = vec![Some(x), Some(list), Some(updates)];
+    cx.replace(Op::SelectAssign(SelectAssign { axis, op }), inputs)?;
+    Some("assignment of parts")
 }
 
 /// Whether an index names each row of an axis once, in order.
@@ -117,6 +139,43 @@ mod tests {
         let mut g = flat_lookup(true);
         crate::passes::optimize(&mut g, &crate::passes::Options::default());
         assert!(kinds(&g).contains(&"Take".to_owned()), "{g}");
+    }
+
+    /// Elements assigned along an axis, by one index for each part of it that is spread over so many of the other.
+    fn scattered(columns: i64) -> crate::ir::Graph {
+        graph(&["f32[5, b]", "f32[2, b]"], |g, x| {
+            let list = Op::Arange(Arange { start: 1.into(), end: 3.into(), step: 1 });
+            let list = g.add(list, &[]).unwrap();
+            let list = g.add(Op::Reshape(Reshape { dims: vec![2.into(), 1.into()] }), &[list]).unwrap();
+            let updates = match columns {
+                0 => x[1],
+                columns => {
+                    let dims = vec![2.into(), columns.into()];
+                    let one = Op::Fill(Fill {
+                        dims,
+                        value: kiln_types::Scalar::Float(1.5),
+                        dtype: kiln_types::DType::F32,
+                    });
+                    g.add(one, &[]).unwrap()
+                }
+            };
+            let dims = g.graph.value(updates).ty.dims.clone();
+            let indices = g.add(Op::Expand(Expand { dims }), &[list]).unwrap();
+            let scatter = crate::ir::Scatter { axis: 0, op: ScatterOp::Add };
+            vec![g.add(Op::Scatter(scatter), &[x[0], indices, updates]).unwrap()]
+        })
+    }
+
+    #[test]
+    fn indices_that_are_spread_out_name_rows() {
+        let g = checked(scattered(0), &[("b", 3)]);
+        assert!(kinds(&g).contains(&"SelectAssign".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn parts_of_rows_are_elements() {
+        let g = checked(scattered(2), &[("b", 3)]);
+        assert!(kinds(&g).contains(&"Scatter".to_owned()), "{g}");
     }
 
     #[test]

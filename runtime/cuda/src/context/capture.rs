@@ -3,7 +3,7 @@
 use super::{Context, STALE, lock};
 use crate::driver::{Captured, DriverError};
 use crate::graph::CaptureError;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, Memory};
 use crate::statistics::count;
 use kiln_gpu::memory::Pool;
 use kiln_tensor::backend::ExecutionError;
@@ -29,34 +29,52 @@ pub(super) struct Capture {
     pub refused: Option<CaptureError>,
 }
 
+/// Buffers are reserved; they go back to the pool with it, those that somebody holds when these are dropped.
+struct Reservation {
+    context: Arc<Context>,
+    reserve: Arc<Mutex<Reserve>>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut state = lock(&self.context.state);
+        state.reserved.retain(|_, of| {
+            of.retain(|of| !Arc::ptr_eq(of, &self.reserve));
+            !of.is_empty()
+        });
+        for buffer in std::mem::take(&mut lock(&self.reserve).held) {
+            // Another graph may use it, too.
+            state.give_back(buffer);
+        }
+    }
+}
+
 /// What was written down, with the memory that it uses.
 pub(crate) struct Recorded {
-    context: Arc<Context>,
     captured: Captured,
-    reserve: Arc<Mutex<Reserve>>,
+    reservation: Reservation,
 }
 
 impl fmt::Debug for Recorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recorded on {}", self.context.name)
+        write!(f, "Recorded on {}", self.reservation.context.name)
     }
 }
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        self.context.driver.forget(self.captured);
-        let mut state = lock(&self.context.state);
-        let reserve = &self.reserve;
-        state.reserved.retain(|_, of| !Arc::ptr_eq(of, reserve));
-        for buffer in std::mem::take(&mut lock(reserve).held) {
-            state.pool.put(buffer);
-        }
+        self.reservation.context.driver.forget(self.captured);
     }
 }
 
 impl Context {
-    /// Writes down what `run` asks for instead of doing it.
-    pub fn capture<T>(self: &Arc<Self>, run: impl FnOnce() -> T) -> Result<(T, Recorded), CaptureError> {
+    /// Writes down what `run` asks for instead of doing it. Buffers by their numbers are reserved for what is written down from the beginning:
+    /// where `run` drops them they are not used for anything else.
+    pub fn capture<T>(
+        self: &Arc<Self>,
+        buffers: &[u64],
+        run: impl FnOnce() -> T,
+    ) -> Result<(T, Recorded), CaptureError> {
         let failed = |error: DriverError| CaptureError::Device { reason: error.to_string() };
         let reserve = Arc::new(Mutex::new(Reserve::default()));
         let mut state = self.state();
@@ -72,17 +90,31 @@ impl Context {
             reserve: reserve.clone(),
             refused: None,
         });
+        state.reserve(buffers.iter().copied());
         drop(state);
-        // A panic on the way leaves nothing that other threads wait for.
+        // A panic on the way leaves nothing that other threads wait for, and no memory that is lost.
+        let reservation = Reservation { context: self.clone(), reserve };
         let ends = EndCapture { context: self, done: false };
         let result = run();
         let (captured, refused) = ends.end();
-        let recorded = Recorded { context: self.clone(), captured: captured.map_err(failed)?, reserve };
+        let recorded = Recorded { captured: captured.map_err(failed)?, reservation };
         if let Some(refused) = refused {
             return Err(refused);
         }
         self.check().map_err(|error| CaptureError::Device { reason: error.reason })?;
         Ok((result, recorded))
+    }
+
+    /// Memory of so many bytes from the start of a buffer that is reserved for what is being written down; nothing while somebody holds it.
+    pub fn take_back(self: &Arc<Self>, buffer: u64, bytes: usize) -> Option<Memory> {
+        let mut state = self.state();
+        // A launch that waits may hold the buffer.
+        self.launch_waiting(&mut state);
+        let reserve = state.capture.as_ref()?.reserve.clone();
+        drop(state);
+        let held = &mut lock(&reserve).held;
+        let found = held.iter().position(|held| held.id == buffer)?;
+        Some(Memory::new(held.swap_remove(found), bytes, self.clone()))
     }
 
     /// Stops writing down.
@@ -103,7 +135,7 @@ impl Context {
 
     /// Whether something was written down here, and the device not opened again since.
     pub fn holds(&self, recorded: &Recorded) -> bool {
-        std::ptr::eq(self, &raw const *recorded.context)
+        std::ptr::eq(self, &raw const *recorded.reservation.context)
     }
 
     /// Refuses what does not [hold](Self::holds).

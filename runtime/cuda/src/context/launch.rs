@@ -55,7 +55,7 @@ impl Context {
             }
             Waits::Always { .. } | Waits::IfSeen => self.let_last_wait(&mut state),
         }
-        state.reserve(&parts);
+        state.reserve(parts.iter().map(|part| part.id));
         let parameters = parameters.to_vec();
         if let Waits::Always { reads } = waits {
             let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
@@ -126,7 +126,7 @@ impl Context {
         count(&self.counters.launches, 1);
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
         let parts: Vec<Part> = memories.iter().filter_map(|memory| self.part(memory)).collect();
-        state.reserve(&parts);
+        state.reserve(parts.iter().map(|part| part.id));
         // Where memory is missing, that was told.
         if let Some(buffers) = addresses(&parts) {
             let buffers = &buffers;
@@ -166,7 +166,7 @@ impl Context {
                 .and_then(|(output, elements)| further.get(output).map(|part| (part.id, elements)));
         }
         let waits = last.writes.is_some();
-        state.reserve(&further);
+        state.reserve(further.iter().map(|part| part.id));
         if !waits {
             self.launch_waiting(&mut state);
         }

@@ -152,7 +152,7 @@ impl Context {
             Ok(true) => {}
             Err(error) => self.fail(error),
         }
-        state.reserve(parts);
+        state.reserve(parts.iter().map(|part| part.id));
         count(&self.counters.launches, 1);
         count(&self.counters.library_calls, 1);
         count(&self.counters.moved_bytes, parts.iter().map(|part| part.bytes).sum());
