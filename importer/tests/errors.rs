@@ -168,6 +168,136 @@ fn scales_and_zero_points_are_checked() {
     assert!(message.contains("`inputs` are 4, must be a tensor, a scale and a zero point each"), "{message}");
 }
 
+/// A node of ONNX Runtime's domain, its inputs among those of a model.
+fn contrib(
+    inputs: Vec<ValueInfoProto>,
+    constants: Vec<TensorProto>,
+    operator: &str,
+    operands: &[&str],
+    attributes: Vec<AttributeProto>,
+) -> ModelProto {
+    let mut node = node("n", operator, operands, &["y"]);
+    node.domain = "com.microsoft".into();
+    node.attribute = attributes;
+    let mut model = model(inputs, vec![node], &["y"]);
+    model.opset_import.push(OperatorSetIdProto { domain: "com.microsoft".into(), version: 1 });
+    model.graph.as_mut().expect("a graph").initializer = constants;
+    model
+}
+
+fn typed(name: &str, dtype: i32, dims: &[i64]) -> ValueInfoProto {
+    let mut value = value(name, &dims.iter().map(|&dim| size(dim)).collect::<Vec<_>>());
+    if let Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), .. }) = &mut value.r#type {
+        tensor.elem_type = dtype;
+    }
+    value
+}
+
+#[test]
+fn packed_weights_are_checked() {
+    let mut wrong = Vec::new();
+    let (f32, u8, i32, i64) = (1, 2, 6, 7);
+    let bytes = |name: &str, dims: &[i64]| TensorProto {
+        name: name.into(),
+        data_type: u8,
+        dims: dims.to_vec(),
+        raw_data: vec![0x21; dims.iter().product::<i64>() as usize].into(),
+        ..TensorProto::default()
+    };
+    let inputs = || {
+        vec![
+            typed("a", f32, &[2, 32]),
+            typed("scales", f32, &[3, 2]),
+            typed("wide", 11, &[3, 2]),
+            typed("order", i32, &[32]),
+            typed("b", u8, &[3, 2, 8]),
+            typed("at", i64, &[4]),
+        ]
+    };
+    let refused = |operator: &str, operands: &[&str], attributes: Vec<AttributeProto>| {
+        let constants = vec![bytes("weight", &[3, 2, 8]), bytes("zeros", &[3, 1]), bytes("table", &[5, 16])];
+        error(&contrib(inputs(), constants, operator, operands, attributes))
+    };
+    let shape = |k: i64, n: i64, bits: i64, block: i64| {
+        vec![int("K", k), int("N", n), int("bits", bits), int("block_size", block)]
+    };
+    let usual = ["a", "weight", "scales", "zeros"];
+    let huge = i64::MAX;
+    let cases: Vec<(&[&str], Vec<AttributeProto>, &str)> = vec![
+        (&usual, shape(32, 3, 3, 16), "`bits` is 3, must be 2, 4 or 8"),
+        (&usual, shape(32, 3, huge, 16), "`bits` is 9223372036854775807"),
+        (&usual, shape(32, 3, 4, 0), "`block_size` is 0, must be a power of two of at least 16"),
+        (&usual, shape(32, 3, 4, -16), "`block_size` is -16"),
+        (&usual, shape(32, 3, 4, 8), "`block_size` is 8"),
+        (&usual, shape(32, 3, 4, 24), "`block_size` is 24"),
+        (&usual, shape(32, 3, 4, huge), "`block_size` is 9223372036854775807"),
+        (
+            &usual,
+            shape(32, 3, 4, 1 << 62),
+            "`B` has 48 bytes, must have 2305843009213693952 for each of 3 rows",
+        ),
+        (&usual, shape(0, 3, 4, 16), "`K` is 0, must be the size of an axis"),
+        (&usual, shape(32, -1, 4, 16), "`N` is -1"),
+        (&usual, shape(huge, huge, 4, 16), "`K` is 9223372036854775807"),
+        (&usual, shape(i64::from(i32::MAX), i64::from(i32::MAX), 4, 16), "`B` has 48 bytes"),
+        (&usual, shape(32, 4, 4, 16), "`B` has 48 bytes, must have 8 for each of 8 rows"),
+        (&usual, vec![int("K", 32), int("N", 3)], "`block_size` is missing"),
+        (&["a", "weight"], shape(32, 3, 4, 16), "input `scales` is missing"),
+        (&["a", "b", "scales"], shape(32, 3, 4, 16), "`B` must be a constant"),
+        (&["a", "weight", "at"], shape(32, 3, 4, 16), "`scales` has dtype i64, expected f32"),
+        (
+            &["a", "weight", "a"],
+            shape(32, 3, 4, 16),
+            "`scales` is f32[2, 32], must have 2 numbers for each of 3 columns",
+        ),
+        (
+            &["a", "weight", "scales", "wide"],
+            shape(32, 3, 4, 16),
+            "`zero_points` has dtype f64, expected f32",
+        ),
+        (&["a", "weight", "scales", "table"], shape(32, 3, 4, 16), "`zero_points` has 80 bytes, must have 1"),
+        (&["a", "weight", "scales", "", "order"], shape(32, 3, 4, 16), "not supported: `g_idx`"),
+        (&["scales", "weight", "scales"], shape(32, 3, 4, 16), "do not fit"),
+    ];
+    for (operands, attributes, text) in cases {
+        let message = refused("MatMulNBits", operands, attributes);
+        if !message.contains(text) {
+            wrong.push(format!("{operands:?} {text}: {message}"));
+        }
+    }
+    let table = |bits: i64, block: i64, gather: i64, quantize: i64| {
+        vec![
+            int("bits", bits),
+            int("block_size", block),
+            int("gather_axis", gather),
+            int("quantize_axis", quantize),
+        ]
+    };
+    let cases: Vec<(&[&str], Vec<AttributeProto>, &str)> = vec![
+        (&["table", "at", "scales"], table(5, 16, 0, 1), "`bits` is 5"),
+        (&["table", "at", "scales"], table(4, 17, 0, 1), "`block_size` is 17"),
+        (&["table", "at", "scales"], table(4, 16, 0, 0), "that are the same"),
+        (
+            &["table", "at", "scales"],
+            table(4, 16, 1, 0),
+            "packed integers whose blocks lie along axis 0 of 2",
+        ),
+        (&["table", "at", "scales"], table(4, 16, 7, 1), "axis 7 is outside a tensor of rank 2"),
+        (&["table", "at", "scales"], table(4, 16, 0, i64::MIN), "is outside a tensor of rank 2"),
+        (&["table", "at", "scales", "table"], table(4, 16, 0, 1), "`zero_points` has 80 bytes"),
+        (&["b", "at", "scales"], table(4, 16, 0, 2), "`data` must be a constant"),
+        (&["a", "at", "scales"], table(4, 16, 0, 1), "`data` has dtype f32, expected u8, i4 or u4"),
+        (&["table", "at"], table(4, 16, 0, 1), "input `scales` is missing"),
+    ];
+    for (operands, attributes, text) in cases {
+        let message = refused("GatherBlockQuantized", operands, attributes);
+        if !message.contains(text) {
+            wrong.push(format!("{operands:?} {text}: {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn all_unsupported_operators_are_listed() {
     let mut custom = node("c", "Spline", &["x"], &["a"]);

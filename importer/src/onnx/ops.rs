@@ -7,6 +7,7 @@ mod attention;
 mod average_pool;
 mod batch_normalization;
 mod binary;
+mod blocks;
 mod cast;
 mod center_crop_pad;
 mod clip;
@@ -29,6 +30,7 @@ mod expand;
 mod eye_like;
 mod flatten;
 mod gather;
+mod gather_block_quantized;
 mod gather_elements;
 mod gather_nd;
 mod gemm;
@@ -44,6 +46,7 @@ mod lp_normalization;
 mod lrn;
 mod matmul;
 mod matmul_integer;
+mod matmul_n_bits;
 mod max_pool;
 mod max_unpool;
 mod mel_weight_matrix;
@@ -142,6 +145,7 @@ operators! {
     eye_like::EyeLike,
     flatten::Flatten,
     gather::Gather,
+    gather_block_quantized::GatherBlockQuantized,
     gather_elements::GatherElements,
     gather_nd::GatherNd,
     gemm::Gemm,
@@ -157,6 +161,7 @@ operators! {
     lrn::Lrn,
     matmul::MatMul,
     matmul_integer::MatMulInteger,
+    matmul_n_bits::MatMulNBits,
     max_pool::MaxPool,
     max_unpool::MaxUnpool,
     mel_weight_matrix::MelWeightMatrix,
