@@ -299,6 +299,161 @@ fn packed_weights_are_checked() {
 }
 
 #[test]
+fn attention_of_the_runtimes_domain_is_checked() {
+    let mut wrong = Vec::new();
+    let (f32, i32) = (1, 6);
+    let inputs = || {
+        vec![
+            typed("x", f32, &[2, 3, 32]),
+            typed("key", f32, &[2, 3, 16]),
+            typed("longer", f32, &[2, 5, 32]),
+            typed("matrix", f32, &[3, 32]),
+            typed("past", f32, &[2, 2, 4, 8]),
+            typed("both", f32, &[3, 2, 4, 4, 8]),
+            typed("weights", f32, &[32, 95]),
+            typed("square", f32, &[32, 96]),
+            typed("bias", f32, &[95]),
+            typed("lengths", i32, &[2]),
+            typed("three", i32, &[3]),
+            typed("total", i32, &[]),
+            typed("cos", f32, &[10, 4]),
+            typed("deep", i32, &[2, 1, 3, 3]),
+        ]
+    };
+    let refused = |operator: &str, operands: &[&str], attributes: Vec<AttributeProto>| {
+        error(&contrib(inputs(), Vec::new(), operator, operands, attributes))
+    };
+    let heads = |heads: i64| vec![int("num_heads", heads)];
+    let groups = |heads: i64, groups: i64| vec![int("num_heads", heads), int("kv_num_heads", groups)];
+    let also = |mut attributes: Vec<AttributeProto>, name: &str| {
+        attributes.push(int(name, 1));
+        attributes
+    };
+    let query = ["x", "key", "key", "", "", "lengths", "total"];
+    let cached = ["x", "key", "key", "past", "past", "lengths", "total"];
+    let with = |rest: &[&'static str]| [&query[..], rest].concat();
+    let mut cases: Vec<(&str, Vec<&str>, Vec<AttributeProto>, &str)> = Vec::new();
+    let mut case = |operator, operands: &[&'static str], attributes, text| {
+        cases.push((operator, operands.to_vec(), attributes, text));
+    };
+    let grouped = "GroupQueryAttention";
+    case(grouped, &query, heads(4), "`kv_num_heads` is missing");
+    case(grouped, &query, groups(0, 2), "`num_heads` is 0, must be a number of heads");
+    case(grouped, &query, groups(4, -2), "`kv_num_heads` is -2");
+    case(grouped, &query, groups(i64::MAX, 1), "`num_heads` is 9223372036854775807");
+    case(grouped, &query, groups(4, 3), "`kv_num_heads` is 3, of which 4 is no multiple");
+    case(grouped, &query, groups(3, 3), "`query` has 32 features, which 3 heads cannot share");
+    case(grouped, &query, groups(4, 4), "head size");
+    case(grouped, &query[..5], groups(4, 2), "input `seqlens_k` is missing");
+    case(grouped, &query[..6], groups(4, 2), "input `total_sequence_length` is missing");
+    case(grouped, &["x", "key", "", "", "", "lengths", "total"], groups(4, 2), "input `value` is missing");
+    case(
+        grouped,
+        &["x", "key", "key", "past", "", "lengths", "total"],
+        groups(4, 2),
+        "input `past_value` is missing",
+    );
+    case(
+        grouped,
+        &["x", "key", "key", "x", "x", "lengths", "total"],
+        groups(4, 2),
+        "`past_key` has rank 3, expected 4",
+    );
+    case(
+        grouped,
+        &["matrix", "key", "key", "", "", "lengths", "total"],
+        groups(4, 2),
+        "`query` has rank 2, expected 3",
+    );
+    case(grouped, &["x", "key", "key", "", "", "three", "total"], groups(4, 2), "reshape");
+    case(
+        grouped,
+        &["x", "key", "key", "past", "past", "lengths", "three"],
+        groups(4, 2),
+        "`total_sequence_length` must be one number",
+    );
+    case(grouped, &cached, groups(2, 1), "do not fit");
+    case(grouped, &query, also(groups(4, 2), "do_rotary"), "input `cos_cache` is missing");
+    case(
+        grouped,
+        &with(&["cos", "x"]),
+        also(groups(4, 2), "do_rotary"),
+        "`sin_cache` has rank 3, expected 2",
+    );
+    case(grouped, &query, also(groups(4, 2), "qk_output"), "not supported: the scores as an output");
+    case(
+        grouped,
+        &query,
+        also(groups(4, 2), "sliding_window_cache"),
+        "not supported: `sliding_window_cache`",
+    );
+    case(
+        grouped,
+        &with(&["", "", "", "", "", "cos", "cos"]),
+        groups(4, 2),
+        "not supported: the input `k_scale`",
+    );
+    case(grouped, &with(&["", "", "", "x"]), groups(4, 2), "`attention_bias` has rank 3, expected 4");
+    let plain = "MultiHeadAttention";
+    case(plain, &["x", "x", "x"], Vec::new(), "`num_heads` is missing");
+    case(plain, &["x", "x", "x"], heads(0), "`num_heads` is 0");
+    case(plain, &["x", "x", "x"], heads(5), "`query` has 32 features, which 5 heads cannot share");
+    case(plain, &["x"], heads(4), "packed into one input");
+    case(plain, &["x", "x"], heads(4), "input `value` is missing");
+    case(plain, &["x", "x", "x", "bias"], heads(4), "`bias` is f32[95], must have 96 numbers");
+    case(
+        plain,
+        &["x", "x", "x", "", "three"],
+        heads(4),
+        "`key_padding_mask` is i32[3], must have one end for each of 2 entries",
+    );
+    case(plain, &["x", "x", "x", "", "deep"], heads(4), "`key_padding_mask` has rank 4, expected 1 to 3");
+    case(
+        plain,
+        &["x", "longer", "longer"],
+        also(heads(4), "unidirectional"),
+        "`unidirectional` beside 3 queries and 5 keys",
+    );
+    case(plain, &["x", "x", "x", "", "", "", "past"], heads(4), "input `past_value` is missing");
+    case(plain, &["x", "x", "x", "", "", "", "", "", "total"], heads(4), "the input `past_sequence_length`");
+    let own = "Attention";
+    case(own, &["x", "weights"], heads(4), "`weights` has 95 columns, which are not 31 + 31 + 31");
+    case(own, &["x", "square", "bias"], heads(4), "95] do not fit");
+    case(own, &["matrix", "square"], heads(4), "`input` has rank 2, expected 3");
+    case(own, &["x", "square"], heads(5), "`weights` has 32 features, which 5 heads cannot share");
+    case(
+        own,
+        &["x", "square", "", "", "both"],
+        heads(4),
+        "`past` is f32[3, 2, 4, 4, 8], must be keys and values of rank 4",
+    );
+    case(own, &["x", "square"], also(heads(4), "do_rotary"), "not supported: `do_rotary`");
+    case(
+        own,
+        &["x", "square"],
+        also(heads(4), "past_present_share_buffer"),
+        "not supported: `past_present_share_buffer`",
+    );
+    let rotary = "RotaryEmbedding";
+    case(rotary, &["x", "lengths"], Vec::new(), "input `cos_cache` is missing");
+    case(
+        rotary,
+        &["x", "lengths", "cos", "cos"],
+        vec![int("rotary_embedding_dim", 4)],
+        "`num_heads` is missing",
+    );
+    case(rotary, &["x", "lengths", "cos", "cos"], heads(i64::MAX), "reshape");
+    case(rotary, &["matrix", "lengths", "cos", "cos"], heads(4), "`input` has rank 2, expected 3 or 4");
+    for (operator, operands, attributes, text) in cases {
+        let message = refused(operator, &operands, attributes);
+        if !message.contains(text) {
+            wrong.push(format!("{operator} {operands:?} {text}: {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
 fn all_unsupported_operators_are_listed() {
     let mut custom = node("c", "Spline", &["x"], &["a"]);
     custom.domain = "org.example".into();

@@ -92,3 +92,195 @@ def gather_block_quantized(rng):
         g.show(f"{label}_zeros", "GatherBlockQuantized", *operands, gather_axis=1, quantize_axis=0, dims=[32, 3], **block)
     data = lambda n: [rng.integers(-7, 7, (n, 2)), np.array([6, 0, -2], np.int32)]
     return Case(g.model(), [data(1), data(3)])
+
+
+def caches(rng, length, half):
+    angles = rng.standard_normal((length, half))
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+@case("op_rotary_contrib")
+def rotary_contrib(rng):
+    """Positions of each token, and of each sequence's first; heads in an axis of their own, or as many as the caches say."""
+    g = Graph("rotary_contrib", opset=17)
+    own = dict(domain=DOMAIN, dtype=F32)
+    x, flat = g.input("x", F32, ["n", 3, "s", 8]), g.input("flat", F32, ["n", "s", 24])
+    places, first = g.input("places", I64, ["n", "s"]), g.input("first", I64, [1])
+    cos, sin = caches(rng, 12, 4)
+    for pairs in (0, 1):
+        options = dict(interleaved=pairs, **own)
+        g.show(f"heads_{pairs}", "RotaryEmbedding", x, places, cos, sin, dims=["n", 3, "s", 8], **options)
+        options = dict(dims=["n", "s", 24], **options)
+        g.show(f"flat_{pairs}", "RotaryEmbedding", flat, places, cos, sin, **options)
+        g.show(f"first_{pairs}", "RotaryEmbedding", flat, first, cos, sin, **options)
+        part = dict(num_heads=3, rotary_embedding_dim=4, **options)
+        g.show(f"part_{pairs}", "RotaryEmbedding", flat, places, cos[:, :2], sin[:, :2], **part)
+
+    def data(n, s):
+        return [floats(rng, n, 3, s, 8), floats(rng, n, s, 24), rng.integers(0, 12, (n, s)), np.array([12 - s])]
+
+    return Case(g.model(), [data(2, 4), data(1, 1)])
+
+
+@case("op_group_query_attention")
+def group_query_attention(rng):
+    """Caches that grow, and caches with room for more; batch entries of different lengths; rotary embeddings, windows, caps,
+    sinks, biases; all of it packed in one input."""
+    g = Graph("group_query_attention", opset=17)
+    size, heads, groups = 16, 4, 2
+    q = g.input("q", F32, ["n", "s", heads * size])
+    k, v = (g.input(name, F32, ["n", "s", groups * size]) for name in "kv")
+    past = [g.input(name, F32, ["n", groups, "past", size]) for name in ("past_key", "past_value")]
+    lengths, total = g.input("lengths", I32, ["n", 1]), g.input("total", I32, [])
+    bias = g.input("bias", F32, ["n", heads, "s", "total"])
+    sink, (cos, sin) = floats(rng, heads), caches(rng, 20, size // 2)
+    own = dict(domain=DOMAIN, num_heads=heads, kv_num_heads=groups)
+
+    # ONNX Runtime overlooks a cache unless it is asked for the next one.
+    def show(label, *operands, outputs=1, **options):
+        names = [label, f"{label}_keys", f"{label}_values"]
+        dims = [["n", "s", heads * size], *[["n", groups, None, size]] * 2]
+        g.op("GroupQueryAttention", *operands, out=names, **own, **options)
+        for name, dim in zip(names[:outputs], dims):
+            g.output(name, F32, dim)
+
+    all_of = [q, k, v, *past, lengths, total]
+    show("plain", *all_of, outputs=3)
+    show("rotary", *all_of, cos, sin, do_rotary=1, outputs=3)
+    show("rotary_pairs", *all_of, cos, sin, do_rotary=1, rotary_interleaved=1)
+    show("window", *all_of, local_window_size=3, softcap=2.0, scale=0.3)
+    show("smooth", *all_of, smooth_softmax=1)
+    show("sink", *all_of, None, None, None, None, sink)
+    show("biased", *all_of, None, None, None, bias)
+    show("biased_sink", *all_of, None, None, None, bias, sink, softcap=3.0)
+    show("everywhere", *all_of, causal=0)
+    together = g.op("Concat", q, k, v, axis=2)
+    show("packed", together, None, None, *past, lengths, total, cos, sin, do_rotary=1)
+
+    def data(n, s, room, counts, total):
+        tensors = [floats(rng, n, s, heads * size), floats(rng, n, s, groups * size), floats(rng, n, s, groups * size)]
+        tensors += [floats(rng, n, groups, room, size) for _ in range(2)]
+        for cache in tensors[3:]:
+            for entry, count in zip(cache, counts):
+                entry[:, max(count + 1 - s, 0) :] = 0
+        lengths = np.array(counts, np.int32)[:, None]
+        return [*tensors, lengths, np.array(total, np.int32), floats(rng, n, heads, s, total)]
+
+    # A step of two sequences, the next tokens of one, a step with room left, a first prompt with room left.
+    steps = [data(2, 1, 6, [6, 3], 7), data(1, 3, 6, [8], 9), data(2, 1, 12, [6, 3], 7), data(2, 5, 12, [4, 4], 5)]
+    return Case(g.model(), steps)
+
+
+@case("op_group_query_prompt")
+def group_query_prompt(rng):
+    """Without a cache."""
+    g = Graph("group_query_prompt", opset=17)
+    size, heads = 16, 2
+    q, k, v = (g.input(name, F32, ["n", "s", heads * size]) for name in "qkv")
+    half = [g.op("Cast", x, to=F16) for x in (q, k, v)]
+    lengths, total = g.input("lengths", I32, ["n"]), g.input("total", I32, [1])
+    places = g.input("places", I64, ["n", "s"])
+    cos, sin = caches(rng, 20, 8)
+    own = dict(domain=DOMAIN, num_heads=heads, dims=["n", "s", heads * size])
+    rest = [None, None, lengths, total]
+    for label, x in [("plain", (q, k, v)), ("halves", half)]:
+        dtype = F32 if label == "plain" else F16
+        g.show(label, "GroupQueryAttention", *x, *rest, dtype=dtype, kv_num_heads=heads, **own)
+    own = dict(kv_num_heads=heads, dtype=F32, **own)
+    g.show("rotary", "GroupQueryAttention", q, k, v, *rest, cos, sin, do_rotary=1, **own)
+    g.show("at_places", "GroupQueryAttention", q, k, v, *rest, cos, sin, places, do_rotary=1, **own)
+    g.show("window", "GroupQueryAttention", q, k, v, *rest, local_window_size=2, **own)
+
+    def data(n, s):
+        tensors = [floats(rng, n, s, heads * size) for _ in range(3)]
+        rows = np.tile(np.arange(s), (n, 1))
+        return [*tensors, np.full(n, s - 1, np.int32), np.array([s], np.int32), rows]
+
+    return Case(g.model(), [data(2, 5), data(1, 1)])
+
+
+@case("op_multi_head_attention")
+def multi_head_attention(rng):
+    """Masks of ends, of keys and of queries and keys; biases before and of the scores; caches; keys that have their heads."""
+    g = Graph("multi_head_attention", opset=17)
+    heads, size = 2, 8
+    width = heads * size
+    q, k = g.input("q", F32, ["n", "s", width]), g.input("k", F32, ["n", "t", width])
+    v, same = g.input("v", F32, ["n", "t", 12]), g.input("same", F32, ["n", "s", width])
+    past = [g.input(name, F32, ["n", heads, "past", size]) for name in ("past_key", "past_value")]
+    ends, of_keys = g.input("ends", I32, ["n"]), g.input("of_keys", I32, ["n", "t"])
+    of_both, scores = g.input("of_both", I32, ["n", "s", "t"]), g.input("scores", F32, [1, heads, "s", "t"])
+    own = dict(domain=DOMAIN, num_heads=heads)
+    wide = dict(dtype=F32, dims=["n", "s", 12], **own)
+    g.show("plain", "MultiHeadAttention", q, k, v, **wide)
+    g.show("scale", "MultiHeadAttention", q, k, v, scale=0.7, **wide)
+    g.show("bias", "MultiHeadAttention", q, k, v, floats(rng, 2 * width + 12), **wide)
+    g.show("with_ends", "MultiHeadAttention", q, k, v, None, ends, **wide)
+    g.show("keys", "MultiHeadAttention", q, k, v, None, of_keys, mask_filter_value=-3.0, **wide)
+    g.show("both", "MultiHeadAttention", q, k, v, None, of_both, **wide)
+    g.show("with_scores", "MultiHeadAttention", q, k, v, None, of_keys, scores, **wide)
+    square = dict(dtype=F32, dims=["n", "s", width], **own)
+    g.show("causal", "MultiHeadAttention", q, same, same, unidirectional=1, **square)
+    # The first query sees no key but one that the mask hides.
+    g.show("causal_ends", "MultiHeadAttention", q, same, same, None, ends, unidirectional=1, **square)
+    turned = g.op("Transpose", g.op("Reshape", k, [0, 0, heads, size]), perm=[0, 2, 1, 3])
+    g.show("with_heads", "MultiHeadAttention", q, turned, turned, **square)
+    for label, causal in [("cached", 0), ("cached_causal", 1)]:
+        names = [label, f"{label}_keys", f"{label}_values"]
+        operands = [q, same, same, None, None, None, *past]
+        g.op("MultiHeadAttention", *operands, out=names, unidirectional=causal, **own)
+        for name, dims in zip(names, [["n", "s", width], *[["n", heads, None, size]] * 2]):
+            g.output(name, F32, dims)
+
+    def data(n, s, t, past):
+        tensors = [floats(rng, n, s, width), floats(rng, n, t, width), floats(rng, n, t, 12), floats(rng, n, s, width)]
+        tensors += [floats(rng, n, heads, past, size) for _ in range(2)]
+        masks = [rng.integers(0, 2, shape).astype(np.int32) for shape in [(n, t), (n, s, t)]]
+        ends = np.array([1, 3])[:n] if past else np.array([0])
+        return [*tensors, ends.astype(np.int32), *masks, floats(rng, 1, heads, s, t)]
+
+    return Case(g.model(), [data(2, 4, 6, 3), data(1, 1, 2, 0)])
+
+
+@case("op_attention_contrib")
+def attention_contrib(rng):
+    """With the projections inside: masks of ends, of beginnings, of keys and of queries and keys; caches; wider values."""
+    g = Graph("attention_contrib", opset=17)
+    heads, size = 2, 8
+    width = heads * size
+    x, past = g.input("x", F32, ["n", "s", 10]), g.input("past", F32, [2, "n", heads, "past", size])
+    ends, begins = g.input("ends", I32, ["n"]), g.input("begins", I32, ["n"])
+    of_keys, of_both = g.input("of_keys", I32, ["n", "s"]), g.input("of_both", I32, ["n", "s", "s"])
+    scores, of_all = g.input("scores", F32, [1, heads, "s", "s"]), g.input("of_all", I32, ["n", "all"])
+    weights, bias = g.const(floats(rng, 10, 3 * width) / 3, "qkv.weight"), g.const(floats(rng, 3 * width), "qkv.bias")
+    own = dict(domain=DOMAIN, num_heads=heads)
+    shape = dict(dtype=F32, dims=["n", "s", width], **own)
+    for causal in (0, 1):
+        options = dict(unidirectional=causal, **shape)
+        g.show(f"plain_{causal}", "Attention", x, weights, bias, **options)
+        g.show(f"ends_{causal}", "Attention", x, weights, bias, ends, **options)
+        g.show(f"keys_{causal}", "Attention", x, weights, bias, of_keys, mask_filter_value=-5.0, **options)
+        g.show(f"both_{causal}", "Attention", x, weights, bias, of_both, **options)
+        g.show(f"scores_{causal}", "Attention", x, weights, bias, None, None, scores, scale=0.5, **options)
+        names = [f"past_{causal}", f"present_{causal}"]
+        g.op("Attention", x, weights, bias, of_all, past, out=names, unidirectional=causal, **own)
+        g.output(names[0], F32, ["n", "s", width])
+        g.output(names[1], F32, [2, "n", heads, None, size])
+    bounds = g.op("Concat", ends, begins, axis=0)
+    g.show("bounds", "Attention", x, weights, bias, bounds, **shape)
+    sizes = [width, width, 12]
+    operands = [x, floats(rng, 10, sum(sizes)), floats(rng, sum(sizes))]
+    g.show("sizes", "Attention", *operands, qkv_hidden_sizes=sizes, dtype=F32, dims=["n", "s", 12], **own)
+    names = ["first", "first_present"]
+    g.op("Attention", x, weights, bias, out=names, **own)
+    g.output(names[0], F32, ["n", "s", width])
+    g.output(names[1], F32, [2, "n", heads, "s", size])
+
+    def data(n, s, past):
+        masks = [rng.integers(0, 2, shape).astype(np.int32) for shape in [(n, s), (n, s, s)]]
+        ends, begins = np.array([2, 3, 1][:n], np.int32), np.array([0, 1, 0][:n], np.int32)
+        of_all = rng.integers(0, 2, (n, past + s)).astype(np.int32)
+        state = floats(rng, 2, n, heads, past, size)
+        return [floats(rng, n, s, 10), state, ends, begins, *masks, floats(rng, 1, heads, s, s), of_all]
+
+    return Case(g.model(), [data(2, 4, 3), data(3, 3, 1)])

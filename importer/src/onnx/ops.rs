@@ -37,6 +37,8 @@ mod gemm;
 mod global_pool;
 mod grid_sample;
 mod group_normalization;
+mod group_query_attention;
+mod heads;
 mod identity;
 mod if_;
 mod is_inf;
@@ -50,6 +52,7 @@ mod matmul_n_bits;
 mod max_pool;
 mod max_unpool;
 mod mel_weight_matrix;
+mod multi_head_attention;
 mod non_max_suppression;
 mod non_zero;
 mod one_hot;
@@ -152,6 +155,7 @@ operators! {
     global_pool::GlobalPool,
     grid_sample::GridSample,
     group_normalization::GroupNormalization,
+    group_query_attention::GroupQueryAttention,
     identity::Identity,
     if_::If,
     is_inf::IsInf,
@@ -165,6 +169,7 @@ operators! {
     max_pool::MaxPool,
     max_unpool::MaxUnpool,
     mel_weight_matrix::MelWeightMatrix,
+    multi_head_attention::MultiHeadAttention,
     non_max_suppression::NonMaxSuppression,
     non_zero::NonZero,
     one_hot::OneHot,
