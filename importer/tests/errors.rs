@@ -454,6 +454,82 @@ fn attention_of_the_runtimes_domain_is_checked() {
 }
 
 #[test]
+fn other_operators_of_the_runtimes_domain_are_checked() {
+    let (f32, i32) = (1, 6);
+    let inputs = || {
+        vec![
+            typed("x", f32, &[3, 4]),
+            typed("deep", f32, &[2, 3, 4]),
+            typed("ids", i32, &[2, 3]),
+            typed("table", f32, &[5, 4]),
+            typed("norm", f32, &[4]),
+            typed("q", 2, &[3, 4]),
+            typed("scale", f32, &[]),
+        ]
+    };
+    let name = |name: &str| AttributeProto {
+        name: "activation".into(),
+        r#type: attribute_type::STRING,
+        s: name.as_bytes().to_vec().into(),
+        ..AttributeProto::default()
+    };
+    let gemm = ["x", "table"];
+    let turned = || int("transB", 1);
+    let cases: Vec<(&str, &[&str], Vec<AttributeProto>, &str)> = vec![
+        ("FusedGemm", &gemm, vec![turned()], "not supported: the activation ``"),
+        ("FusedGemm", &gemm, vec![turned(), name("Sine")], "not supported: the activation `Sine`"),
+        ("FusedGemm", &gemm, vec![turned(), name("LeakyRelu")], "`activation_alpha` is missing"),
+        ("FusedGemm", &gemm, vec![name("Relu")], "do not fit"),
+        ("FusedGemm", &["deep", "table"], vec![name("Relu")], "`A` has rank 3, expected 2"),
+        (
+            "EmbedLayerNormalization",
+            &["ids", "ids", "table", "table", "", "norm", "norm"],
+            Vec::new(),
+            "input `segment_embedding` is missing",
+        ),
+        (
+            "EmbedLayerNormalization",
+            &["norm", "", "table", "table", "", "norm", "norm"],
+            Vec::new(),
+            "`input_ids` has rank 1, expected 2",
+        ),
+        (
+            "EmbedLayerNormalization",
+            &["ids", "", "table", "table", "", "norm"],
+            Vec::new(),
+            "input `beta` is missing",
+        ),
+        ("DynamicQuantizeMatMul", &["x", "q"], Vec::new(), "input `b_scale` is missing"),
+        ("DynamicQuantizeMatMul", &["x", "q", "scale"], Vec::new(), "do not fit"),
+        ("MatMulIntegerToFloat", &["x", "q", "scale", "scale"], Vec::new(), "`a` has dtype f32"),
+        ("MatMulIntegerToFloat", &["q", "q", "scale"], Vec::new(), "input `b_scale` is missing"),
+    ];
+    let mut wrong = Vec::new();
+    for (operator, operands, attributes, text) in cases {
+        let message = error(&contrib(inputs(), Vec::new(), operator, operands, attributes));
+        if !message.contains(text) {
+            wrong.push(format!("{operator} {operands:?} {text}: {message}"));
+        }
+    }
+    let unique = |dims: &[DimensionValue], axis: i64| {
+        let mut node = node("u", "Unique", &["x"], &["y"]);
+        node.attribute = vec![int("axis", axis)];
+        error(&model(vec![value("x", dims)], vec![node], &["y"]))
+    };
+    let named = DimensionValue::Param("n".into());
+    for (message, text) in [
+        (unique(&[size(3), size(65)], 0), "entries of 65 numbers each, where 64 are the most"),
+        (unique(&[size(3), named], 0), "entries of n numbers each, where 64 are the most"),
+        (unique(&[size(3)], 1), "axis 1 is outside a tensor of rank 1"),
+    ] {
+        if !message.contains(text) {
+            wrong.push(format!("{text}: {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
 fn all_unsupported_operators_are_listed() {
     let mut custom = node("c", "Spline", &["x"], &["a"]);
     custom.domain = "org.example".into();

@@ -284,3 +284,101 @@ def attention_contrib(rng):
         return [floats(rng, n, s, 10), state, ends, begins, *masks, floats(rng, 1, heads, s, s), of_all]
 
     return Case(g.model(), [data(2, 4, 3), data(3, 3, 1)])
+
+
+@case("op_embed_layer_norm")
+def embed_layer_norm(rng):
+    """Tables of words, positions and segments; positions that are given, and counts of words."""
+    g = Graph("embed_layer_norm", opset=17)
+    ids, segments, mask = (g.input(name, I32, ["n", "s"]) for name in ("ids", "segments", "mask"))
+    places = g.input("places", I32, ["n", "s"])
+    names = ["word", "position", "segment"]
+    words, positions, kinds = (g.const(floats(rng, n, 6), f"{name}.weight") for n, name in zip([9, 7, 2], names))
+    norm = [1 + floats(rng, 6) / 4, floats(rng, 6)]
+
+    def show(label, *operands, **options):
+        outputs = [label, f"{label}_count", f"{label}_sum"]
+        g.op("EmbedLayerNormalization", *operands, out=outputs, domain=DOMAIN, **options)
+        for name, dtype, dims in zip(outputs, [F32, I32, F32], [["n", "s", 6], ["n"], ["n", "s", 6]]):
+            g.output(name, dtype, dims)
+
+    show("bert", ids, segments, words, positions, kinds, *norm, mask, epsilon=1e-5)
+    show("bare", ids, None, words, positions, None, *norm)
+    show("given", ids, segments, words, positions, kinds, *norm, mask, places, mask_index_type=1)
+
+    def data(n, s):
+        mask = (np.arange(s) < rng.integers(1, s + 1, (n, 1))).astype(np.int32)
+        integers = lambda high: rng.integers(0, high, (n, s)).astype(np.int32)
+        return [integers(9), integers(2), mask, integers(7)]
+
+    return Case(g.model(), [data(2, 4), data(1, 7)])
+
+
+@case("op_fused_gemm")
+def fused_gemm(rng):
+    """Products with an activation behind."""
+    g = Graph("fused_gemm", opset=17)
+    x, y = g.input("x", F32, ["n", 4]), g.input("y", F32, [4, "n"])
+    weight, bias = floats(rng, 4, 5), floats(rng, 5)
+    own = dict(domain=DOMAIN, dtype=F32, dims=["n", 5])
+    plain = ["Relu", "Tanh", "Sigmoid", "Softplus", "Softsign"]
+    for name in plain:
+        g.show(name, "FusedGemm", x, weight, bias, activation=name, **own)
+    numbers = {"LeakyRelu": [0.3], "Elu": [0.7], "ThresholdedRelu": [0.4], "HardSigmoid": [0.3, 0.4]}
+    for name, values in numbers.items():
+        options = dict(zip(["activation_alpha", "activation_beta"], values))
+        g.show(name, "FusedGemm", x, weight, bias, activation=name, **options, **own)
+    turned = dict(transA=1, transB=1, alpha=0.5, beta=2.0, activation="Relu")
+    g.show("turned", "FusedGemm", y, weight.T.copy(), bias, **turned, **own)
+    g.show("no_bias", "FusedGemm", x, weight, activation="Tanh", **own)
+    return Case(g.model(), [[floats(rng, n, 4), floats(rng, 4, n)] for n in (3, 1)])
+
+
+@case("op_quantized_floats")
+def quantized_floats(rng):
+    """Products of integers that yield floats, of integers and of floats that are quantized first."""
+    g = Graph("quantized_floats", opset=17)
+    x, q = g.input("x", F32, ["n", 3, 8]), g.input("q", U8, ["n", 8])
+    own = dict(domain=DOMAIN, dtype=F32)
+    # Seven bits: see `op_quantized_products`.
+    signed, unsigned = rng.integers(-64, 64, (8, 5)).astype(np.int8), rng.integers(0, 128, (8, 5)).astype(np.uint8)
+    scale, scales = np.float32(0.02), rng.uniform(0.01, 0.1, 5).astype(np.float32)
+    zeros, bias = rng.integers(-5, 5, 5).astype(np.int8), floats(rng, 5)
+    deep = dict(dims=["n", 3, 5], **own)
+    g.show("dynamic", "DynamicQuantizeMatMul", x, signed, scale, **deep)
+    g.show("dynamic_zero", "DynamicQuantizeMatMul", x, unsigned, scale, np.uint8(60), bias, **deep)
+    g.show("dynamic_columns", "DynamicQuantizeMatMul", x, signed, scales, zeros, **deep)
+    flat = dict(dims=["n", 5], **own)
+    g.show("floats", "MatMulIntegerToFloat", q, signed, np.float32(0.1), scale, **flat)
+    operands = [q, signed, np.float32(0.1), scales, np.uint8(120), zeros, bias]
+    g.show("floats_columns", "MatMulIntegerToFloat", *operands, **flat)
+    return Case(g.model(), [[floats(rng, n, 3, 8), rng.integers(0, 256, (n, 8)).astype(np.uint8)] for n in (2, 1)])
+
+
+@case("op_unique")
+def unique(rng):
+    """Of all numbers and of an axis, in ascending order and in that of their first appearance."""
+    g = Graph("unique", opset=11)
+    x, f = g.input("x", I64, ["n", 3]), g.input("f", F32, ["m"])
+    deep, one = g.input("deep", I64, [2, "k", 2]), g.input("one", F32, [])
+
+    def show(label, operand, dtype, dims, **options):
+        names = [label, *(f"{label}_{part}" for part in ("indices", "inverse", "counts"))]
+        g.op("Unique", operand, out=names, **options)
+        g.output(names[0], dtype, dims)
+        for name in names[1:]:
+            g.output(name, I64, [None])
+
+    for order, word in [(1, "sorted"), (0, "found")]:
+        show(f"all_{word}", x, I64, [None], sorted=order)
+        show(f"line_{word}", f, F32, [None], sorted=order)
+        show(f"rows_{word}", x, I64, [None, 3], axis=0, sorted=order)
+        show(f"middle_{word}", deep, I64, [2, None, 2], axis=-2, sorted=order)
+    show("single", one, F32, [None])
+    show("narrow", g.op("Cast", x, to=I8), I8, [None])
+
+    def data(n, m, k):
+        numbers = [rng.integers(-1, 2, (n, 3)), rng.integers(0, 4, m).astype(np.float32)]
+        return [*numbers, rng.integers(0, 2, (2, k, 2)), np.array(2.5, np.float32)]
+
+    return Case(g.model(), [data(9, 8, 12), data(1, 1, 1)])

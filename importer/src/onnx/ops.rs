@@ -26,6 +26,7 @@ mod depth_to_space;
 mod dft;
 mod dropout;
 mod einsum;
+mod embed_layer_normalization;
 mod expand;
 mod eye_like;
 mod flatten;
@@ -93,6 +94,7 @@ mod top_k;
 mod transpose;
 mod trilu;
 mod unary;
+mod unique;
 mod unroll;
 mod unsqueeze;
 mod variadic;
@@ -144,6 +146,7 @@ operators! {
     dft::Dft,
     dropout::Dropout,
     einsum::Einsum,
+    embed_layer_normalization::EmbedLayerNormalization,
     expand::Expand,
     eye_like::EyeLike,
     flatten::Flatten,
@@ -208,6 +211,7 @@ operators! {
     transpose::Transpose,
     trilu::Trilu,
     unary::Unary,
+    unique::Unique,
     unroll::Unroll,
     unsqueeze::Unsqueeze,
     variadic::Variadic,

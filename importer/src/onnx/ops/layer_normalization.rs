@@ -71,6 +71,19 @@ impl<'m> Operator<'m> for LayerNormalization {
     }
 }
 
+/// A sum normalized along its last axis, in single precision.
+pub(super) fn layer_norm(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    scale: ValueId,
+    bias: ValueId,
+    epsilon: f64,
+) -> RuleResult<Outputs> {
+    let own =
+        LayerNormalization { axis: -1, epsilon, rms: false, stash: true, statistics: false, skip: false };
+    own.normalize(to, x, scale, Some(bias))
+}
+
 impl LayerNormalization {
     fn normalize(
         &self,

@@ -49,7 +49,7 @@ impl<'m> Operator<'m> for QuantizeLinear {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("x")?;
         if self.kind == Kind::Dynamic {
-            return dynamic(to, x);
+            return Ok(dynamic(to, x)?.to_vec().into());
         }
         let quantize = self.kind == Kind::Quantize;
         let scale = args.value(if quantize { "y_scale" } else { "x_scale" })?;
@@ -218,8 +218,8 @@ impl QuantizeLinear {
     }
 }
 
-/// Scale and zero point from the range of the data, zero included.
-fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Outputs> {
+/// Integers, scale and zero point; these from the range of the data, zero included.
+pub(super) fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[ValueId; 3]> {
     let axes: Vec<usize> = (0..to.rank(x)).collect();
     let [scale, below] = to.formulas(|f| {
         let x = f.value(x);
@@ -230,5 +230,5 @@ fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Outputs> {
     let zero_point = quantized(to, below, scale, None, DType::U8, [0, 255])?;
     let shift = to.cast(zero_point, DType::F32)?;
     let y = quantized(to, x, scale, Some(shift), DType::U8, [0, 255])?;
-    Ok(vec![y, scale, zero_point].into())
+    Ok([y, scale, zero_point])
 }
