@@ -52,6 +52,7 @@ snapshots! {
     loop_while
     net_bert_encoder
     net_gpt_decoder
+    net_llama_four_bits
     net_residual_cnn
     net_lstm_tagger
     net_shared_head

@@ -7,6 +7,7 @@ mod attention;
 mod average_pool;
 mod batch_normalization;
 mod binary;
+mod blocks;
 mod cast;
 mod center_crop_pad;
 mod clip;
@@ -25,16 +26,20 @@ mod depth_to_space;
 mod dft;
 mod dropout;
 mod einsum;
+mod embed_layer_normalization;
 mod expand;
 mod eye_like;
 mod flatten;
 mod gather;
+mod gather_block_quantized;
 mod gather_elements;
 mod gather_nd;
 mod gemm;
 mod global_pool;
 mod grid_sample;
 mod group_normalization;
+mod group_query_attention;
+mod heads;
 mod identity;
 mod if_;
 mod is_inf;
@@ -44,9 +49,11 @@ mod lp_normalization;
 mod lrn;
 mod matmul;
 mod matmul_integer;
+mod matmul_n_bits;
 mod max_pool;
 mod max_unpool;
 mod mel_weight_matrix;
+mod multi_head_attention;
 mod non_max_suppression;
 mod non_zero;
 mod one_hot;
@@ -87,6 +94,7 @@ mod top_k;
 mod transpose;
 mod trilu;
 mod unary;
+mod unique;
 mod unroll;
 mod unsqueeze;
 mod variadic;
@@ -138,16 +146,19 @@ operators! {
     dft::Dft,
     dropout::Dropout,
     einsum::Einsum,
+    embed_layer_normalization::EmbedLayerNormalization,
     expand::Expand,
     eye_like::EyeLike,
     flatten::Flatten,
     gather::Gather,
+    gather_block_quantized::GatherBlockQuantized,
     gather_elements::GatherElements,
     gather_nd::GatherNd,
     gemm::Gemm,
     global_pool::GlobalPool,
     grid_sample::GridSample,
     group_normalization::GroupNormalization,
+    group_query_attention::GroupQueryAttention,
     identity::Identity,
     if_::If,
     is_inf::IsInf,
@@ -157,9 +168,11 @@ operators! {
     lrn::Lrn,
     matmul::MatMul,
     matmul_integer::MatMulInteger,
+    matmul_n_bits::MatMulNBits,
     max_pool::MaxPool,
     max_unpool::MaxUnpool,
     mel_weight_matrix::MelWeightMatrix,
+    multi_head_attention::MultiHeadAttention,
     non_max_suppression::NonMaxSuppression,
     non_zero::NonZero,
     one_hot::OneHot,
@@ -198,6 +211,7 @@ operators! {
     transpose::Transpose,
     trilu::Trilu,
     unary::Unary,
+    unique::Unique,
     unroll::Unroll,
     unsqueeze::Unsqueeze,
     variadic::Variadic,

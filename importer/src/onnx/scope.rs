@@ -42,15 +42,35 @@ fn from_metadata(names: &str, classes: &str) -> Option<Vec<ScopeEntry>> {
     )
 }
 
-/// PyTorch's TorchScript exporter: `/layer1/layer1.0/conv1/Conv_2`. A child of a container repeats the container's
-/// name.
+/// What ONNX Runtime's tools call nodes of some operators, or called them before they were merged or quantized.
+const CALLED: [(&str, &str); 6] = [
+    ("GatherBlockQuantized", "Gather"),
+    ("LayerNormalization", "LayerNorm"),
+    ("MatMulNBits", "MatMul"),
+    ("SimplifiedLayerNormalization", "LayerNorm"),
+    ("SkipLayerNormalization", "SkipLayerNorm"),
+    ("SkipSimplifiedLayerNormalization", "SkipLayerNorm"),
+];
+
+/// Whether the last part of a node's name is its operator's, and a number where there are several: `Conv_2`. ONNX Runtime's
+/// quantizer adds the number of bits: `MatMul_Q4`.
+fn names_operator(last: &str, operator: &str) -> bool {
+    let called = CALLED.iter().filter(|(of, _)| *of == operator).map(|(_, called)| *called);
+    [operator].into_iter().chain(called).filter_map(|name| last.strip_prefix(name)).any(|rest| {
+        let (number, bits) = rest.rsplit_once("_Q").unwrap_or((rest, ""));
+        let number = number.strip_prefix('_').unwrap_or(number);
+        number.bytes().chain(bits.bytes()).all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// PyTorch's TorchScript exporter, and ONNX Runtime's builder of generative models: `/layer1/layer1.0/conv1/Conv_2`. A child of
+/// a container repeats the container's name.
 fn from_node_name(name: &str, operator: &str) -> Vec<ScopeEntry> {
     let Some((path, last)) = name.strip_prefix('/').map(|path| path.rsplit_once('/').unwrap_or(("", path)))
     else {
         return Vec::new();
     };
-    let numbered = last.strip_prefix(operator).map(|rest| rest.strip_prefix('_').unwrap_or(rest));
-    if !numbered.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())) {
+    if !names_operator(last, operator) {
         return Vec::new();
     }
     if path.len() > LONGEST || path.split('/').count() >= DEEPEST {
@@ -136,6 +156,15 @@ mod tests {
             ["", "features", "features.1", "features.1.conv", "features.1.conv.0", "features.1.conv.0.0"]
         );
         assert_eq!(paths(&from_node_name("/Add", "Add")), [""]);
+        for name in ["MatMul_Q4", "MatMul_1_Q8", "MatMul", "MatMulNBits"] {
+            let scope = from_node_name(&format!("/model/layers.0/attn/o_proj/{name}"), "MatMulNBits");
+            assert_eq!(paths(&scope).last(), Some(&"model.layers.0.attn.o_proj"), "{name}");
+        }
+        let scope = from_node_name("/model/norm/SkipLayerNorm", "SkipSimplifiedLayerNormalization");
+        assert_eq!(paths(&scope), ["", "model", "model.norm"]);
+        for name in ["/a/MatMul_Qx", "/a/MatMul_Q4_", "/a/MatMulQ"] {
+            assert!(from_node_name(name, "MatMulNBits").is_empty(), "{name}");
+        }
         assert!(from_node_name("Add_12", "Add").is_empty());
         assert!(from_node_name("/some/file", "Add").is_empty());
     }

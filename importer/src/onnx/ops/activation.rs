@@ -34,6 +34,25 @@ pub(super) enum Activations {
     },
 }
 
+/// The activation behind an operator that ONNX Runtime's optimizer merged it into; `number` tells its parameters in order.
+pub(super) fn merged(name: &str, number: impl Fn(usize) -> RuleResult<f64>) -> RuleResult<Activation> {
+    Ok(match name {
+        "Relu" => Activation::Relu,
+        "Tanh" => Activation::Tanh,
+        "Sigmoid" => Activation::Sigmoid,
+        "Softplus" => Activation::Softplus,
+        "Softsign" => Activation::Softsign,
+        "Elu" => Activation::Elu { alpha: number(0)? },
+        "LeakyRelu" => Activation::LeakyRelu { slope: number(0)? },
+        "ThresholdedRelu" => Activation::ThresholdedRelu { alpha: number(0)? },
+        "HardSigmoid" => Activation::HardSigmoid { alpha: number(0)?, beta: number(1)? },
+        other => {
+            let what = format!("the activation {}", crate::error::quoted(other));
+            return Err(RuleError::Unsupported { what });
+        }
+    })
+}
+
 impl Activations {
     fn read_gelu(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let kinds = [("none", Activation::Gelu), ("tanh", Activation::GeluTanh)];

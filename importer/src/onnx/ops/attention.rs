@@ -1,5 +1,6 @@
 //! `Attention`: scaled-dot-product attention, with heads in an axis of their own or in the last one.
 
+use super::heads::{positions, without_heads};
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{Activation, AttentionOptions, FullyMasked, PadMode};
@@ -99,9 +100,7 @@ impl<'m> Operator<'m> for Attention {
             }
         };
         if let (true, Some(y)) = (flat, outputs.first_mut()) {
-            let moved = to.permute(*y, vec![0, 2, 1, 3])?;
-            let dims = to.dims(moved);
-            *y = to.reshape(moved, vec![dims[0].clone(), dims[1].clone(), &dims[2] * &dims[3]])?;
+            *y = without_heads(to, *y)?;
         }
         if self.present {
             outputs.splice(1..1, [k, v]);
@@ -164,11 +163,8 @@ impl Attention {
         let one = Dim::constant(1);
         let (rows, columns) = (to.dims(q)[2].clone(), to.dims(k)[2].clone());
         let past = &places.past;
-        let row = to.add(Op::Arange(op::Arange { start: past.clone(), end: past + &rows, step: 1 }), &[])?;
-        let mut row = to.reshape(row, vec![one.clone(), one.clone(), rows.clone(), one.clone()])?;
-        let column =
-            to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: columns.clone(), step: 1 }), &[])?;
-        let column = to.reshape(column, vec![one.clone(), one.clone(), one.clone(), columns])?;
+        let mut row = positions(to, 2, past.clone(), past + &rows)?;
+        let column = positions(to, 3, Dim::constant(0), columns)?;
         let mut rules = Vec::new();
         if let Some(valid) = places.valid {
             let valid = to.cast(valid, DType::I64)?;
@@ -196,19 +192,26 @@ impl Attention {
             let last = to.binary(BinaryOp::Add, row, right)?;
             rules.push(to.compare(CompareOp::LowerEqual, column, last)?);
         }
-        let mut allowed = None;
-        for rule in rules {
-            allowed = Some(match allowed {
-                None => rule,
-                Some(before) => to.binary(BinaryOp::And, before, rule)?,
-            });
-        }
-        Ok(allowed)
+        all_of(to, rules)
     }
 }
 
+/// Where all rules hold; `None` where there are none.
+pub(super) fn all_of(
+    to: &mut Lowering<'_, '_>,
+    rules: impl IntoIterator<Item = ValueId>,
+) -> RuleResult<Option<ValueId>> {
+    let mut rules = rules.into_iter();
+    let Some(first) = rules.next() else { return Ok(None) };
+    rules.try_fold(first, |before, rule| to.binary(BinaryOp::And, before, rule)).map(Some)
+}
+
 /// The positions' mask and another one, which may be additive.
-fn both(to: &mut Lowering<'_, '_>, allowed: ValueId, mask: Option<ValueId>) -> RuleResult<ValueId> {
+pub(super) fn both(
+    to: &mut Lowering<'_, '_>,
+    allowed: ValueId,
+    mask: Option<ValueId>,
+) -> RuleResult<ValueId> {
     let Some(mask) = mask else {
         return Ok(allowed);
     };

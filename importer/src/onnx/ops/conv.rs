@@ -1,6 +1,7 @@
 //! `Conv`: one to three spatial axes; ONNX Runtime's `FusedConv` adds and activates as well.
 
 use super::super::lowering::{Windows, known_padding};
+use super::activation::merged;
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{Activation, ConvOptions, PadMode};
@@ -32,15 +33,8 @@ impl Conv {
         };
         let then = match node.string("activation", "")?.as_str() {
             "" => Then::Nothing,
-            "Relu" => Then::Activation(Activation::Relu),
-            "Tanh" => Then::Activation(Activation::Tanh),
-            "Sigmoid" => Then::Activation(Activation::Sigmoid),
-            "LeakyRelu" => Then::Activation(Activation::LeakyRelu { slope: number(0)? }),
-            "HardSigmoid" => {
-                Then::Activation(Activation::HardSigmoid { alpha: number(0)?, beta: number(1)? })
-            }
             "Clip" => Then::Clip { min: number(0)?, max: number(1)? },
-            other => return Err(RuleError::Unsupported { what: format!("the activation `{other}`") }),
+            other => Then::Activation(merged(other, number)?),
         };
         Ok(Self { then, ..Self::read(node)? })
     }

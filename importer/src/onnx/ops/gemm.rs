@@ -1,11 +1,14 @@
-//! `Gemm`: `alpha · A · B + beta · C`.
+//! `Gemm`: `alpha · A · B + beta · C`; ONNX Runtime's `FusedGemm` has an activation behind it.
 
+use super::activation::merged;
 use super::prelude::*;
+use kiln_types::Activation;
 
 pub(super) struct Gemm {
     alpha: f64,
     beta: f64,
     transpose: [bool; 2],
+    activation: Option<Activation>,
 }
 
 impl Gemm {
@@ -14,7 +17,18 @@ impl Gemm {
             alpha: node.float("alpha", 1.0)?,
             beta: node.float("beta", 1.0)?,
             transpose: [node.int("transA", 0)? != 0, node.int("transB", 0)? != 0],
+            activation: None,
         })
+    }
+
+    fn read_fused(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let names = ["activation_alpha", "activation_beta"];
+        let [alpha, beta] = names.map(|name| node.optional_float(name));
+        let numbers = [alpha?, beta?];
+        node.ignore(&["activation_gamma"]);
+        let number = |n: usize| numbers[n].ok_or_else(|| invalid(names[n], "is missing"));
+        let activation = Some(merged(&node.string("activation", "")?, number)?);
+        Ok(Self { activation, ..Self::read(node)? })
     }
 }
 
@@ -22,9 +36,22 @@ impl<'m> Operator<'m> for Gemm {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Gemm", 7, &["A", "B", "C"]).until(10).reads(Self::read),
         Spec::onnx("Gemm", 11, &["A", "B", "C?"]).reads(Self::read),
+        Spec::microsoft("FusedGemm", &["A", "B", "C?"]).reads(Self::read_fused),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let y = self.sum(args, to)?;
+        Ok(match self.activation {
+            Some(activation) => to.activation(activation, y)?,
+            None => y,
+        }
+        .into())
+    }
+}
+
+impl Gemm {
+    /// What it computes before the activation.
+    fn sum(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<ValueId> {
         let [transpose_a, transpose_b] = self.transpose;
         let operands = [
             oriented(to, "A", args.value("A")?, transpose_a)?,
@@ -33,10 +60,10 @@ impl<'m> Operator<'m> for Gemm {
         let product = to.add(Op::MatMul, &operands)?;
         let product = scaled(to, product, self.alpha)?;
         let Some(c) = args.optional("C")?.filter(|_| self.beta != 0.0) else {
-            return Ok(product.into());
+            return Ok(product);
         };
         let c = scaled(to, c, self.beta)?;
-        Ok(to.binary(BinaryOp::Add, product, c)?.into())
+        to.binary(BinaryOp::Add, product, c)
     }
 }
 

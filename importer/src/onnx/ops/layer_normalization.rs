@@ -1,7 +1,7 @@
 //! `LayerNormalization` and `RMSNormalization`, and ONNX Runtime's forms that add what skipped a block first.
 
 use super::prelude::*;
-use crate::ir::op;
+use crate::ir::{ScopeEntry, op};
 
 pub(super) struct LayerNormalization {
     axis: i64,
@@ -60,7 +60,12 @@ impl<'m> Operator<'m> for LayerNormalization {
             let scale = args.value(if self.rms { "scale" } else { "Scale" })?;
             return self.normalize(to, args.value("X")?, scale, args.optional("B")?);
         }
-        let mut sum = to.binary(BinaryOp::Add, args.value("input")?, args.value("skip")?)?;
+        let (input, skip) = (args.value("input")?, args.value("skip")?);
+        let scope = scope_of_sum(to, [input, skip]);
+        let own = std::mem::replace(&mut to.builder.origin.scope, scope);
+        let sum = to.binary(BinaryOp::Add, input, skip);
+        to.builder.origin.scope = own;
+        let mut sum = sum?;
         if let Some(bias) = args.optional("bias")? {
             sum = to.binary(BinaryOp::Add, sum, bias)?;
         }
@@ -69,6 +74,34 @@ impl<'m> Operator<'m> for LayerNormalization {
         outputs.0.push(Operand::Tensor(sum));
         Ok(outputs)
     }
+}
+
+/// The module that a sum belongs to which was merged with the norm behind it: that of the norm if it made one of the operands, and
+/// otherwise that which made both, since a block ends by adding what skipped it.
+fn scope_of_sum(to: &Lowering<'_, '_>, operands: [ValueId; 2]) -> Vec<ScopeEntry> {
+    let graph = &*to.builder.graph;
+    let own = &to.builder.origin.scope;
+    let around = own.split_last().map(|(_, around)| around).unwrap_or_default();
+    let scopes = operands.map(|operand| graph.producer(operand).map(|node| &graph.node(node).origin.scope));
+    let [Some(first), Some(second)] = scopes else { return around.to_vec() };
+    let starts = |scope: &[ScopeEntry]| around.iter().zip(scope).take_while(|(a, b)| a == b).count();
+    let common = first.iter().zip(second).take_while(|(a, b)| a == b).count();
+    let inside = around.is_empty() || [first, second].iter().any(|scope| starts(scope) == around.len());
+    // Modules have the root and one around them at least.
+    if inside || common < 2 { around.to_vec() } else { first.iter().take(common).cloned().collect() }
+}
+
+/// A sum normalized along its last axis, in single precision.
+pub(super) fn layer_norm(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    scale: ValueId,
+    bias: ValueId,
+    epsilon: f64,
+) -> RuleResult<Outputs> {
+    let own =
+        LayerNormalization { axis: -1, epsilon, rms: false, stash: true, statistics: false, skip: false };
+    own.normalize(to, x, scale, Some(bias))
 }
 
 impl LayerNormalization {

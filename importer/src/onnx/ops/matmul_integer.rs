@@ -1,38 +1,72 @@
-//! `MatMulInteger` and `QLinearMatMul`: products of quantized matrices.
+//! `MatMulInteger` and `QLinearMatMul`: products of quantized matrices; ONNX Runtime's `MatMulIntegerToFloat` and
+//! `DynamicQuantizeMatMul` yield floats, and the latter takes them on the left.
 
 use super::matmul::matrices;
 use super::prelude::*;
-use super::quantize_linear::range_of;
+use super::quantize_linear::{dynamic, range_of};
 
-pub(super) struct MatMulInteger {
-    requantize: bool,
+/// What becomes of the sums, and what the left side is.
+pub(super) enum MatMulInteger {
+    Sums,
+    Requantized,
+    Floats,
+    FloatsOfFloats,
 }
 
 impl<'m> Operator<'m> for MatMulInteger {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("MatMulInteger", 10, &["A", "B", "a_zero_point?", "b_zero_point?"])
-            .reads(|_| Ok(Self { requantize: false })),
+            .reads(|_| Ok(Self::Sums)),
         Spec::onnx(
             "QLinearMatMul",
             10,
             &["A", "a_scale", "a_zero_point", "B", "b_scale", "b_zero_point", "y_scale", "y_zero_point"],
         )
-        .reads(|_| Ok(Self { requantize: true })),
+        .reads(|_| Ok(Self::Requantized)),
+        Spec::microsoft("DynamicQuantizeMatMul", &["A", "B", "b_scale", "b_zero_point?", "bias?"])
+            .reads(|_| Ok(Self::FloatsOfFloats)),
+        Spec::microsoft(
+            "MatMulIntegerToFloat",
+            &["A", "B", "a_scale", "b_scale", "a_zero_point?", "b_zero_point?", "bias?"],
+        )
+        .reads(|_| Ok(Self::Floats)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (a, b) = (args.value("A")?, args.value("B")?);
-        let sum =
-            quantized_product(to, a, b, args.optional("a_zero_point")?, args.optional("b_zero_point")?)?;
-        if !self.requantize {
+        let b_zero = args.optional("b_zero_point")?;
+        if let Self::FloatsOfFloats = self {
+            let [a, scale, zero] = dynamic(to, a)?;
+            let sum = quantized_product(to, a, b, Some(zero), b_zero)?;
+            return floats(args, to, sum, scale);
+        }
+        let sum = quantized_product(to, a, b, args.optional("a_zero_point")?, b_zero)?;
+        if let Self::Sums = self {
             return Ok(sum.into());
         }
         let a_scale = rows(to, args.value("a_scale")?, true)?;
+        if let Self::Floats = self {
+            return floats(args, to, sum, a_scale);
+        }
         let b_scale = rows(to, args.value("b_scale")?, false)?;
         let scale = to.binary(BinaryOp::Mul, a_scale, b_scale)?;
         let zero = args.value("y_zero_point")?;
         Ok(requantized(to, sum, scale, args.value("y_scale")?, zero)?.into())
     }
+}
+
+/// The numbers that sums stand for, of the dtype of the right side's scale, and a bias.
+fn floats(args: &Args, to: &mut Lowering<'_, '_>, sum: ValueId, a_scale: ValueId) -> RuleResult<Outputs> {
+    let b_scale = args.value("b_scale")?;
+    let dtype = to.dtype(b_scale);
+    let b_scale = rows(to, b_scale, false)?;
+    let scale = to.binary(BinaryOp::Mul, a_scale, b_scale)?;
+    let y = to.formula(|f| (f.value(sum).cast(DType::F32) * f.value(scale)).cast(dtype))?;
+    Ok(match args.optional("bias")? {
+        Some(bias) => to.binary(BinaryOp::Add, y, bias)?,
+        None => y,
+    }
+    .into())
 }
 
 /// One parameter a row (of the left matrix) or a column (of the right one).

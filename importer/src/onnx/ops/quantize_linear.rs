@@ -49,19 +49,46 @@ impl<'m> Operator<'m> for QuantizeLinear {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("x")?;
         if self.kind == Kind::Dynamic {
-            return dynamic(to, x);
+            return Ok(dynamic(to, x)?.to_vec().into());
         }
-        let dims = to.dims(x);
-        if let Some(blocks) = self.blocks(&dims)? {
-            let x = to.reshape(x, blocks)?;
-            let y = self.computed(args, to, x, true)?;
-            return Ok(to.reshape(y, dims)?.into());
-        }
-        Ok(self.computed(args, to, x, false)?.into())
+        let quantize = self.kind == Kind::Quantize;
+        let scale = args.value(if quantize { "y_scale" } else { "x_scale" })?;
+        let zero = args.optional(if quantize { "y_zero_point" } else { "x_zero_point" })?;
+        Ok(self.apply(to, x, scale, zero)?.into())
     }
 }
 
+/// The floats that integers stand for under scales and zero points, of the scales' dtype: one for each entry of an axis, or
+/// for each block of so many.
+pub(super) fn dequantized(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    scale: ValueId,
+    zero: Option<ValueId>,
+    axis: i64,
+    block: usize,
+) -> RuleResult<ValueId> {
+    QuantizeLinear { kind: Kind::Dequantize, axis, block, output: None }.apply(to, x, scale, zero)
+}
+
 impl QuantizeLinear {
+    /// What it yields under a scale and a zero point.
+    fn apply(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        scale: ValueId,
+        zero: Option<ValueId>,
+    ) -> RuleResult<ValueId> {
+        let dims = to.dims(x);
+        if let Some(blocks) = self.blocks(&dims)? {
+            let x = to.reshape(x, blocks)?;
+            let y = self.computed(to, x, (scale, zero), true)?;
+            return to.reshape(y, dims);
+        }
+        self.computed(to, x, (scale, zero), false)
+    }
+
     /// The dims of an input whose blocks are all of one size, with these as an axis of their own.
     fn blocks(&self, dims: &[Dim]) -> RuleResult<Option<Vec<Dim>>> {
         if self.block == 0 {
@@ -79,14 +106,11 @@ impl QuantizeLinear {
     /// What it yields for `x`, which may have its blocks as an axis of their own.
     fn computed(
         &self,
-        args: &Args,
         to: &mut Lowering<'_, '_>,
         x: ValueId,
+        (scale, zero): (ValueId, Option<ValueId>),
         in_blocks: bool,
     ) -> RuleResult<ValueId> {
-        let quantize = self.kind == Kind::Quantize;
-        let scale = args.value(if quantize { "y_scale" } else { "x_scale" })?;
-        let zero = args.optional(if quantize { "y_zero_point" } else { "x_zero_point" })?;
         let result = to.dtype(scale);
         let scale = to.cast(scale, DType::F32)?;
         let scale = self.along(to, scale, x, in_blocks)?;
@@ -98,7 +122,7 @@ impl QuantizeLinear {
             None => None,
         };
         let wide = to.cast(x, DType::F32)?;
-        if quantize {
+        if self.kind == Kind::Quantize {
             let of_zero = zero.map(|zero| to.dtype(zero));
             let (dtype, range) = match self.output {
                 Some(output) => output,
@@ -194,8 +218,8 @@ impl QuantizeLinear {
     }
 }
 
-/// Scale and zero point from the range of the data, zero included.
-fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Outputs> {
+/// Integers, scale and zero point; these from the range of the data, zero included.
+pub(super) fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[ValueId; 3]> {
     let axes: Vec<usize> = (0..to.rank(x)).collect();
     let [scale, below] = to.formulas(|f| {
         let x = f.value(x);
@@ -206,5 +230,5 @@ fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Outputs> {
     let zero_point = quantized(to, below, scale, None, DType::U8, [0, 255])?;
     let shift = to.cast(zero_point, DType::F32)?;
     let y = quantized(to, x, scale, Some(shift), DType::U8, [0, 255])?;
-    Ok(vec![y, scale, zero_point].into())
+    Ok([y, scale, zero_point])
 }

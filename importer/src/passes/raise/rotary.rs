@@ -13,12 +13,13 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let output = cx.output()?;
     let (left, right) = (cx.input(0)?, cx.input(1)?);
     let found = [(left, right), (right, left)].into_iter().find_map(|(straight, turned)| {
-        let (turned, sin) = factors(cx, turned)
+        let (whole, sin) = factors(cx, turned)
             .into_iter()
             .flatten()
-            .find_map(|(turned, sin)| rotated_half(cx, turned).map(|x| (x, sin)))?;
-        let (_, cos) = factors(cx, straight).into_iter().flatten().find(|&(x, _)| x == turned)?;
-        Some([turned, cos, sin])
+            .find_map(|(turned, sin)| rotated_half(cx, turned).map(|whole| (whole, sin)))?;
+        let is_whole = |x: ValueId| whole == Part::all_of(cx, x) || Part::of(cx, x).as_ref() == Some(&whole);
+        let (x, cos) = factors(cx, straight).into_iter().flatten().find(|&(x, _)| is_whole(x))?;
+        Some([x, cos, sin])
     });
     let operands = found?;
     let ty = cx.ty(operands[0]).clone();
@@ -38,31 +39,45 @@ fn factors(cx: &Rewrite<'_>, id: ValueId) -> Option<[(ValueId, ValueId); 2]> {
     Some([(a, b), (b, a)])
 }
 
-/// The `x` of `concat(-x[half..], x[..half])` along the last axis.
-fn rotated_half(cx: &Rewrite<'_>, id: ValueId) -> Option<ValueId> {
+/// The `x` of `concat(-x[half..], x[..half])` along the last axis, which may be a part of something itself.
+fn rotated_half(cx: &Rewrite<'_>, id: ValueId) -> Option<Part> {
     let node = cx.producer(id)?;
     let (&Op::Concat(Concat { axis }), &[Some(second), Some(first)]) = (&node.op, node.inputs.as_slice())
     else {
         return None;
     };
-    let (first, kept) = part(cx, first, axis)?;
-    let (second, moved) = part(cx, cx.unary(second, UnaryOp::Neg)?, axis)?;
-    let dims = &cx.ty(first).dims;
-    let (last, half) = (axis + 1 == dims.len(), kept.end.clone());
-    let halves = kept.start.is(0) && moved.start == half && Some(&moved.end) == dims.get(axis);
-    (last && halves && first == second && &half + &half == moved.end && half != Dim::constant(0))
-        .then_some(first)
+    let last = axis + 1 == cx.ty(id).rank();
+    let (mut first, second) = (Part::of(cx, first)?, Part::of(cx, cx.unary(second, UnaryOp::Neg)?)?);
+    let (kept, moved) = (first.ranges.pop()?, second.ranges.split_last()?);
+    let same = first.source == second.source && first.ranges == moved.1;
+    let half = &kept.end - &kept.start;
+    let halves = kept.end == moved.0.start && &moved.0.end - &moved.0.start == half;
+    let end = moved.0.end.clone();
+    first.ranges.push(AxisRange { end, ..kept });
+    (last && same && halves && half != Dim::constant(0)).then_some(first)
 }
 
-/// What a value is a part of, when the part is cut along one axis.
-fn part(cx: &Rewrite<'_>, id: ValueId, axis: usize) -> Option<(ValueId, AxisRange)> {
-    let node = cx.producer(id)?;
-    let Op::Slice(Slice { ranges }) = &node.op else { return None };
-    let x = node.inputs.first().copied().flatten()?;
-    let whole = |(n, (range, dim)): (usize, (&AxisRange, &Dim))| {
-        range.step == 1 && (n == axis || range.start.is(0) && range.end == *dim)
-    };
-    ranges.iter().zip(&cx.ty(x).dims).enumerate().all(whole).then(|| Some((x, ranges.get(axis)?.clone())))?
+/// A part of a value: a range of each axis, every element of it.
+#[derive(PartialEq)]
+struct Part {
+    source: ValueId,
+    ranges: Vec<AxisRange>,
+}
+
+impl Part {
+    /// What a slice takes, if it leaves out nothing between.
+    fn of(cx: &Rewrite<'_>, id: ValueId) -> Option<Self> {
+        let node = cx.producer(id)?;
+        let Op::Slice(Slice { ranges }) = &node.op else { return None };
+        let source = node.inputs.first().copied().flatten()?;
+        ranges.iter().all(|range| range.step == 1).then(|| Self { source, ranges: ranges.clone() })
+    }
+
+    /// All of a value.
+    fn all_of(cx: &Rewrite<'_>, id: ValueId) -> Self {
+        let whole = |end: &Dim| AxisRange { start: Dim::constant(0), end: end.clone(), step: 1 };
+        Self { source: id, ranges: cx.ty(id).dims.iter().map(whole).collect() }
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +116,34 @@ mod tests {
         for swapped in [false, true] {
             assert_eq!(kinds(&optimized(spelled(swapped, 4))), ["Call"]);
         }
+    }
+
+    #[test]
+    fn a_part_of_something_is_turned() {
+        // Of five heads, the three in the middle are turned; with `false` what stays is that of other heads.
+        let spelled = |same: bool| {
+            graph(&["f32[b, 5, s, 8]", "f32[1, 1, s, 8]", "f32[1, 1, s, 8]"], |b, x| {
+                let dims = b.graph.ty(x[0]).dims.clone();
+                let mut cut = |heads: [i64; 2], [start, end]: [i64; 2]| {
+                    let range =
+                        |start: i64, end: i64| AxisRange { start: start.into(), end: end.into(), step: 1 };
+                    let whole = |end: &Dim| AxisRange { start: 0.into(), end: end.clone(), step: 1 };
+                    let ranges =
+                        vec![whole(&dims[0]), range(heads[0], heads[1]), whole(&dims[2]), range(start, end)];
+                    b.add(Op::Slice(Slice { ranges }), &[x[0]]).unwrap()
+                };
+                let (first, second) = (cut([1, 4], [0, 4]), cut([1, 4], [4, 8]));
+                let straight = cut(if same { [1, 4] } else { [2, 5] }, [0, 8]);
+                let minus = b.add(Op::Unary(UnaryOp::Neg), &[second]).unwrap();
+                let turned = b.add(Op::Concat(Concat { axis: 3 }), &[minus, first]).unwrap();
+                let mul = Op::Binary(BinaryOp::Mul);
+                let turned = b.add(mul.clone(), &[turned, x[2]]).unwrap();
+                let straight = b.add(mul, &[straight, x[1]]).unwrap();
+                vec![b.add(Op::Binary(BinaryOp::Add), &[straight, turned]).unwrap()]
+            })
+        };
+        assert_eq!(kinds(&optimized(spelled(true))), ["Slice", "Call"]);
+        assert!(!kinds(&optimized(spelled(false))).contains(&"Call".to_owned()));
     }
 
     #[test]

@@ -1,0 +1,384 @@
+"""Operators of ONNX Runtime's own domain that its tools write into transformers."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from fixture_lib.graph import F16, F32, I8, I32, I64, U8, Graph
+from fixture_lib.registry import Case, case
+
+DOMAIN = "com.microsoft"
+
+
+def floats(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def packed(integers, bits):
+    """Integers of the last axis in bytes, the first in the lowest bits."""
+    per_byte = 8 // bits
+    missing = -integers.shape[-1] % per_byte
+    padded = np.pad(integers, [(0, 0)] * (integers.ndim - 1) + [(0, missing)])
+    groups = padded.reshape(*integers.shape[:-1], -1, per_byte).astype(np.uint8)
+    return np.bitwise_or.reduce(groups << (bits * np.arange(per_byte, dtype=np.uint8)), -1)
+
+
+class Blocks:
+    """A random matrix `[columns, depth]` of integers under scales of blocks."""
+
+    def __init__(self, rng, columns, depth, bits, block):
+        count = -(-depth // block)
+        integers = lambda *shape: rng.integers(0, 1 << bits, shape)
+        self.options = dict(K=depth, N=columns, bits=bits, block_size=block)
+        self.weight = packed(integers(columns, count, block), bits)
+        self.scales = rng.uniform(0.01, 0.1, (columns, count)).astype(np.float32)
+        self.zeros = packed(integers(columns, count), bits)
+        self.float_zeros = rng.uniform(0, 1 << bits, (columns, count)).astype(np.float32)
+
+
+@case("op_matmul_n_bits")
+def matmul_n_bits(rng):
+    """Weights of 2, 4 and 8 bits; with the usual zero points, packed ones and floats; a last block that is not whole."""
+    g = Graph("matmul_n_bits", opset=21)
+    x, deep = g.input("x", F32, ["n", 40]), g.input("deep", F32, ["n", "s", 64])
+    half = g.input("half", F16, ["n", 40])
+    own = dict(domain=DOMAIN, dtype=F32)
+    for bits, block in [(2, 16), (4, 16), (4, 32), (4, 128), (8, 32)]:
+        m = Blocks(rng, 6, 40, bits, block)
+        shape = dict(dims=["n", 6], **own, **m.options)
+        label = f"bits_{bits}_{block}"
+        g.show(label, "MatMulNBits", x, m.weight, m.scales, **shape)
+        g.show(f"{label}_zeros", "MatMulNBits", x, m.weight, m.scales, m.zeros, None, floats(rng, 6), **shape)
+        if bits < 8:
+            g.show(f"{label}_floats", "MatMulNBits", x, m.weight, m.scales, m.float_zeros, accuracy_level=1, **shape)
+    flat = Blocks(rng, 5, 64, 4, 16)
+    shape = dict(dims=["n", "s", 5], **own, **flat.options)
+    g.show("flat", "MatMulNBits", deep, flat.weight, flat.scales.reshape(-1), flat.zeros.reshape(-1), **shape)
+    # Large enough to stay as it is.
+    large = Blocks(rng, 260, 64, 4, 32)
+    weight = [g.const(large.weight, "large.weight_Q4"), g.const(large.scales, "large.weight_scales")]
+    g.show("large", "MatMulNBits", deep, *weight, large.zeros, dims=["n", "s", 260], **own, **large.options)
+    # Scales that are powers of two, so that 16 bits hold every weight: ONNX Runtime's kernel widens both sides first.
+    m = Blocks(rng, 3, 40, 4, 32)
+    m.scales = np.full_like(m.scales, 1 / 16)
+    shape = dict(domain=DOMAIN, dtype=F16, dims=["n", 3], **m.options)
+    g.show("halves", "MatMulNBits", half, m.weight, m.scales.astype(np.float16), m.zeros, **shape)
+    data = lambda n, s: [floats(rng, n, 40), floats(rng, n, s, 64), floats(rng, n, 40).astype(np.float16)]
+    return Case(g.model(), [data(3, 2), data(1, 4)])
+
+
+@case("op_gather_block_quantized")
+def gather_block_quantized(rng):
+    """Tables of bytes that hold integers of 2, 4 and 8 bits, and of integers of four bits."""
+    g = Graph("gather_block_quantized", opset=21)
+    indices, deep = g.input("indices", I64, ["n", 2]), g.input("deep", I32, [3])
+    for bits in (2, 4, 8):
+        for label, shape, scales in [("rows", (7, 48), (7, 3)), ("planes", (7, 3, 40), (7, 3, 3))]:
+            integers = lambda *shape: rng.integers(0, 1 << bits, shape)
+            block = dict(bits=bits, block_size=16, quantize_axis=-1, domain=DOMAIN, dtype=F32)
+            table, scale = packed(integers(*shape), bits), rng.uniform(0.1, 1, scales).astype(np.float32)
+            name, dims = f"{label}_{bits}", ["n", 2, *shape[1:]]
+            g.show(name, "GatherBlockQuantized", table, indices, scale, dims=dims, **block)
+            zeros = packed(integers(*scales), bits)
+            g.show(f"{name}_zeros", "GatherBlockQuantized", table, deep, scale, zeros, dims=[3, *shape[1:]], **block)
+    for label, dtype, low in [("i4", ml_dtypes.int4, -8), ("u4", ml_dtypes.uint4, 0)]:
+        integers = lambda *shape: rng.integers(low, low + 16, shape).astype(dtype)
+        block = dict(block_size=16, domain=DOMAIN, dtype=F32)
+        scale = rng.uniform(0.1, 1, (2, 7)).astype(np.float32)
+        operands = [integers(32, 7), indices, scale]
+        g.show(label, "GatherBlockQuantized", *operands, gather_axis=1, quantize_axis=0, dims=[32, "n", 2], **block)
+        operands = [integers(32, 7), deep, scale, integers(2, 7)]
+        g.show(f"{label}_zeros", "GatherBlockQuantized", *operands, gather_axis=1, quantize_axis=0, dims=[32, 3], **block)
+    data = lambda n: [rng.integers(-7, 7, (n, 2)), np.array([6, 0, -2], np.int32)]
+    return Case(g.model(), [data(1), data(3)])
+
+
+def caches(rng, length, half):
+    angles = rng.standard_normal((length, half))
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+@case("op_rotary_contrib")
+def rotary_contrib(rng):
+    """Positions of each token, and of each sequence's first; heads in an axis of their own, or as many as the caches say."""
+    g = Graph("rotary_contrib", opset=17)
+    own = dict(domain=DOMAIN, dtype=F32)
+    x, flat = g.input("x", F32, ["n", 3, "s", 8]), g.input("flat", F32, ["n", "s", 24])
+    places, first = g.input("places", I64, ["n", "s"]), g.input("first", I64, [1])
+    cos, sin = caches(rng, 12, 4)
+    for pairs in (0, 1):
+        options = dict(interleaved=pairs, **own)
+        g.show(f"heads_{pairs}", "RotaryEmbedding", x, places, cos, sin, dims=["n", 3, "s", 8], **options)
+        options = dict(dims=["n", "s", 24], **options)
+        g.show(f"flat_{pairs}", "RotaryEmbedding", flat, places, cos, sin, **options)
+        g.show(f"first_{pairs}", "RotaryEmbedding", flat, first, cos, sin, **options)
+        part = dict(num_heads=3, rotary_embedding_dim=4, **options)
+        g.show(f"part_{pairs}", "RotaryEmbedding", flat, places, cos[:, :2], sin[:, :2], **part)
+
+    def data(n, s):
+        return [floats(rng, n, 3, s, 8), floats(rng, n, s, 24), rng.integers(0, 12, (n, s)), np.array([12 - s])]
+
+    return Case(g.model(), [data(2, 4), data(1, 1)])
+
+
+@case("op_group_query_attention")
+def group_query_attention(rng):
+    """Caches that grow, and caches with room for more; batch entries of different lengths; rotary embeddings, windows, caps,
+    sinks, biases; all of it packed in one input."""
+    g = Graph("group_query_attention", opset=17)
+    size, heads, groups = 16, 4, 2
+    q = g.input("q", F32, ["n", "s", heads * size])
+    k, v = (g.input(name, F32, ["n", "s", groups * size]) for name in "kv")
+    past = [g.input(name, F32, ["n", groups, "past", size]) for name in ("past_key", "past_value")]
+    lengths, total = g.input("lengths", I32, ["n", 1]), g.input("total", I32, [])
+    bias = g.input("bias", F32, ["n", heads, "s", "total"])
+    sink, (cos, sin) = floats(rng, heads), caches(rng, 20, size // 2)
+    own = dict(domain=DOMAIN, num_heads=heads, kv_num_heads=groups)
+
+    # ONNX Runtime overlooks a cache unless it is asked for the next one.
+    def show(label, *operands, outputs=1, **options):
+        names = [label, f"{label}_keys", f"{label}_values"]
+        dims = [["n", "s", heads * size], *[["n", groups, None, size]] * 2]
+        g.op("GroupQueryAttention", *operands, out=names, **own, **options)
+        for name, dim in zip(names[:outputs], dims):
+            g.output(name, F32, dim)
+
+    all_of = [q, k, v, *past, lengths, total]
+    show("plain", *all_of, outputs=3)
+    show("rotary", *all_of, cos, sin, do_rotary=1, outputs=3)
+    show("rotary_pairs", *all_of, cos, sin, do_rotary=1, rotary_interleaved=1)
+    show("window", *all_of, local_window_size=3, softcap=2.0, scale=0.3)
+    show("smooth", *all_of, smooth_softmax=1)
+    show("sink", *all_of, None, None, None, None, sink)
+    show("biased", *all_of, None, None, None, bias)
+    show("biased_sink", *all_of, None, None, None, bias, sink, softcap=3.0)
+    show("everywhere", *all_of, causal=0)
+    together = g.op("Concat", q, k, v, axis=2)
+    show("packed", together, None, None, *past, lengths, total, cos, sin, do_rotary=1)
+
+    def data(n, s, room, counts, total):
+        tensors = [floats(rng, n, s, heads * size), floats(rng, n, s, groups * size), floats(rng, n, s, groups * size)]
+        tensors += [floats(rng, n, groups, room, size) for _ in range(2)]
+        for cache in tensors[3:]:
+            for entry, count in zip(cache, counts):
+                entry[:, max(count + 1 - s, 0) :] = 0
+        lengths = np.array(counts, np.int32)[:, None]
+        return [*tensors, lengths, np.array(total, np.int32), floats(rng, n, heads, s, total)]
+
+    # A step of two sequences, the next tokens of one, a step with room left, a first prompt with room left.
+    steps = [data(2, 1, 6, [6, 3], 7), data(1, 3, 6, [8], 9), data(2, 1, 12, [6, 3], 7), data(2, 5, 12, [4, 4], 5)]
+    return Case(g.model(), steps)
+
+
+@case("op_group_query_prompt")
+def group_query_prompt(rng):
+    """Without a cache."""
+    g = Graph("group_query_prompt", opset=17)
+    size, heads = 16, 2
+    q, k, v = (g.input(name, F32, ["n", "s", heads * size]) for name in "qkv")
+    half = [g.op("Cast", x, to=F16) for x in (q, k, v)]
+    lengths, total = g.input("lengths", I32, ["n"]), g.input("total", I32, [1])
+    places = g.input("places", I64, ["n", "s"])
+    cos, sin = caches(rng, 20, 8)
+    own = dict(domain=DOMAIN, num_heads=heads, dims=["n", "s", heads * size])
+    rest = [None, None, lengths, total]
+    for label, x in [("plain", (q, k, v)), ("halves", half)]:
+        dtype = F32 if label == "plain" else F16
+        g.show(label, "GroupQueryAttention", *x, *rest, dtype=dtype, kv_num_heads=heads, **own)
+    own = dict(kv_num_heads=heads, dtype=F32, **own)
+    g.show("rotary", "GroupQueryAttention", q, k, v, *rest, cos, sin, do_rotary=1, **own)
+    g.show("at_places", "GroupQueryAttention", q, k, v, *rest, cos, sin, places, do_rotary=1, **own)
+    g.show("window", "GroupQueryAttention", q, k, v, *rest, local_window_size=2, **own)
+
+    def data(n, s):
+        tensors = [floats(rng, n, s, heads * size) for _ in range(3)]
+        rows = np.tile(np.arange(s), (n, 1))
+        return [*tensors, np.full(n, s - 1, np.int32), np.array([s], np.int32), rows]
+
+    return Case(g.model(), [data(2, 5), data(1, 1)])
+
+
+@case("op_multi_head_attention")
+def multi_head_attention(rng):
+    """Masks of ends, of keys and of queries and keys; biases before and of the scores; caches; keys that have their heads."""
+    g = Graph("multi_head_attention", opset=17)
+    heads, size = 2, 8
+    width = heads * size
+    q, k = g.input("q", F32, ["n", "s", width]), g.input("k", F32, ["n", "t", width])
+    v, same = g.input("v", F32, ["n", "t", 12]), g.input("same", F32, ["n", "s", width])
+    past = [g.input(name, F32, ["n", heads, "past", size]) for name in ("past_key", "past_value")]
+    ends, of_keys = g.input("ends", I32, ["n"]), g.input("of_keys", I32, ["n", "t"])
+    of_both, scores = g.input("of_both", I32, ["n", "s", "t"]), g.input("scores", F32, [1, heads, "s", "t"])
+    own = dict(domain=DOMAIN, num_heads=heads)
+    wide = dict(dtype=F32, dims=["n", "s", 12], **own)
+    g.show("plain", "MultiHeadAttention", q, k, v, **wide)
+    g.show("scale", "MultiHeadAttention", q, k, v, scale=0.7, **wide)
+    g.show("bias", "MultiHeadAttention", q, k, v, floats(rng, 2 * width + 12), **wide)
+    g.show("with_ends", "MultiHeadAttention", q, k, v, None, ends, **wide)
+    g.show("keys", "MultiHeadAttention", q, k, v, None, of_keys, mask_filter_value=-3.0, **wide)
+    g.show("both", "MultiHeadAttention", q, k, v, None, of_both, **wide)
+    g.show("with_scores", "MultiHeadAttention", q, k, v, None, of_keys, scores, **wide)
+    square = dict(dtype=F32, dims=["n", "s", width], **own)
+    g.show("causal", "MultiHeadAttention", q, same, same, unidirectional=1, **square)
+    # The first query sees no key but one that the mask hides.
+    g.show("causal_ends", "MultiHeadAttention", q, same, same, None, ends, unidirectional=1, **square)
+    turned = g.op("Transpose", g.op("Reshape", k, [0, 0, heads, size]), perm=[0, 2, 1, 3])
+    g.show("with_heads", "MultiHeadAttention", q, turned, turned, **square)
+    for label, causal in [("cached", 0), ("cached_causal", 1)]:
+        names = [label, f"{label}_keys", f"{label}_values"]
+        operands = [q, same, same, None, None, None, *past]
+        g.op("MultiHeadAttention", *operands, out=names, unidirectional=causal, **own)
+        for name, dims in zip(names, [["n", "s", width], *[["n", heads, None, size]] * 2]):
+            g.output(name, F32, dims)
+
+    def data(n, s, t, past):
+        tensors = [floats(rng, n, s, width), floats(rng, n, t, width), floats(rng, n, t, 12), floats(rng, n, s, width)]
+        tensors += [floats(rng, n, heads, past, size) for _ in range(2)]
+        masks = [rng.integers(0, 2, shape).astype(np.int32) for shape in [(n, t), (n, s, t)]]
+        ends = np.array([1, 3])[:n] if past else np.array([0])
+        return [*tensors, ends.astype(np.int32), *masks, floats(rng, 1, heads, s, t)]
+
+    return Case(g.model(), [data(2, 4, 6, 3), data(1, 1, 2, 0)])
+
+
+@case("op_attention_contrib")
+def attention_contrib(rng):
+    """With the projections inside: masks of ends, of beginnings, of keys and of queries and keys; caches; wider values."""
+    g = Graph("attention_contrib", opset=17)
+    heads, size = 2, 8
+    width = heads * size
+    x, past = g.input("x", F32, ["n", "s", 10]), g.input("past", F32, [2, "n", heads, "past", size])
+    ends, begins = g.input("ends", I32, ["n"]), g.input("begins", I32, ["n"])
+    of_keys, of_both = g.input("of_keys", I32, ["n", "s"]), g.input("of_both", I32, ["n", "s", "s"])
+    scores, of_all = g.input("scores", F32, [1, heads, "s", "s"]), g.input("of_all", I32, ["n", "all"])
+    weights, bias = g.const(floats(rng, 10, 3 * width) / 3, "qkv.weight"), g.const(floats(rng, 3 * width), "qkv.bias")
+    own = dict(domain=DOMAIN, num_heads=heads)
+    shape = dict(dtype=F32, dims=["n", "s", width], **own)
+    for causal in (0, 1):
+        options = dict(unidirectional=causal, **shape)
+        g.show(f"plain_{causal}", "Attention", x, weights, bias, **options)
+        g.show(f"ends_{causal}", "Attention", x, weights, bias, ends, **options)
+        g.show(f"keys_{causal}", "Attention", x, weights, bias, of_keys, mask_filter_value=-5.0, **options)
+        g.show(f"both_{causal}", "Attention", x, weights, bias, of_both, **options)
+        g.show(f"scores_{causal}", "Attention", x, weights, bias, None, None, scores, scale=0.5, **options)
+        names = [f"past_{causal}", f"present_{causal}"]
+        g.op("Attention", x, weights, bias, of_all, past, out=names, unidirectional=causal, **own)
+        g.output(names[0], F32, ["n", "s", width])
+        g.output(names[1], F32, [2, "n", heads, None, size])
+    bounds = g.op("Concat", ends, begins, axis=0)
+    g.show("bounds", "Attention", x, weights, bias, bounds, **shape)
+    sizes = [width, width, 12]
+    operands = [x, floats(rng, 10, sum(sizes)), floats(rng, sum(sizes))]
+    g.show("sizes", "Attention", *operands, qkv_hidden_sizes=sizes, dtype=F32, dims=["n", "s", 12], **own)
+    names = ["first", "first_present"]
+    g.op("Attention", x, weights, bias, out=names, **own)
+    g.output(names[0], F32, ["n", "s", width])
+    g.output(names[1], F32, [2, "n", heads, "s", size])
+
+    def data(n, s, past):
+        masks = [rng.integers(0, 2, shape).astype(np.int32) for shape in [(n, s), (n, s, s)]]
+        ends, begins = np.array([2, 3, 1][:n], np.int32), np.array([0, 1, 0][:n], np.int32)
+        of_all = rng.integers(0, 2, (n, past + s)).astype(np.int32)
+        state = floats(rng, 2, n, heads, past, size)
+        return [floats(rng, n, s, 10), state, ends, begins, *masks, floats(rng, 1, heads, s, s), of_all]
+
+    return Case(g.model(), [data(2, 4, 3), data(3, 3, 1)])
+
+
+@case("op_embed_layer_norm")
+def embed_layer_norm(rng):
+    """Tables of words, positions and segments; positions that are given, and counts of words."""
+    g = Graph("embed_layer_norm", opset=17)
+    ids, segments, mask = (g.input(name, I32, ["n", "s"]) for name in ("ids", "segments", "mask"))
+    places = g.input("places", I32, ["n", "s"])
+    names = ["word", "position", "segment"]
+    words, positions, kinds = (g.const(floats(rng, n, 6), f"{name}.weight") for n, name in zip([9, 7, 2], names))
+    norm = [1 + floats(rng, 6) / 4, floats(rng, 6)]
+
+    def show(label, *operands, **options):
+        outputs = [label, f"{label}_count", f"{label}_sum"]
+        g.op("EmbedLayerNormalization", *operands, out=outputs, domain=DOMAIN, **options)
+        for name, dtype, dims in zip(outputs, [F32, I32, F32], [["n", "s", 6], ["n"], ["n", "s", 6]]):
+            g.output(name, dtype, dims)
+
+    show("bert", ids, segments, words, positions, kinds, *norm, mask, epsilon=1e-5)
+    show("bare", ids, None, words, positions, None, *norm)
+    show("given", ids, segments, words, positions, kinds, *norm, mask, places, mask_index_type=1)
+
+    def data(n, s):
+        mask = (np.arange(s) < rng.integers(1, s + 1, (n, 1))).astype(np.int32)
+        integers = lambda high: rng.integers(0, high, (n, s)).astype(np.int32)
+        return [integers(9), integers(2), mask, integers(7)]
+
+    return Case(g.model(), [data(2, 4), data(1, 7)])
+
+
+@case("op_fused_gemm")
+def fused_gemm(rng):
+    """Products with an activation behind."""
+    g = Graph("fused_gemm", opset=17)
+    x, y = g.input("x", F32, ["n", 4]), g.input("y", F32, [4, "n"])
+    weight, bias = floats(rng, 4, 5), floats(rng, 5)
+    own = dict(domain=DOMAIN, dtype=F32, dims=["n", 5])
+    plain = ["Relu", "Tanh", "Sigmoid", "Softplus", "Softsign"]
+    for name in plain:
+        g.show(name, "FusedGemm", x, weight, bias, activation=name, **own)
+    numbers = {"LeakyRelu": [0.3], "Elu": [0.7], "ThresholdedRelu": [0.4], "HardSigmoid": [0.3, 0.4]}
+    for name, values in numbers.items():
+        options = dict(zip(["activation_alpha", "activation_beta"], values))
+        g.show(name, "FusedGemm", x, weight, bias, activation=name, **options, **own)
+    turned = dict(transA=1, transB=1, alpha=0.5, beta=2.0, activation="Relu")
+    g.show("turned", "FusedGemm", y, weight.T.copy(), bias, **turned, **own)
+    g.show("no_bias", "FusedGemm", x, weight, activation="Tanh", **own)
+    return Case(g.model(), [[floats(rng, n, 4), floats(rng, 4, n)] for n in (3, 1)])
+
+
+@case("op_quantized_floats")
+def quantized_floats(rng):
+    """Products of integers that yield floats, of integers and of floats that are quantized first."""
+    g = Graph("quantized_floats", opset=17)
+    x, q = g.input("x", F32, ["n", 3, 8]), g.input("q", U8, ["n", 8])
+    own = dict(domain=DOMAIN, dtype=F32)
+    # Seven bits: see `op_quantized_products`.
+    signed, unsigned = rng.integers(-64, 64, (8, 5)).astype(np.int8), rng.integers(0, 128, (8, 5)).astype(np.uint8)
+    scale, scales = np.float32(0.02), rng.uniform(0.01, 0.1, 5).astype(np.float32)
+    zeros, bias = rng.integers(-5, 5, 5).astype(np.int8), floats(rng, 5)
+    deep = dict(dims=["n", 3, 5], **own)
+    g.show("dynamic", "DynamicQuantizeMatMul", x, signed, scale, **deep)
+    g.show("dynamic_zero", "DynamicQuantizeMatMul", x, unsigned, scale, np.uint8(60), bias, **deep)
+    g.show("dynamic_columns", "DynamicQuantizeMatMul", x, signed, scales, zeros, **deep)
+    flat = dict(dims=["n", 5], **own)
+    g.show("floats", "MatMulIntegerToFloat", q, signed, np.float32(0.1), scale, **flat)
+    operands = [q, signed, np.float32(0.1), scales, np.uint8(120), zeros, bias]
+    g.show("floats_columns", "MatMulIntegerToFloat", *operands, **flat)
+    return Case(g.model(), [[floats(rng, n, 3, 8), rng.integers(0, 256, (n, 8)).astype(np.uint8)] for n in (2, 1)])
+
+
+@case("op_unique")
+def unique(rng):
+    """Of all numbers and of an axis, in ascending order and in that of their first appearance."""
+    g = Graph("unique", opset=11)
+    x, f = g.input("x", I64, ["n", 3]), g.input("f", F32, ["m"])
+    deep, one = g.input("deep", I64, [2, "k", 2]), g.input("one", F32, [])
+
+    def show(label, operand, dtype, dims, **options):
+        names = [label, *(f"{label}_{part}" for part in ("indices", "inverse", "counts"))]
+        g.op("Unique", operand, out=names, **options)
+        g.output(names[0], dtype, dims)
+        for name in names[1:]:
+            g.output(name, I64, [None])
+
+    for order, word in [(1, "sorted"), (0, "found")]:
+        show(f"all_{word}", x, I64, [None], sorted=order)
+        show(f"line_{word}", f, F32, [None], sorted=order)
+        show(f"rows_{word}", x, I64, [None, 3], axis=0, sorted=order)
+        show(f"middle_{word}", deep, I64, [2, None, 2], axis=-2, sorted=order)
+    show("single", one, F32, [None])
+    show("narrow", g.op("Cast", x, to=I8), I8, [None])
+
+    def data(n, m, k):
+        numbers = [rng.integers(-1, 2, (n, 3)), rng.integers(0, 4, m).astype(np.float32)]
+        return [*numbers, rng.integers(0, 2, (2, k, 2)), np.array(2.5, np.float32)]
+
+    return Case(g.model(), [data(9, 8, 12), data(1, 1, 1)])
