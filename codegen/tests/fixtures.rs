@@ -51,6 +51,7 @@ snapshots! {
     loop_weights
     loop_while
     net_bert_encoder
+    net_cached_decoder
     net_gpt_decoder
     net_llama_four_bits
     net_residual_cnn

@@ -19,8 +19,7 @@ const CAPACITY: usize = 8;
 /// # use kiln_tensor::Tensor;
 /// # struct Model;
 /// # impl Model { fn forward(&self, ids: Tensor<Cuda, 2>, mask: Tensor<Cuda, 2>) -> Tensor<Cuda, 2> { ids * mask } }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let (model, ids, mask): (Model, Tensor<Cuda, 2>, Tensor<Cuda, 2>) = todo!();
+/// # fn example(model: Model, ids: Tensor<Cuda, 2>, mask: Tensor<Cuda, 2>) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut forward = Captured::new(|(ids, mask)| model.forward(ids, mask));
 /// let output = forward.run((ids, mask))?;
 /// # Ok(())

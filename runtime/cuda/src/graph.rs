@@ -96,8 +96,7 @@ tuples! {
 /// # use kiln_cuda::{Cuda, Graph};
 /// # use kiln_tensor::Tensor;
 /// # fn model(x: Tensor<Cuda, 2>) -> Tensor<Cuda, 2> { x }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let (x, other): (Tensor<Cuda, 2>, Tensor<Cuda, 2>) = todo!();
+/// # fn example(x: Tensor<Cuda, 2>, other: Tensor<Cuda, 2>) -> Result<(), Box<dyn std::error::Error>> {
 /// let graph = Graph::capture(x, |x| model(x))?;
 /// let y = graph.replay(other)?;
 /// # Ok(())
@@ -116,8 +115,7 @@ tuples! {
 /// # type Token = Tensor<Cuda, 2, Int>;
 /// # type Caches = Vec<Tensor<Cuda, 4>>;
 /// # fn decode(token: Token, position: Tensor<Cuda, 1, Int>, caches: Caches) -> (Token, Caches) { (token, caches) }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let (token, position, caches): (Token, Tensor<Cuda, 1, Int>, Caches) = todo!();
+/// # fn example(token: Token, position: Tensor<Cuda, 1, Int>, caches: Caches) -> Result<(), Box<dyn std::error::Error>> {
 /// // The token that was generated last, where it stands, and keys and values of all before it.
 /// let graph = Graph::capture_with_state((token, position, caches), (), |(token, position, caches), ()| {
 ///     let (token, caches) = decode(token, position.clone(), caches);

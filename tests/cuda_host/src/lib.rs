@@ -76,7 +76,8 @@ pub const SHIM: &str = include_str!("shim.h");
 /// And of [`cuda::MATRICES`].
 pub const MATRICES: &str = include_str!("matrix.h");
 
-/// Without libraries, whose search is a third of the time: what is used of them the test has loaded.
+/// Without libraries, whose search is a third of the time: what is used of them the test has loaded. Not optimized, since most kernels run
+/// once: that takes longer than they do.
 const FLAGS: [&str; 6] =
     ["-O0", "-shared", "-fPIC", "-nostdlib", "-ffp-contract=off", "-fno-strict-aliasing"];
 

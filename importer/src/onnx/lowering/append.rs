@@ -111,6 +111,19 @@ impl Lowering<'_, '_> {
         if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Expand(op::Expand { dims }), &[x]) }
     }
 
+    /// The integers from `start` up to `end` along one of so many axes; the others are of size 1.
+    pub(crate) fn range_along(
+        &mut self,
+        [start, end]: [Dim; 2],
+        axis: usize,
+        rank: usize,
+    ) -> RuleResult<ValueId> {
+        let mut dims = vec![Dim::constant(1); rank];
+        *dims.get_mut(axis).ok_or(RuleError::Axis { axis: axis as i64, rank })? = &end - &start;
+        let line = self.add(Op::Arange(op::Arange { start, end, step: 1 }), &[])?;
+        self.reshape(line, dims)
+    }
+
     /// Adds axes of size 1 where `axes` (sorted positions in the result) say.
     pub(crate) fn unsqueeze(&mut self, x: ValueId, axes: &[usize]) -> RuleResult<ValueId> {
         let mut dims = self.dims(x);

@@ -1,7 +1,6 @@
 //! Tensors with heads in an axis of their own, and what operators of attention have in common.
 
 use super::prelude::*;
-use crate::ir::op;
 use kiln_types::AttentionOptions;
 
 /// The attribute `name`: a number of heads.
@@ -68,8 +67,5 @@ pub(super) fn dims_of(to: &Lowering<'_, '_>, x: ValueId) -> RuleResult<[Dim; 4]>
 
 /// Positions from `start` to `end` along one of four axes.
 pub(super) fn positions(to: &mut Lowering<'_, '_>, axis: usize, start: Dim, end: Dim) -> RuleResult<ValueId> {
-    let mut dims = [1; 4].map(Dim::constant);
-    dims[axis] = &end - &start;
-    let line = to.add(Op::Arange(op::Arange { start, end, step: 1 }), &[])?;
-    to.reshape(line, dims.to_vec())
+    to.range_along([start, end], axis, 4)
 }

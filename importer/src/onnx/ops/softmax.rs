@@ -93,11 +93,5 @@ impl Softmax {
 /// `0, 1, …` along one axis of `x`, 1 along the others.
 pub(super) fn positions(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize) -> RuleResult<ValueId> {
     let dims = to.dims(x);
-    let count = dims[axis].clone();
-    let positions =
-        to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: count.clone(), step: 1 }), &[])?;
-    debug_assert_eq!(to.dtype(positions), DType::I64);
-    let mut shape = vec![Dim::constant(1); dims.len()];
-    shape[axis] = count;
-    to.reshape(positions, shape)
+    to.range_along([Dim::constant(0), dims[axis].clone()], axis, dims.len())
 }
