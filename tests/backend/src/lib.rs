@@ -65,12 +65,12 @@ macro_rules! suite {
                 in_place_is_not_seen comparisons masks unary_values classes shifts halves;
             casts: every_pair special_values;
             indexing: select_rows gather_elements scatter_reductions select_assign_duplicates last_of_duplicates nonzero_positions sorting top;
-            folding: reductions reduction_axes empty_reductions argument_of_extremes cumulative_folds cumulative_folds_of_long_lanes
+            folding: reductions reduction_axes empty_reductions argument_of_extremes argument_of_extremes_of_long_lanes cumulative_folds cumulative_folds_of_long_lanes
                 cumulative_folds_of_long_float_lanes;
             products: matrices batches integers;
             quantized: matrices zeros_of_batches convolutions;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
-            fused: activations linears convolutions_added attentions long_attentions masked_out masked_out_otherwise softmaxes norms programs several_results recurrent wide_recurrent half_weights
+            fused: activations linears convolutions_added attentions long_attentions masked_out masked_out_otherwise softmaxes rows_of_all_lengths norms programs several_results recurrent wide_recurrent half_weights
                 cached_weights;
             orders: elementwise programs joins folds windows;
             making: filled counted seeded distributions data_round_trip;

@@ -92,14 +92,33 @@ fn fused(dtype: DType) -> Vec<Template> {
             then: then(),
         }
         .into(),
-        ArgReduce { op: ArgReduceOp::Max, select_last: false, dtype, index, kept, from: from() }.into(),
+        ArgReduce {
+            op: ArgReduceOp::Max,
+            select_last: false,
+            dtype,
+            index,
+            kept,
+            wide: false,
+            among: false,
+            from: from(),
+        }
+        .into(),
         Gather { dtype, index, access: (Linear, Strided, 3), then: then() }.into(),
     ];
     if dtype.is_float() {
         for op in [RowOp::Softmax, RowOp::LayerNorm { bias: true }] {
             all.push(
-                Rows { op, dtype, lanes: 8, rows: 1, subgroups: Subgroups::None, from: from(), then: then() }
-                    .into(),
+                Rows {
+                    op,
+                    dtype,
+                    lanes: 8,
+                    rows: 1,
+                    kept: None,
+                    subgroups: Subgroups::None,
+                    from: from(),
+                    then: then(),
+                }
+                .into(),
             );
         }
     }
@@ -247,7 +266,10 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
         }
         for op in [ArgReduceOp::Max, ArgReduceOp::Min] {
             let (index, kept) = (DType::I32, (Strided, 2));
-            all.push(ArgReduce { op, select_last: true, dtype, index, kept, from: None }.into());
+            for (wide, among) in [(false, false), (true, false), (true, true)] {
+                let select_last = true;
+                all.push(ArgReduce { op, select_last, dtype, index, kept, wide, among, from: None }.into());
+            }
         }
         all.push(SortStep { dtype, descending: true }.into());
         all.push(SortStep { dtype, descending: false }.into());
@@ -255,13 +277,14 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
     for &dtype in dtypes.iter().filter(|dtype| dtype.is_float()) {
         let norms = [RowOp::LayerNorm { bias: true }, RowOp::LayerNorm { bias: false }, RowOp::RmsNorm];
         for op in norms.into_iter().chain([RowOp::Softmax, RowOp::LogSoftmax]) {
-            for lanes in [256, 8] {
+            for (lanes, kept) in [(256, Some(3)), (8, None)] {
                 all.push(
                     Rows {
                         op,
                         dtype,
                         lanes,
                         rows: 1,
+                        kept,
                         subgroups: Subgroups::None,
                         from: None,
                         then: Vec::new(),
@@ -865,7 +888,7 @@ pub fn readable_in_cuda_alone() -> [(&'static str, Template); 5] {
         then: Vec::new(),
     };
     let (op, lanes, rows) = (RowOp::RmsNorm, 32, 8);
-    let short_rows = Rows { op, dtype, lanes, rows, subgroups, from: None, then: Vec::new() };
+    let short_rows = Rows { op, dtype, lanes, rows, kept: Some(2), subgroups, from: None, then: Vec::new() };
     [
         ("sum_by_warps_cuda", summed.into()),
         ("short_rows_cuda", short_rows.into()),

@@ -1,7 +1,7 @@
 //! Reductions, arguments of extremes, running folds.
 
 use super::{assert_close, bits, counting, has, mask, positions, read, tensor};
-use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, Element, ReduceOp, f16};
 
 pub fn reductions<B: Backend>() {
@@ -69,6 +69,39 @@ pub fn argument_of_extremes<B: Backend>() {
     let nan = tensor::<B, f32>(&[1., f32::NAN, 7.], &[3]);
     assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Max, nan.clone(), 0, false)), [1]);
     assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Min, nan, 0, false)), [1]);
+}
+
+/// Extremes that stand several times, in lanes that lie together, that lie beside each other, and that are longer than one group goes over.
+pub fn argument_of_extremes_of_long_lanes<B: Backend>() {
+    const LENGTH: usize = 10_000;
+    let mut lanes = vec![0.0_f32; 3 * LENGTH];
+    // Of the first lane far apart, of the second side by side at its end, of the third before a NaN.
+    for (at, value) in [(17, 5.0), (4_500, 5.0), (9_100, 5.0), (700, -3.0), (8_200, -3.0)] {
+        lanes[at] = value;
+    }
+    lanes[LENGTH + 9_998..2 * LENGTH].fill(2.0);
+    lanes[2 * LENGTH + 5] = 9.0;
+    lanes[2 * LENGTH + 6_000] = f32::NAN;
+    lanes[2 * LENGTH + 7_000] = f32::NAN;
+    let x = tensor::<B, f32>(&lanes, &[3, LENGTH]);
+    let beside: Vec<f32> =
+        (0..LENGTH).flat_map(|at| [0, 1, 2].map(|lane| lanes[lane * LENGTH + at])).collect();
+    let turned = tensor::<B, f32>(&beside, &[LENGTH, 3]);
+    for (op, last, wanted) in [
+        (ArgReduceOp::Max, false, [17, 9_998, 6_000]),
+        (ArgReduceOp::Max, true, [9_100, 9_999, 7_000]),
+        (ArgReduceOp::Min, false, [700, 0, 6_000]),
+        (ArgReduceOp::Min, true, [8_200, 9_997, 7_000]),
+    ] {
+        assert_eq!(positions::<B>(B::arg_reduce(op, x.clone(), 1, last)), wanted, "{op:?}, {last}");
+        assert_eq!(
+            positions::<B>(B::arg_reduce(op, turned.clone(), 0, last)),
+            wanted,
+            "{op:?}, {last}, turned"
+        );
+    }
+    let hundred = B::slice(x, &[1, 100].map(|end| SliceRange { start: 0, end, step: 1 }));
+    assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Max, hundred, 1, true)), [17]);
 }
 
 pub fn cumulative_folds<B: Backend>() {

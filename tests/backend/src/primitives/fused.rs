@@ -219,6 +219,17 @@ pub fn softmaxes<B: Backend>() {
     assert_eq!(half.dtype(), DType::F16);
 }
 
+/// Rows of one invocation each, of a group's that keeps all of them, and of more than it can keep; few and many.
+pub fn rows_of_all_lengths<B: Backend>() {
+    for (rows, length) in [(3, 1), (2, 300), (2, 1500), (1, 8300), (1024, 40), (1025, 300)] {
+        let x = random::<B>(&[rows, length], 1);
+        let (weight, bias) = (random::<B>(&[length], 2), random::<B>(&[length], 3));
+        agree::<B>(B::softmax(x.clone(), 1), compose::softmax::<B>(x.clone(), 1));
+        let own = B::layer_norm(x.clone(), weight.clone(), Some(bias.clone()), 1e-5);
+        agree::<B>(own, compose::layer_norm::<B>(x, weight, Some(bias), 1e-5));
+    }
+}
+
 pub fn norms<B: Backend>() {
     let x = random::<B>(&[2, 6, 33], 1);
     let (weight, bias) = (random::<B>(&[33], 2), random::<B>(&[33], 3));
