@@ -22,7 +22,7 @@ fn fault() {
         counters: Vec::new(),
         results: vec![(DType::F32, Linear)],
         rank: 0,
-        fours: false,
+        fours: 0,
         then: Vec::new(),
     };
     let kernel = fill.kernel();

@@ -61,7 +61,7 @@ macro_rules! suite {
     (@level primitives) => {
         $crate::suite! { @families primitives:
             layout: views views_of_views copies joins assigns pads_nothing;
-            elementwise: float_arithmetic whole_powers integer_arithmetic narrow_integers_wrap nan_rules broadcasting
+            elementwise: float_arithmetic whole_powers integer_arithmetic narrow_integers_wrap nan_rules very_many_elements broadcasting
                 in_place_is_not_seen comparisons masks unary_values classes shifts halves;
             casts: every_pair special_values;
             indexing: select_rows gather_elements scatter_reductions select_assign_duplicates last_of_duplicates nonzero_positions sorting top;
@@ -70,7 +70,7 @@ macro_rules! suite {
             products: matrices batches integers;
             quantized: matrices zeros_of_batches convolutions;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
-            fused: activations linears convolutions_added attentions long_attentions masked_out masked_out_otherwise softmaxes rows_of_all_lengths norms programs several_results recurrent wide_recurrent half_weights
+            fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise softmaxes rows_of_all_lengths norms programs several_results recurrent wide_recurrent half_weights
                 cached_weights;
             orders: elementwise programs joins folds windows;
             making: filled counted seeded distributions data_round_trip;

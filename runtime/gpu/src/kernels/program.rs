@@ -174,6 +174,9 @@ pub(super) fn evaluate<'k>(
             },
             Step::Binary(op, a, b) => narrowed(binary(op, of(a), of(b)), own),
             Step::Compare(op, a, b) => compare(op, of(a), of(b)),
+            Step::Activation(Activation::Gelu, x) if matches!(own, DType::F16 | DType::BF16) => {
+                of(x).rough_gelu()
+            }
             Step::Activation(op, x) => activation(op, of(x)),
             Step::Where(condition, a, b) => of(condition).select(of(a), of(b)),
             Step::Cast(dtype, x) => converted(of(x), dtypes[usize::from(x)], dtype),

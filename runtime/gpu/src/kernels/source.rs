@@ -107,7 +107,7 @@ impl<R: Runtime> Reader<'_, R> {
         }
         let without = program.operands.len();
         // What is read one by one is the same program whether it would have been written so.
-        let program = Elementwise { fours: false, ..program.clone() };
+        let program = Elementwise { fours: 0, ..program.clone() };
         *last.template = template(Some(Box::new(program))).into();
         let further: Vec<&GpuTensor<R>> = self.others.iter().chain([out]).collect();
         let moved: usize = further.iter().map(|tensor| tensor.bytes_in_memory()).sum();

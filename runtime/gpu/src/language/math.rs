@@ -335,6 +335,31 @@ impl<'k> Value<'k> {
         self.is_nan().select(self, y)
     }
 
+    /// `x Φ(x)` (Hendrycks & Gimpel 2016, "Gaussian Error Linear Units") of a 32-bit float that is rounded to 16 bits then: what is taken from
+    /// `max(x, 0)` is exact to 2e-5 of itself. It takes half the operations of that by [`erf`](Self::erf), with which layers of 16-bit floats
+    /// waited for arithmetic rather than for memory.
+    pub fn rough_gelu(self) -> Value<'k> {
+        let size = self.abs().min(12.0);
+        let t = size * std::f32::consts::FRAC_1_SQRT_2;
+        // -log₂(1 - erf(t)) over [0, 5], where what is left is 1e-12; it goes on to grow up to 8.5.
+        let g = t * t.polynomial(&[
+            1.627_866_8,
+            0.917_873_7,
+            0.151_324_85,
+            -0.033_190_137,
+            0.004_984_617_5,
+            -0.000_446_950_02,
+            1.780_891_5e-5,
+        ]);
+        // 2^-g, which is a normal number; 2^r over ±0.5.
+        let n = (-g).round();
+        let power = ((n.to(Type::I32) + 127) << 23_u32).bits(Type::F32);
+        let r = -g - n;
+        let rest = r.polynomial(&[1.0, 0.693_124_2, 0.240_241, 0.055_906_51, 0.009_582_886]);
+        let y = self.max(0.0) - size * (rest * power) * 0.5;
+        self.is_nan().select(self, y)
+    }
+
     /// Sine: 2 ulp up to 8,000 (absolute 1e-7 near the zeros), beyond what the printer has ([`Unary::Sin`]); NaN of ±∞.
     pub(super) fn single_sin(self) -> Value<'k> {
         let y = self.quadrant(0);

@@ -44,7 +44,7 @@ pub fn elementwise(steps: Vec<Step>, operands: &[(DType, Access)], result: DType
         counters: Vec::new(),
         results: vec![(result, Linear)],
         rank,
-        fours: false,
+        fours: 0,
         then: Vec::new(),
     }
     .into()
@@ -69,16 +69,17 @@ fn fused(dtype: DType) -> Vec<Template> {
         counters: Vec::new(),
         results: vec![(dtype, Linear)],
         rank: 2,
-        fours: false,
+        fours: 0,
         then: after(dtype),
     };
     let from = || Some(Box::new(program.clone()));
     let then = || after(dtype);
-    let fours = Elementwise { fours: true, ..program.clone() };
+    let fours = |fours| Elementwise { fours, ..program.clone() };
     let (kept, folded) = ((Strided, 2), (Linear, 0));
     let (fold, index) = (Fold::Sum, DType::I32);
     let mut all: Vec<Template> = vec![
-        fours.into(),
+        fours(1).into(),
+        fours(2).into(),
         Reduce {
             fold,
             mean: true,
@@ -218,7 +219,7 @@ fn mixed() -> Template {
         counters: vec![Strided],
         results: vec![(DType::F32, Linear), (DType::I32, Strided)],
         rank: 2,
-        fours: false,
+        fours: 0,
         then: Vec::new(),
     }
     .into()

@@ -116,6 +116,18 @@ pub fn nan_rules<B: Backend>() {
     assert_eq!(bits::<B>(B::compare(CompareOp::NotEqual, a.clone(), a)), [1, 0, 0]);
 }
 
+/// So many elements that an invocation on a GPU computes several fours of them, of which the last group lacks some.
+pub fn very_many_elements<B: Backend>() {
+    let (rows, columns) = (4099, 1028);
+    let row: Vec<f32> = (0..columns).map(|n| n as f32).collect();
+    let column: Vec<f32> = (0..rows).map(|n| n as f32 * 0.5).collect();
+    let x = tensor::<B, f32>(&row.repeat(rows), &[rows, columns]);
+    let y = read::<B, f32>(B::binary(Op::Add, x, tensor::<B, f32>(&column, &[rows, 1])));
+    for (y, column) in y.chunks(columns).zip(column) {
+        assert!(y.iter().zip(&row).all(|(&y, &row)| y == row + column), "row of {column}");
+    }
+}
+
 pub fn broadcasting<B: Backend>() {
     let x = counting::<B>(&[2, 3]);
     let row = tensor::<B, f32>(&[10., 20., 30.], &[1, 3]);

@@ -1,7 +1,7 @@
 //! Fused operations: a backend's own must agree with the composed ones.
 
 use super::products::values;
-use super::{assert_close, counting, held_as, mask, read, tensor};
+use super::{assert_close, counting, has, held_as, mask, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::compose::{self, RnnOperands};
 use kiln_tensor::{
@@ -53,6 +53,28 @@ pub fn activations<B: Backend>() {
     assert!(bounded[0].is_nan() && bounded[1..] == [1e30, -1.0]);
     let ints = B::clamp(tensor::<B, i32>(&[-5, 0, 5], &[3]), Some(Scalar::Int(-1)), Some(Scalar::Int(2)));
     assert_eq!(read::<B, i32>(ints), [-1, 0, 2]);
+}
+
+/// GELU of 16-bit floats is that of the same numbers in 32 bits, to the last bit but one.
+pub fn gelu_of_halves<B: Backend>() {
+    let numbers: Vec<f32> =
+        (-4000..4000).map(|n| n as f32 / 400.0).chain([f32::NAN, f32::INFINITY, 6e4, -6e4]).collect();
+    for (dtype, digits) in [(DType::F16, 10), (DType::BF16, 7)] {
+        if !has::<B>(dtype) {
+            continue;
+        }
+        let x = B::cast(tensor::<B, f32>(&numbers, &[numbers.len()]), dtype);
+        let own = B::activation(Activation::Gelu, x.clone());
+        assert_eq!(own.dtype(), dtype);
+        let wanted = B::cast(B::activation(Activation::Gelu, B::cast(x, DType::F32)), dtype);
+        let [own, wanted] = [own, wanted].map(|x| read::<B, f32>(B::cast(x, DType::F32)));
+        for ((&x, own), wanted) in numbers.iter().zip(own).zip(wanted) {
+            let off = (own - wanted).abs();
+            // In 32 bits what erf lacks to 1 is rounded.
+            let close = off <= wanted.abs() * 2_f32.powi(-digits) || off < 1e-6 || own == wanted;
+            assert!(close || own.is_nan() && wanted.is_nan(), "{dtype:?} of {x}: {own}, not {wanted}");
+        }
+    }
 }
 
 pub fn linears<B: Backend>() {
