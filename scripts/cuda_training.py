@@ -148,6 +148,7 @@ def run_pytorch(name, given, mode):
     is_gpu = given.device == "cuda"
     torch.set_num_threads(given.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = given.compute == "tf32"
+    # Convolutions by the fastest algorithm, which is looked for in steps that are not timed.
     torch.backends.cudnn.benchmark = True
     net, (inputs, targets) = network(name).train(), batch(name)
     if given.compute == "bf16":

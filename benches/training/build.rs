@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo::rerun-if-env-changed=KILN_TRAINING_MODELS");
     if let Err(error) = run() {
-        println!("cargo::error={error}; scripts/bench_training.py and scripts/cuda_training.py export the models");
+        println!(
+            "cargo::error={error}; scripts/bench_training.py and scripts/cuda_training.py export the models"
+        );
     }
 }
 

@@ -100,8 +100,13 @@ impl<B: AutodiffBackend> Run<'_, B> {
         let loss = CrossEntropyLossConfig::new().init::<B>(&self.device);
         let mut optimizer = AdamWConfig::new().with_epsilon(1e-6).with_weight_decay(1e-2).init::<B, M>();
         let before = resident("VmRSS")?;
-        let mut report =
-            Report { losses: Vec::new(), times: Vec::new(), thread_time: 0.0, memory: [before; 2], device: None };
+        let mut report = Report {
+            losses: Vec::new(),
+            times: Vec::new(),
+            thread_time: 0.0,
+            memory: [before; 2],
+            device: None,
+        };
         let (mut begun, mut ran, mut counted) = (Instant::now(), running()?, self.launches());
         for step in 0.. {
             if step == LOSSES {
