@@ -342,6 +342,9 @@ def main():
     for name in given.names:
         if name not in NETWORKS:
             parser.error(f"no network is called {name}")
+    for compute in given.compute.split(","):
+        if compute not in COMPUTES:
+            parser.error(f"nothing is computed in {compute}")
     if (HERE / "networks.json").exists():
         failed = run_packed(given.names, given)
     elif given.pack:
