@@ -172,10 +172,14 @@ def build(models: pathlib.Path, features: str = "") -> tuple[pathlib.Path, pathl
     crate = ROOT / "benches/training"
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", crate / "target"))
     environment = {**os.environ, "KILN_TRAINING_MODELS": str(models), "CARGO_TARGET_DIR": str(target)}
-    command = ["cargo", "build", "--release", "--quiet", *(["--features", features] if features else [])]
-    subprocess.run(command, cwd=crate, env=environment, check=True)
-    records = sorted((target / "release/build").glob("kiln-training-bench-*/out/models"), key=lambda path: path.stat().st_mtime)
-    return target / "release/kiln-training-bench", records[-1]
+    command = ["cargo", "build", "--release", "--quiet", "--message-format=json-render-diagnostics"]
+    command += ["--features", features] if features else []
+    built = subprocess.run(command, cwd=crate, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # Of every set of features there is another folder: cargo says which one is this build's.
+    messages = [json.loads(line) for line in built.splitlines()]
+    out = next(message["out_dir"] for message in messages
+               if message["reason"] == "build-script-executed" and "kiln-training-bench" in message["package_id"])
+    return target / "release/kiln-training-bench", pathlib.Path(out) / "models"
 
 
 def main() -> None:
