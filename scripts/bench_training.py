@@ -22,7 +22,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LOSSES, LEAST_STEPS = 5, 5
+LOSSES, LEAST_STEPS = 5, 10
 
 
 def resnet18():
@@ -167,12 +167,19 @@ def run(command: list, threads: int) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def build(models: pathlib.Path) -> pathlib.Path:
+def build(models: pathlib.Path, features: str = "") -> tuple[pathlib.Path, pathlib.Path]:
+    """The runner for the exported models that `models.txt` lists, and the folder of their records."""
     crate = ROOT / "benches/training"
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", crate / "target"))
     environment = {**os.environ, "KILN_TRAINING_MODELS": str(models), "CARGO_TARGET_DIR": str(target)}
-    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=crate, env=environment, check=True)
-    return target / "release/kiln-training-bench"
+    command = ["cargo", "build", "--release", "--quiet", "--message-format=json-render-diagnostics"]
+    command += ["--features", features] if features else []
+    built = subprocess.run(command, cwd=crate, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # Of every set of features there is another folder: cargo says which one is this build's.
+    messages = [json.loads(line) for line in built.splitlines()]
+    out = next(message["out_dir"] for message in messages
+               if message["reason"] == "build-script-executed" and "kiln-training-bench" in message["package_id"])
+    return target / "release/kiln-training-bench", pathlib.Path(out) / "models"
 
 
 def main() -> None:
@@ -193,7 +200,9 @@ def main() -> None:
         if not (models / name / f"{name}.onnx").exists():
             subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import bench_training, "
                             f"pathlib; bench_training.export({name!r}, pathlib.Path({str(models / name)!r}))"], check=True)
-    binary = build(models)
+    kinds = {name: "images" if tokens is None else "tokens" for name, (_, _, tokens, _, _) in MODELS.items()}
+    (models / "models.txt").write_text("".join(f"{name} {kinds[name]} {' '.join(map(str, MODELS[name][1]))}\n" for name in MODELS))
+    binary, records = build(models)
 
     names = args.names or list(MODELS)
     ours: dict[str, list[dict]] = {name: [] for name in names}
@@ -203,7 +212,8 @@ def main() -> None:
             if not args.alone:
                 theirs[name].append(run([sys.executable, __file__, "--peer", name, "--threads", args.threads,
                                          "--seconds", args.seconds], args.threads))
-            ours[name].append(run([binary, name, models / name, args.threads, args.seconds], args.threads))
+            ours[name].append(run([binary, name, records / f"{name}.safetensors", models / name, f"ndarray={args.threads}",
+                                   args.seconds], args.threads))
 
     one = args.threads == 1
     print("| model | Kiln ms, median (least) | PyTorch ms, median (least) | ratio (of least) |"

@@ -1,41 +1,82 @@
-//! Times training steps of one imported model: forward, loss, backward, AdamW.
+//! Times training steps of one imported model: forward, loss, backward, AdamW, each of which is waited for.
 //!
-//! `kiln-training-bench MODEL FOLDER THREADS SECONDS`; `FOLDER` holds the batch (`inputs.bin`, `targets.bin`). Prints one JSON
-//! object. `scripts/bench_training.py` runs it beside PyTorch.
+//! `kiln-training-bench MODEL RECORD FOLDER BACKEND SECONDS [tf32]`, where `FOLDER` holds the batch (`inputs.bin`, `targets.bin`) and `BACKEND` is
+//! `ndarray=THREADS`, `cuda` or `cuda-bf16`; by the last, weights, activations, gradients and the optimizer's averages are all bf16. Prints one JSON
+//! object. `scripts/bench_training.py` and `scripts/cuda_training.py` run it beside PyTorch.
 
 use kiln::backend::{Autodiff, NdArray};
 use kiln::module::AutodiffModule;
 use kiln::nn::loss::CrossEntropyLossConfig;
 use kiln::optim::{AdamWConfig, GradientsParams};
-use kiln::tensor::{Int, Tensor, TensorData};
+use kiln::tensor::backend::{AutodiffBackend, Backend};
+use kiln::tensor::{ElementConversion, Int, Tensor, TensorData};
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-type B = Autodiff<NdArray>;
-
-/// The modules that the build script wrote.
-mod models {
-    #![allow(missing_docs)]
-    macro_rules! generated {
-        ($($name:ident)*) => {
-            $(pub mod $name {
-                include!(concat!(env!("OUT_DIR"), "/models/", stringify!($name), ".rs"));
-            })*
-        };
-    }
-    generated!(resnet18 bert gpt2 lstm_tagger gru_tagger mlp);
-}
-
 /// Steps whose losses are reported, and which are not timed.
 const LOSSES: usize = 5;
 /// Steps that are timed at least.
-const LEAST_STEPS: usize = 5;
+const LEAST_STEPS: usize = 10;
 
-/// One model on its batch.
-struct Run<'a> {
-    folder: &'a Path,
+/// An imported network that yields logits.
+trait Network<B: Backend> {
+    /// A batch on the device.
+    type Inputs: Clone;
+
+    /// Loads its parameters.
+    fn load(record: &Path, device: &B::Device) -> Self;
+
+    /// Sends the batch to the device.
+    fn inputs(batch: &Batch, device: &B::Device) -> Result<Self::Inputs, Box<dyn Error>>;
+
+    /// A row of logits for each target.
+    fn logits(&self, inputs: Self::Inputs) -> Tensor<B, 2>;
+}
+
+/// What a network is trained on: a folder of files.
+struct Batch<'a>(&'a Path);
+
+impl Batch<'_> {
+    fn elements<const N: usize, T>(
+        &self,
+        file: &str,
+        read: impl Fn([u8; N]) -> T,
+    ) -> Result<Vec<T>, Box<dyn Error>> {
+        let bytes = std::fs::read(self.0.join(file))?;
+        Ok(bytes.as_chunks::<N>().0.iter().map(|&bytes| read(bytes)).collect())
+    }
+
+    fn images<const D: usize>(&self, dims: [usize; D]) -> Result<TensorData, Box<dyn Error>> {
+        Ok(TensorData::new(self.elements("inputs.bin", f32::from_le_bytes)?, dims))
+    }
+
+    fn tokens<const D: usize>(&self, dims: [usize; D]) -> Result<TensorData, Box<dyn Error>> {
+        Ok(TensorData::new(self.elements("inputs.bin", i64::from_le_bytes)?, dims))
+    }
+
+    fn targets(&self) -> Result<TensorData, Box<dyn Error>> {
+        let targets = self.elements("targets.bin", i64::from_le_bytes)?;
+        let count = targets.len();
+        Ok(TensorData::new(targets, [count]))
+    }
+}
+
+/// What a GPU was asked to do so far.
+struct Counts {
+    launches: u64,
+    /// Bytes that are held, in use or not.
+    memory: u64,
+}
+
+/// One network on its batch.
+struct Run<'a, B: Backend> {
+    record: &'a Path,
+    batch: Batch<'a>,
     length: Duration,
+    device: B::Device,
+    /// Nothing where there is no GPU.
+    counts: fn(&B::Device) -> Option<Counts>,
 }
 
 /// What the steps cost.
@@ -47,66 +88,57 @@ struct Report {
     thread_time: f64,
     /// Resident before the first step and at most, in MiB.
     memory: [f64; 2],
+    /// What a GPU launched in a step, and the MiB of its memory that are held after the last.
+    device: Option<[f64; 2]>,
 }
 
-impl Run<'_> {
-    /// Elements of a file in the folder.
-    fn elements<const N: usize, T>(
-        &self,
-        file: &str,
-        read: impl Fn([u8; N]) -> T,
-    ) -> Result<Vec<T>, Box<dyn Error>> {
-        let bytes = std::fs::read(self.folder.join(file))?;
-        Ok(bytes.as_chunks::<N>().0.iter().map(|&bytes| read(bytes)).collect())
-    }
-
-    fn images<const D: usize>(&self, dims: [usize; D]) -> Result<Tensor<B, D>, Box<dyn Error>> {
-        let data = TensorData::new(self.elements("inputs.bin", f32::from_le_bytes)?, dims);
-        Ok(Tensor::from_data(data, &Default::default()))
-    }
-
-    fn tokens(&self, dims: [usize; 2]) -> Result<Tensor<B, 2, Int>, Box<dyn Error>> {
-        let data = TensorData::new(self.elements("inputs.bin", i64::from_le_bytes)?, dims);
-        Ok(Tensor::from_data(data, &Default::default()))
-    }
-
-    /// Trains a model whose `forward` yields a row of logits for each target.
-    fn train<M: AutodiffModule<B>>(
-        &self,
-        mut model: M,
-        forward: impl Fn(&M) -> Tensor<B, 2>,
-    ) -> Result<Report, Box<dyn Error>> {
-        let targets = self.elements("targets.bin", i64::from_le_bytes)?;
-        let count = targets.len();
-        let targets = Tensor::<B, 1, Int>::from_data(TensorData::new(targets, [count]), &Default::default());
-        let loss = CrossEntropyLossConfig::new().init::<B>(&Default::default());
+impl<B: AutodiffBackend> Run<'_, B> {
+    fn train<M: AutodiffModule<B> + Network<B>>(&self) -> Result<Report, Box<dyn Error>> {
+        let mut model = M::load(self.record, &self.device);
+        let inputs = M::inputs(&self.batch, &self.device)?;
+        let targets = Tensor::<B, 1, Int>::from_data(self.batch.targets()?, &self.device);
+        let loss = CrossEntropyLossConfig::new().init::<B>(&self.device);
         let mut optimizer = AdamWConfig::new().with_epsilon(1e-6).with_weight_decay(1e-2).init::<B, M>();
         let before = resident("VmRSS")?;
-        let mut report =
-            Report { losses: Vec::new(), times: Vec::new(), thread_time: 0.0, memory: [before; 2] };
-        let (mut begun, mut ran) = (Instant::now(), running()?);
+        let mut report = Report {
+            losses: Vec::new(),
+            times: Vec::new(),
+            thread_time: 0.0,
+            memory: [before; 2],
+            device: None,
+        };
+        let (mut begun, mut ran, mut counted) = (Instant::now(), running()?, self.launches());
         for step in 0.. {
             if step == LOSSES {
-                (begun, ran) = (Instant::now(), running()?);
+                (begun, ran, counted) = (Instant::now(), running()?, self.launches());
             }
             if report.times.len() >= LEAST_STEPS && begun.elapsed() >= self.length {
                 break;
             }
             let started = Instant::now();
-            let loss = loss.forward(forward(&model), targets.clone());
+            let loss = loss.forward(model.logits(inputs.clone()), targets.clone());
             let gradients = GradientsParams::from_grads(loss.backward(), &model);
             model = optimizer.step(1e-4, model, gradients);
+            B::sync(&self.device)?;
             let time = started.elapsed().as_secs_f64();
             if step < LOSSES {
-                report.losses.push(loss.into_scalar());
+                report.losses.push(loss.into_scalar().elem());
             } else {
                 report.times.push(time);
             }
         }
+        let steps = report.times.len() as f64;
+        report.device = (self.counts)(&self.device).map(|counts| {
+            [(counts.launches - counted) as f64 / steps, counts.memory as f64 / f64::from(1 << 20)]
+        });
         report.times.sort_by(f64::total_cmp);
-        report.thread_time = (running()? - ran) / report.times.len() as f64;
+        report.thread_time = (running()? - ran) / steps;
         report.memory[1] = resident("VmHWM")?;
         Ok(report)
+    }
+
+    fn launches(&self) -> u64 {
+        (self.counts)(&self.device).map_or(0, |counts| counts.launches)
     }
 }
 
@@ -125,50 +157,98 @@ fn resident(line: &str) -> Result<f64, Box<dyn Error>> {
     Ok(kilobytes / 1024.0)
 }
 
-fn rows(logits: Tensor<B, 3>) -> Tensor<B, 2> {
-    let [batch, steps, classes] = logits.dims();
-    logits.reshape([batch * steps, classes])
+/// Logits of a sequence as rows.
+fn rows<B: Backend, const D: usize>(logits: Tensor<B, D>) -> Tensor<B, 2> {
+    let dims = logits.dims();
+    let (classes, outer) = dims.split_last().map_or((1, &[][..]), |(&classes, outer)| (classes, outer));
+    logits.reshape([outer.iter().product(), classes])
+}
+
+/// Finds a network by its name.
+macro_rules! networks {
+    ($($name:ident)*) => {
+        fn train<B: AutodiffBackend>(name: &str, run: &Run<'_, B>) -> Result<Report, Box<dyn Error>> {
+            match name {
+                $(stringify!($name) => run.train::<$name::Model<B>>(),)*
+                other => Err(format!("no model is called {other}").into()),
+            }
+        }
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/networks.rs"));
+
+/// What is run on one backend or another.
+struct Arguments<'a> {
+    model: &'a str,
+    record: &'a Path,
+    folder: &'a Path,
+    length: Duration,
+}
+
+impl Arguments<'_> {
+    fn train<B: AutodiffBackend>(
+        &self,
+        device: B::Device,
+        counts: fn(&B::Device) -> Option<Counts>,
+    ) -> Result<Report, Box<dyn Error>> {
+        let &Self { model, record, folder, length } = self;
+        train::<B>(model, &Run { record, batch: Batch(folder), length, device, counts })
+    }
+
+    fn train_on_cpu(&self, threads: usize) -> Result<Report, Box<dyn Error>> {
+        kiln_kernels::threads::set_threads(threads);
+        self.train::<Autodiff<NdArray>>(Default::default(), |_| None)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn train_on_cuda(&self, is_bf16: bool, tf32: bool) -> Result<Report, Box<dyn Error>> {
+        use kiln::backend::{Cuda, CudaDevice, cuda};
+
+        let device = CudaDevice::default();
+        cuda::set_tf32(&device, tf32)?;
+        let counts = |device: &CudaDevice| {
+            let found = cuda::statistics(device);
+            let memory = found.buffer_bytes - found.released_bytes;
+            Some(Counts { launches: found.launches, memory })
+        };
+        if is_bf16 {
+            self.train::<Autodiff<Cuda<kiln::tensor::bf16>>>(device, counts)
+        } else {
+            self.train::<Autodiff<Cuda>>(device, counts)
+        }
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [model, folder, threads, seconds] = arguments.as_slice() else {
-        return Err("kiln-training-bench MODEL FOLDER THREADS SECONDS".into());
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (&[model, record, folder, backend, seconds] | &[model, record, folder, backend, seconds, "tf32"]) =
+        words.as_slice()
+    else {
+        return Err("kiln-training-bench MODEL RECORD FOLDER BACKEND SECONDS [tf32]".into());
     };
-    kiln_kernels::threads::set_threads(threads.parse()?);
-    let run = Run { folder: Path::new(folder), length: Duration::from_secs_f64(seconds.parse()?) };
-    let report = match model.as_str() {
-        "resnet18" => {
-            let x = run.images([8, 3, 224, 224])?;
-            run.train(models::resnet18::Model::default(), |model| model.forward(x.clone()))
+    let arguments = Arguments {
+        model,
+        record: Path::new(record),
+        folder: Path::new(folder),
+        length: Duration::from_secs_f64(seconds.parse()?),
+    };
+    let report = match (backend, backend.strip_prefix("ndarray=")) {
+        (_, Some(threads)) => arguments.train_on_cpu(threads.parse()?),
+        #[cfg(feature = "cuda")]
+        ("cuda" | "cuda-bf16", _) => {
+            arguments.train_on_cuda(backend == "cuda-bf16", words.last() == Some(&"tf32"))
         }
-        "bert" => {
-            let x = run.tokens([8, 64])?;
-            run.train(models::bert::Model::default(), |model| model.forward(x.clone()))
-        }
-        "gpt2" => {
-            let x = run.tokens([2, 128])?;
-            run.train(models::gpt2::Model::default(), |model| rows(model.forward(x.clone())))
-        }
-        "lstm_tagger" => {
-            let x = run.tokens([16, 64])?;
-            run.train(models::lstm_tagger::Model::default(), |model| rows(model.forward(x.clone())))
-        }
-        "gru_tagger" => {
-            let x = run.tokens([16, 64])?;
-            run.train(models::gru_tagger::Model::default(), |model| rows(model.forward(x.clone())))
-        }
-        "mlp" => {
-            let x = run.images([64, 64])?;
-            run.train(models::mlp::Model::default(), |model| model.forward(x.clone()))
-        }
-        other => Err(format!("no model is called {other}").into()),
+        _ => Err(format!("no backend is called {backend}").into()),
     }?;
-    let Report { losses, times, thread_time, memory } = report;
-    let [before, peak] = memory;
+    let Report { losses, times, thread_time, memory: [before, peak], device } = report;
+    let device = device.map_or_else(String::new, |[launches, memory]| {
+        format!(r#", "launches": {launches}, "device_mb": {memory}"#)
+    });
     let median = |times: &[f64]| times.get(times.len() / 2).copied().unwrap_or(f64::NAN) * 1e3;
     println!(
-        r#"{{"losses": {losses:?}, "median_ms": {}, "min_ms": {}, "thread_ms": {}, "steps": {}, "before_mb": {before}, "peak_mb": {peak}}}"#,
+        r#"{{"losses": {losses:?}, "median_ms": {}, "min_ms": {}, "thread_ms": {}, "steps": {}, "before_mb": {before}, "peak_mb": {peak}{device}}}"#,
         median(&times),
         times.first().copied().unwrap_or(f64::NAN) * 1e3,
         thread_time * 1e3,
