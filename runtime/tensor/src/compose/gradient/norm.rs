@@ -1,8 +1,11 @@
 //! Gradients of softmax and the normalizations, and batch normalization with the statistics of its batch.
 
 use crate::backend::{Backend, Primitive};
-use crate::compose::calc::{T, add_scalar, along, lead_to_rank, mean, mul, reshape, sub, to_dtype};
-use crate::{DType, ReduceOp, UnaryOp, trace};
+use crate::compose::calc::{
+    T, add_scalar, along, lead_to_rank, mean, mul, reshape, scalar_like, sub, to_dtype,
+};
+use crate::trace::{self, Traced};
+use crate::{DType, ReduceOp, Scalar, UnaryOp};
 use alloc::vec::Vec;
 
 /// The dtype in which sums of a dtype are taken.
@@ -50,18 +53,18 @@ impl<P> NormGradients<P> {
     }
 }
 
-/// `x` with mean 0 (if it is centered) and variance 1 over `axes`, and what it was divided by, inverted.
-fn standardized<B: Backend>(x: T<B>, axes: &[usize], centered: bool, epsilon: f64) -> (T<B>, T<B>) {
-    let x = if centered { sub::<B>(x.clone(), mean::<B>(x, axes)) } else { x };
+/// `x` with mean 0 and variance 1 over `axes`, and what it was divided by, inverted.
+fn standardized<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> (T<B>, T<B>) {
+    let x = sub::<B>(x.clone(), mean::<B>(x, axes));
     let square = mean::<B>(mul::<B>(x.clone(), x.clone()), axes);
     let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, add_scalar::<B>(square, epsilon)));
     (mul::<B>(x, inverse.clone()), inverse)
 }
 
 /// The gradient of the input of a standardization, from that of its result.
-fn through<B: Backend>(gradient: T<B>, result: T<B>, inverse: T<B>, axes: &[usize], centered: bool) -> T<B> {
+fn through<B: Backend>(gradient: T<B>, result: T<B>, inverse: T<B>, axes: &[usize]) -> T<B> {
     let slope = mean::<B>(mul::<B>(gradient.clone(), result.clone()), axes);
-    let gradient = if centered { sub::<B>(gradient.clone(), mean::<B>(gradient, axes)) } else { gradient };
+    let gradient = sub::<B>(gradient.clone(), mean::<B>(gradient, axes));
     let operands = [gradient, result, slope, inverse];
     let [input] = trace::run::<B, 4, 1>(operands, |[g, y, slope, inverse]| [(g - y * slope) * inverse]);
     input
@@ -81,19 +84,45 @@ fn last_dims<B: Backend>(
     centered: bool,
     epsilon: f64,
 ) -> NormGradients<T<B>> {
-    let dtype = x.dtype();
-    let [gradient, x, weight] = [gradient, x, weight].map(|t| to_dtype::<B>(t, wide(dtype)));
+    let (dtype, wide) = (x.dtype(), wide(x.dtype()));
     let (rank, shape) = (x.shape().rank(), weight.shape());
     let lead: Vec<usize> = (0..rank - shape.rank()).collect();
     let covered: Vec<usize> = (rank - shape.rank()..rank).collect();
-    let (y, inverse) = standardized::<B>(x, &covered, centered, epsilon);
-    let scaled = mul::<B>(gradient.clone(), lead_to_rank::<B>(weight, rank));
-    NormGradients {
-        weight: summed::<B>(mul::<B>(gradient.clone(), y.clone()), &lead, &shape.dims),
-        bias: summed::<B>(gradient, &lead, &shape.dims),
-        input: through::<B>(scaled, y, inverse, &covered, centered),
-    }
-    .map(|gradient| to_dtype::<B>(gradient, dtype))
+    let nothing = || scalar_like::<B>(&x, Scalar::Float(0.0), wide, rank);
+    let weight = lead_to_rank::<B>(to_dtype::<B>(weight, wide), rank);
+    // What is as large as the input is read by the means and sums and by the last program, and nothing of it is written but the result.
+    let center = if centered { mean::<B>(to_dtype::<B>(x.clone(), wide), &covered) } else { nothing() };
+    let [square] = trace::run::<B, 2, 1>([x.clone(), center.clone()], |[x, center]| {
+        let x = x.cast(wide) - center;
+        [x.clone() * x]
+    });
+    let variance = add_scalar::<B>(mean::<B>(square, &covered), epsilon);
+    let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, variance));
+    let operands = [gradient.clone(), x.clone(), center.clone(), inverse.clone()];
+    let [products] = trace::run::<B, 4, 1>(operands, |[g, x, center, inverse]| {
+        [g.cast(wide) * ((x.cast(wide) - center) * inverse)]
+    });
+    let of_weight = summed::<B>(products, &lead, &shape.dims);
+    let of_bias = summed::<B>(to_dtype::<B>(gradient.clone(), wide), &lead, &shape.dims);
+    let operands = [gradient.clone(), x.clone(), center.clone(), inverse.clone(), weight.clone()];
+    let [products] = trace::run::<B, 5, 1>(operands, |[g, x, center, inverse, weight]| {
+        [g.cast(wide) * weight * ((x.cast(wide) - center) * inverse)]
+    });
+    let slope = mean::<B>(products, &covered);
+    let level = if centered {
+        let operands = [gradient.clone(), weight.clone()];
+        let [scaled] = trace::run::<B, 2, 1>(operands, |[g, weight]| [g.cast(wide) * weight]);
+        mean::<B>(scaled, &covered)
+    } else {
+        nothing()
+    };
+    let operands = [gradient, x.clone(), center, inverse, weight, slope, level];
+    let [input] = trace::run::<B, 7, 1>(operands, |[g, x, center, inverse, weight, slope, level]| {
+        let y = (x.cast(wide) - center) * inverse.clone();
+        [((g.cast(wide) * weight - level - y * slope) * inverse).cast(dtype)]
+    });
+    let [weight, bias] = [of_weight, of_bias].map(|t| to_dtype::<B>(t, dtype));
+    NormGradients { input, weight, bias }
 }
 
 /// Default of [`Backend::layer_norm_gradient`].
@@ -128,7 +157,7 @@ pub fn group_norm_gradient<B: Backend>(
     let (dtype, shape) = (x.dtype(), x.shape());
     let [gradient, x] = [gradient, x].map(|t| to_dtype::<B>(t, wide(dtype)));
     let per_group = [shape[0], groups, shape.num_elements() / (shape[0] * groups).max(1)];
-    let (y, inverse) = standardized::<B>(reshape::<B>(x, &per_group), &[2], true, epsilon);
+    let (y, inverse) = standardized::<B>(reshape::<B>(x, &per_group), &[2], epsilon);
     let scaled = match weight {
         Some(weight) => {
             let weight = along::<B>(to_dtype::<B>(weight, wide(dtype)), 1, shape.rank());
@@ -138,7 +167,7 @@ pub fn group_norm_gradient<B: Backend>(
     };
     let axes = around_channels(shape.rank());
     let whole = reshape::<B>(y.clone(), &shape.dims);
-    let input = through::<B>(reshape::<B>(scaled, &per_group), y, inverse, &[2], true);
+    let input = through::<B>(reshape::<B>(scaled, &per_group), y, inverse, &[2]);
     NormGradients {
         weight: summed::<B>(mul::<B>(gradient.clone(), whole), &axes, &shape[1..2]),
         bias: summed::<B>(gradient, &axes, &shape[1..2]),
@@ -166,11 +195,13 @@ pub fn batch_norm_train<B: Backend>(
     epsilon: f64,
 ) -> BatchNormTrained<T<B>> {
     let (dtype, shape) = (x.dtype(), x.shape());
-    let axes = around_channels(shape.rank());
-    let wider = to_dtype::<B>(x.clone(), wide(dtype));
-    let center = mean::<B>(wider.clone(), &axes);
-    let centered = sub::<B>(wider, center.clone());
-    let square = mean::<B>(mul::<B>(centered.clone(), centered), &axes);
+    let (axes, wide) = (around_channels(shape.rank()), wide(dtype));
+    let center = mean::<B>(to_dtype::<B>(x.clone(), wide), &axes);
+    let [square] = trace::run::<B, 2, 1>([x.clone(), center.clone()], |[x, center]| {
+        let centered = x.cast(wide) - center;
+        [centered.clone() * centered]
+    });
+    let square = mean::<B>(square, &axes);
     let [mean, variance] = [center, square].map(|t| to_dtype::<B>(reshape::<B>(t, &shape[1..2]), dtype));
     let output = B::batch_norm(x, weight, bias, mean.clone(), variance.clone(), epsilon);
     BatchNormTrained { output, mean, variance }
@@ -186,17 +217,25 @@ pub fn batch_norm_gradient<B: Backend>(
     epsilon: f64,
 ) -> NormGradients<T<B>> {
     let (dtype, shape) = (x.dtype(), x.shape());
-    let axes = around_channels(shape.rank());
-    let [gradient, x] = [gradient, x].map(|t| to_dtype::<B>(t, wide(dtype)));
+    let (axes, wide) = (around_channels(shape.rank()), wide(dtype));
     let [weight, mean, variance] =
-        [weight, mean, variance].map(|t| along::<B>(to_dtype::<B>(t, wide(dtype)), 1, shape.rank()));
+        [weight, mean, variance].map(|t| along::<B>(to_dtype::<B>(t, wide), 1, shape.rank()));
     let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, add_scalar::<B>(variance, epsilon)));
-    let y = mul::<B>(sub::<B>(x, mean), inverse.clone());
-    let scaled = mul::<B>(gradient.clone(), weight);
-    NormGradients {
-        weight: summed::<B>(mul::<B>(gradient.clone(), y.clone()), &axes, &shape[1..2]),
-        bias: summed::<B>(gradient, &axes, &shape[1..2]),
-        input: through::<B>(scaled, y, inverse, &axes, true),
-    }
-    .map(|gradient| to_dtype::<B>(gradient, dtype))
+    // With y = (x - mean) · inverse, over the n elements of a channel: weight · inverse · (g - (Σ g + y Σ g·y) / n). What is as large as the batch
+    // is read by the sums and by this, and nothing of it is written but the result.
+    let operands = [gradient.clone(), x.clone(), mean.clone(), inverse.clone()];
+    let [products] = trace::run::<B, 4, 1>(operands, |[g, x, mean, inverse]| {
+        [g.cast(wide) * ((x.cast(wide) - mean) * inverse)]
+    });
+    let slope = B::reduce(ReduceOp::Sum, products, &axes);
+    let sum = B::reduce(ReduceOp::Sum, to_dtype::<B>(gradient.clone(), wide), &axes);
+    let share = 1.0 / (shape.num_elements() / shape[1].max(1)).max(1) as f64;
+    let operands = [gradient, x, mean, inverse, weight, sum.clone(), slope.clone()];
+    let [input] = trace::run::<B, 7, 1>(operands, |[g, x, mean, inverse, weight, sum, slope]| {
+        let y = (x.cast(wide) - mean) * inverse.clone();
+        let level = (y * slope + sum) * Traced::parameter(share);
+        [((g.cast(wide) - level) * (inverse * weight)).cast(dtype)]
+    });
+    let [weight, bias] = [slope, sum].map(|t| to_dtype::<B>(reshape::<B>(t, &shape[1..2]), dtype));
+    NormGradients { input, weight, bias }
 }
