@@ -26,6 +26,7 @@ pub mod source;
 pub mod then;
 mod tiles;
 pub mod tiling;
+pub mod transpose;
 mod tune;
 mod warps;
 pub mod window;
@@ -65,6 +66,8 @@ macro_rules! templates {
 templates! {
     /// Elementwise programs, copies and fills.
     Elementwise(elementwise::Elementwise),
+    /// Copies that lay rows as columns.
+    Transpose(transpose::Transpose),
     /// Folds of dims.
     Reduce(reduce::Reduce),
     /// Positions of extremes.

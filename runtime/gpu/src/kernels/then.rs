@@ -70,6 +70,7 @@ impl Template {
     fn programs(&mut self) -> Option<&mut Vec<Then>> {
         match self {
             Template::Elementwise(template) => Some(&mut template.then),
+            Template::Transpose(template) => Some(&mut template.then),
             Template::Reduce(template) => Some(&mut template.then),
             Template::Rows(template) => Some(&mut template.then),
             Template::Gather(template) => Some(&mut template.then),

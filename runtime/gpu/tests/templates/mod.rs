@@ -19,6 +19,7 @@ use kiln_gpu::kernels::scan::{Compact, Scan};
 use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::tiling::Tiling;
+use kiln_gpu::kernels::transpose::Transpose;
 use kiln_gpu::kernels::window::{
     AdaptivePoolGradient, Conv, DepthwiseConv, Flow, Geometry, Pool, PoolGradient, Pooling, QuantizedConv,
     RowConv, RowWeightGradient, WeightGradient,
@@ -78,6 +79,7 @@ fn fused(dtype: DType) -> Vec<Template> {
     let (kept, folded) = ((Strided, 2), (Linear, 0));
     let (fold, index) = (Fold::Sum, DType::I32);
     let mut all: Vec<Template> = vec![
+        Transpose { dtype, batch: 1, then: then() }.into(),
         fours(1).into(),
         fours(2).into(),
         Reduce {

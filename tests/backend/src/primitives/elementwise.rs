@@ -3,7 +3,7 @@
 use super::{assert_close, bits, counting, has, held_as, mask, read, tensor};
 use core::f32::consts::{E, FRAC_PI_3, FRAC_PI_6, LN_2, SQRT_2};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{BinaryOp as Op, CompareOp, DType, Scalar, UnaryOp, bf16, f16};
+use kiln_tensor::{BinaryOp as Op, CompareOp, DType, Scalar, Shape, UnaryOp, bf16, f16};
 
 pub fn float_arithmetic<B: Backend>() {
     let (a, b) = (tensor::<B, f32>(&[7., -7., 7., -7.], &[4]), tensor::<B, f32>(&[3., 3., -3., -3.], &[4]));
@@ -125,6 +125,51 @@ pub fn very_many_elements<B: Backend>() {
     let y = read::<B, f32>(B::binary(Op::Add, x, tensor::<B, f32>(&column, &[rows, 1])));
     for (y, column) in y.chunks(columns).zip(column) {
         assert!(y.iter().zip(&row).all(|(&y, &row)| y == row + column), "row of {column}");
+    }
+}
+
+/// Copies of batches of matrices that lie column by column, of elements of all widths, alone and with what is done to them next.
+pub fn rows_as_columns<B: Backend>() {
+    let shapes: [(&[usize], &[usize]); 4] = [
+        (&[259, 1001], &[1, 0]),
+        (&[3, 65, 520], &[0, 2, 1]),
+        (&[2, 130, 3, 170], &[0, 3, 2, 1]),
+        (&[2, 40, 900], &[2, 0, 1]),
+    ];
+    for (dims, axes) in shapes {
+        let count: usize = dims.iter().product();
+        // Numbers that all of the dtypes hold.
+        let numbers: Vec<f32> = (0..count).map(|n| (n * 7 % 101) as f32).collect();
+        let mut strides: Vec<usize> = (0..dims.len()).map(|axis| dims[axis + 1..].iter().product()).collect();
+        strides = axes.iter().map(|&axis| strides[axis]).collect();
+        let turned: Vec<usize> = axes.iter().map(|&axis| dims[axis]).collect();
+        let wanted: Vec<f32> = (0..count)
+            .map(|mut place| {
+                let axes = turned.iter().zip(&strides).rev();
+                let at: usize = axes
+                    .map(|(&dim, &stride)| {
+                        let coordinate = place % dim;
+                        place /= dim;
+                        coordinate * stride
+                    })
+                    .sum();
+                numbers[at]
+            })
+            .collect();
+        for dtype in [DType::F32, DType::F16, DType::F64, DType::I64, DType::I16, DType::U8] {
+            if !has::<B>(dtype) {
+                continue;
+            }
+            let x = B::cast(tensor::<B, f32>(&numbers, dims), dtype);
+            let copy = || B::reshape(B::permute(x.clone(), axes), Shape::from([count]));
+            assert!(read::<B, f32>(B::cast(copy(), DType::F32)) == wanted, "{dtype:?} {dims:?} by {axes:?}");
+            let next = B::binary_scalar(Op::Add, copy(), Scalar::Int(1));
+            let wanted: Vec<f32> = wanted.iter().map(|x| x + 1.0).collect();
+            assert!(
+                read::<B, f32>(B::cast(next, DType::F32)) == wanted,
+                "{dtype:?} {dims:?} by {axes:?}, and one"
+            );
+        }
     }
 }
 
