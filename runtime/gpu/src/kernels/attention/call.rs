@@ -108,6 +108,11 @@ impl Scoring {
         self.mask.is_some_and(|dtype| !dtype.is_bool())
     }
 
+    /// Whether a query may not see all keys that there are, or sees some of them otherwise.
+    pub(super) fn hides_within(self) -> bool {
+        self.is_causal || self.mask.is_some() || self.keeps_hidden()
+    }
+
     /// Whether hidden keys count where there are no others.
     pub(super) fn keeps_hidden(self) -> bool {
         self.fully_masked == Some(FullyMasked::Mean)

@@ -114,14 +114,29 @@ impl Flash {
                     .bring(&lane, threads, source, place.along, count, |row| place.row(of_keys, tile + row));
             }
             k.barrier();
-            let mut scores = tiles[0].scores(&lane, left);
-            for (n, scores) in scores.iter_mut().enumerate() {
-                for (at, score) in scores.iter_mut().enumerate() {
-                    let key = tile + lane.place * 2_u32 + (8 * n + at % 2) as u32;
-                    let query = numbers[at / 2];
-                    let x = self.scoring.score(&call, *score);
-                    *score = self.scoring.shown(&call, x, [batch, head, query, key]);
+            let products = tiles[0].scores(&lane, left);
+            let scored = products.iter().map(|products| products.map(|x| self.scoring.score(&call, x)));
+            let mut scores: Vec<_> = scored.collect();
+            let show = |scores: &mut [[Value<'k>; 4]]| {
+                for (n, scores) in scores.iter_mut().enumerate() {
+                    for (at, score) in scores.iter_mut().enumerate() {
+                        let key = tile + lane.place * 2_u32 + (8 * n + at % 2) as u32;
+                        *score = self.scoring.shown(&call, *score, [batch, head, numbers[at / 2], key]);
+                    }
                 }
+            };
+            if self.scoring.hides_within() {
+                show(&mut scores);
+            } else {
+                // Only the last tile has keys that are not there.
+                let variables: Vec<_> = scores.iter().map(|scores| scores.map(|x| k.variable(x))).collect();
+                k.when(count.below(rows), || {
+                    show(&mut scores);
+                    for (variables, scores) in variables.iter().zip(&scores) {
+                        variables.iter().zip(scores).for_each(|(variable, &score)| variable.set(score));
+                    }
+                });
+                scores = variables.iter().map(|variables| variables.map(Variable::get)).collect();
             }
             for (n, softmax) in softmax.iter().enumerate() {
                 softmax.weigh(n, &mut scores, &sums);
