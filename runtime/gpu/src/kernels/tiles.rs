@@ -167,6 +167,14 @@ impl<'k> Source<'k> {
         Self { buffer, form }
     }
 
+    /// The fours that a vector lies in as it is multiplied, if it does.
+    pub fn fours(&self) -> Option<Fours<'k>> {
+        match (&self.buffer, self.form.factors) {
+            (&Words::Four(buffer), Factors::F16 | Factors::BF16 | Factors::I8 | Factors::U8) => Some(buffer),
+            (Words::Four(_), Factors::TF32) | (Words::Elements(_), _) => None,
+        }
+    }
+
     /// Four words of the vector that starts there.
     fn chunk(&self, start: Value<'k>, along: Value<'k>, chunk: Value<'k>) -> [Value<'k>; 4] {
         let form = &self.form;
@@ -184,15 +192,47 @@ impl<'k> Source<'k> {
 }
 
 /// Vectors in shared memory.
+#[derive(Clone, Copy)]
 pub(super) struct Tile<'k> {
     array: Array<'k>,
+    /// The word that they begin with.
+    first: Value<'k>,
     form: Form,
     rows: u32,
 }
 
 impl<'k> Tile<'k> {
     pub fn new(k: &'k Builder, form: Form, rows: u32) -> Self {
-        Self { array: k.shared(Type::U32, rows * form.row_words()), form, rows }
+        Self { array: k.shared(Type::U32, rows * form.row_words()), first: k.value(0_u32), form, rows }
+    }
+
+    /// Two tiles, the one with an even number and the other.
+    pub fn two(k: &'k Builder, form: Form, rows: u32) -> impl Fn(Value<'k>) -> Self {
+        let words = rows * form.row_words();
+        let array = k.shared(Type::U32, 2 * words);
+        move |number| Self { array, first: number % 2_u32 * words, form, rows }
+    }
+
+    /// Begins to bring vectors as [`bring`](Self::bring) does, of a source whose [fours](Source::fours) they are; they are there when
+    /// [copies are done](Builder::copies_done).
+    pub fn begin(
+        &self,
+        lane: &Lane<'k>,
+        threads: u32,
+        source: Fours<'k>,
+        count: Value<'k>,
+        start: impl Fn(Value<'k>) -> Value<'k>,
+    ) {
+        let k = lane.local.kernel();
+        let chunks = self.form.steps() * STEP / CHUNK;
+        let filled = self.form.filled_words().div_ceil(CHUNK);
+        k.range(lane.local, self.rows * chunks, threads, |n| {
+            let (row, chunk) = (n / chunks, n % chunks);
+            let within = row.below(count);
+            let within = if filled < chunks { within & chunk.below(filled) } else { within };
+            let four = start(row) / (CHUNK * self.form.factors.per_word()) + chunk;
+            source.copy(four, within, self.array, self.first + row * self.form.row_words() + chunk * CHUNK);
+        });
     }
 
     /// Brings vectors, which start where `start` says; those beyond `count` are zeros.
@@ -218,7 +258,8 @@ impl<'k> Tile<'k> {
                     own.set(word);
                 }
             });
-            self.array.set_four(row * self.form.row_words() + chunk * CHUNK, words.map(Variable::get));
+            let at = self.first + row * self.form.row_words() + chunk * CHUNK;
+            self.array.set_four(at, words.map(Variable::get));
         });
     }
 
@@ -226,7 +267,7 @@ impl<'k> Tile<'k> {
     fn columns(&self, lane: &Lane<'k>, first: u32, step: u32) -> [[Value<'k>; 2]; 2] {
         let row = lane.lane % 8_u32 + lane.lane / 16_u32 * 8_u32 + first;
         let word = lane.lane / 8_u32 % 2_u32 * CHUNK + step * STEP;
-        let [a, b, c, d] = self.array.matrices(row * self.form.row_words() + word, false);
+        let [a, b, c, d] = self.array.matrices(self.first + row * self.form.row_words() + word, false);
         [[a, b], [c, d]]
     }
 
@@ -256,7 +297,7 @@ impl<'k> Tile<'k> {
                 let left = [a, c, b, d].map(|x| factors.word(&[x]));
                 let row = (lane.place * 2_u32 + 8 * n as u32) * row_words;
                 for (m, &sums) in sums.iter().enumerate() {
-                    let at = row + lane.row + 8 * m as u32;
+                    let at = self.first + row + lane.row + 8 * m as u32;
                     k.multiply(factors, left, [self.array.at(at), self.array.at(at + row_words)], sums);
                 }
             }
@@ -270,7 +311,7 @@ impl<'k> Tile<'k> {
                 factors.word(&[of[at % 2 * 2], of[at % 2 * 2 + 1]])
             });
             for (m, sums) in sums.chunks(2).enumerate() {
-                let at = (row + 16 * n as u32) * row_words + word + 8 * m as u32;
+                let at = self.first + (row + 16 * n as u32) * row_words + word + 8 * m as u32;
                 let [a, b, c, d] = self.array.matrices(at, true);
                 for (&sums, right) in sums.iter().zip([[a, b], [c, d]]) {
                     k.multiply(factors, left, right, sums);
@@ -331,9 +372,9 @@ pub(super) fn among_row<'k>(x: Value<'k>, fold: impl Fn(Value<'k>, Value<'k>) ->
 /// Words of shared memory that every GPU has for a workgroup.
 const SHARED_WORDS: u32 = 48 * 1024 / 4;
 
-/// How many vectors of tiles of two forms fit into shared memory together: at most so many.
-pub(super) fn tile_rows(shared: [&Form; 2], most: u32) -> u32 {
-    let words: u32 = shared.iter().map(|form| form.row_words()).sum();
+/// How many vectors of so many tiles of each of two forms fit into shared memory together: at most so many.
+pub(super) fn tile_rows(shared: [&Form; 2], most: u32, tiles: u32) -> u32 {
+    let words: u32 = tiles * shared.iter().map(|form| form.row_words()).sum::<u32>();
     [64, 32].into_iter().find(|&rows| rows <= most && words * rows <= SHARED_WORDS).unwrap_or(ROWS)
 }
 

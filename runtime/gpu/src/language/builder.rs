@@ -299,6 +299,14 @@ impl<'k> Buffer<'k> {
 }
 
 impl<'k> Fours<'k> {
+    pub(super) fn index(self) -> u32 {
+        self.index
+    }
+
+    pub(super) fn kernel(self) -> &'k Builder {
+        self.kernel
+    }
+
     /// The four elements from `4 · index` on.
     pub fn at(self, index: Value<'k>) -> [Value<'k>; 4] {
         let k = self.kernel;

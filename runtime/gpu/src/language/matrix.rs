@@ -12,7 +12,7 @@
 //! - right, 2 words: of column `g` word `t`, of column `g` word `t + 4`;
 //! - sums, 4 numbers: of row `g` columns `2 t` and `2 t + 1`, of row `g + 8` the same columns.
 
-use super::{Array, Builder, Id, Op, Statement, Type, Value, Variable};
+use super::{Array, Builder, Fours, Id, Op, Statement, Type, Value, Variable};
 
 /// The logarithm of e to base 2, without its first 24 bits.
 const LOG2_E_REST: f32 = 1.925_963e-8;
@@ -111,9 +111,30 @@ pub enum MatrixStep {
         /// What.
         words: [Id; 4],
     },
+    /// Begins to copy four words of a buffer of fours to a shared array, to a multiple of 4, or zeros. Each invocation does this for itself, and
+    /// goes on meanwhile.
+    CopyFour {
+        /// Which array.
+        array: u32,
+        /// The first word there.
+        index: Id,
+        /// Which buffer.
+        buffer: u32,
+        /// Which four.
+        four: Id,
+        /// Whether it is that, rather than zeros.
+        within: Id,
+    },
+    /// Waits until all that the invocation began to copy is there: for itself, and behind a barrier for others.
+    CopiesDone,
 }
 
 impl Builder {
+    /// Waits for copies: see [`MatrixStep::CopiesDone`].
+    pub fn copies_done(&self) {
+        self.push(Statement::Matrix(MatrixStep::CopiesDone));
+    }
+
     /// Adds a product to sums: see [`MatrixStep::Multiply`].
     pub fn multiply<'k>(
         &'k self,
@@ -143,6 +164,15 @@ impl<'k> Array<'k> {
         let (array, at) = (self.index(), index.id());
         let words = words.map(Value::id);
         index.kernel().push(Statement::Matrix(MatrixStep::StoreFour { array, index: at, words }));
+    }
+}
+
+impl<'k> Fours<'k> {
+    /// Begins to copy a four, or zeros, to a shared array: see [`MatrixStep::CopyFour`].
+    pub fn copy(self, four: Value<'k>, within: Value<'k>, array: Array<'k>, index: Value<'k>) {
+        let (array, buffer) = (array.index(), self.index());
+        let [index, four, within] = [index, four, within].map(Value::id);
+        self.kernel().push(Statement::Matrix(MatrixStep::CopyFour { array, index, buffer, four, within }));
     }
 }
 

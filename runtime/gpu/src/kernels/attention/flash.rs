@@ -16,6 +16,8 @@ use kiln_tensor::{DType, Shape};
 pub(super) const LONGEST: usize = 256;
 /// Registers for sums and for what is read once: what more there is, is read again from tile to tile.
 const KEPT: u32 = 192;
+/// The longest head of which two tiles fit into shared memory, so that one is brought while the other is computed with.
+const LONGEST_OF_TWO: u32 = 128;
 /// Attention in tiles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flash {
@@ -101,19 +103,12 @@ impl Flash {
 
         // Scores are registers, too.
         let most = if sums.len() <= 16 { 64 } else { 32 };
-        let rows = tile_rows([&self.sides[1], &self.sides[2]], most);
-        let tiles = [1, 2].map(|side: usize| Tile::new(k, self.sides[side], rows));
         let softmax = [(); 2].map(|()| Softmax { best: k.variable(LOWEST), sum: k.variable(0.0) });
-
         // The last of the workgroup's queries sees most.
         let last = ((block_query + 1_u32) * (ROWS * self.warps) - 1_u32).min(call.queries - 1_u32);
-        k.range(0_u32, self.scoring.end(&call, last), rows, |tile| {
-            let count = call.keys - tile;
-            for (tile_of, (source, place)) in tiles.iter().zip([(&keys, key), (&values, value)]) {
-                tile_of
-                    .bring(&lane, threads, source, place.along, count, |row| place.row(of_keys, tile + row));
-            }
-            k.barrier();
+        let end = self.scoring.end(&call, last);
+
+        let attend = |tile: Value<'k>, tiles: [Tile<'k>; 2], rows: u32| {
             let products = tiles[0].scores(&lane, left);
             let scored = products.iter().map(|products| products.map(|x| self.scoring.score(&call, x)));
             let mut scores: Vec<_> = scored.collect();
@@ -130,7 +125,7 @@ impl Flash {
             } else {
                 // Only the last tile has keys that are not there.
                 let variables: Vec<_> = scores.iter().map(|scores| scores.map(|x| k.variable(x))).collect();
-                k.when(count.below(rows), || {
+                k.when((call.keys - tile).below(rows), || {
                     show(&mut scores);
                     for (variables, scores) in variables.iter().zip(&scores) {
                         variables.iter().zip(scores).for_each(|(variable, &score)| variable.set(score));
@@ -142,8 +137,46 @@ impl Flash {
                 softmax.weigh(n, &mut scores, &sums);
             }
             tiles[1].add_weighted(&lane, &scores, &sums);
-            k.barrier();
-        });
+        };
+        let forms = [self.sides[1], self.sides[2]];
+        let is_short = forms.iter().all(|form| form.size <= LONGEST_OF_TWO);
+        match (keys.fours().filter(|_| is_short), values.fours()) {
+            (Some(key_fours), Some(value_fours)) => {
+                // While one tile is computed with, the next is on its way.
+                let rows = tile_rows([&forms[0], &forms[1]], most, 2);
+                let tiles = forms.map(|form| Tile::two(k, form, rows));
+                let begin = |tile: Value<'k>| {
+                    for (tiles, (fours, place)) in tiles.iter().zip([(key_fours, key), (value_fours, value)])
+                    {
+                        let row = |row| place.row(of_keys, tile + row);
+                        tiles(tile / rows).begin(&lane, threads, fours, call.keys - tile, row);
+                    }
+                };
+                let first = k.value(0_u32);
+                k.when(first.below(end), || begin(first));
+                k.range(first, end, rows, |tile| {
+                    k.copies_done();
+                    // All have computed with the tile before, which the next may replace.
+                    k.barrier();
+                    let next = tile + rows;
+                    k.when(next.below(end), || begin(next));
+                    attend(tile, [0, 1].map(|n: usize| tiles[n](tile / rows)), rows);
+                });
+            }
+            _ => {
+                let rows = tile_rows([&forms[0], &forms[1]], most, 1);
+                let tiles = forms.map(|form| Tile::new(k, form, rows));
+                k.range(0_u32, end, rows, |tile| {
+                    for (tile_of, (source, place)) in tiles.iter().zip([(&keys, key), (&values, value)]) {
+                        let row = |row| place.row(of_keys, tile + row);
+                        tile_of.bring(&lane, threads, source, place.along, call.keys - tile, row);
+                    }
+                    k.barrier();
+                    attend(tile, tiles, rows);
+                    k.barrier();
+                });
+            }
+        }
 
         let zeros = self.scoring.leaves_zeros();
         for (n, softmax) in softmax.iter().enumerate() {

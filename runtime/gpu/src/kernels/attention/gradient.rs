@@ -125,7 +125,7 @@ impl FlashGradient {
         };
 
         let tile_forms = columns_of.map(|side| self.sides[side]);
-        let rows = tile_rows([&tile_forms[0], &tile_forms[1]], 32);
+        let rows = tile_rows([&tile_forms[0], &tile_forms[1]], 32, 1);
         let tiles = tile_forms.map(|form| Tile::new(k, form, rows));
         // What the tiles go over: the keys that the last query sees, or the queries from the first that sees a key.
         let [start, end] = match of_queries {

@@ -73,6 +73,26 @@ MULTIPLY_BYTES(multiply_u8, "s32.u8.u8.s32")
     }
 LOAD_MATRICES(load_matrices, "")
 LOAD_MATRICES(load_transposed, ".trans")
+
+#if __CUDA_ARCH__ >= 800
+static __device__ inline void copy_four(unsigned* to, const void* from, bool within) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(within ? 16 : 0)
+                 : "memory");
+}
+
+static __device__ inline void copies_done() {
+    asm volatile("cp.async.wait_all;" : : : "memory");
+}
+#else
+static __device__ inline void copy_four(unsigned* to, const void* from, bool within) {
+    *(uint4*)to = within ? *(const uint4*)from : uint4{0, 0, 0, 0};
+}
+
+static __device__ inline void copies_done() {
+}
+#endif
 "#;
 
 /// Whether a kernel needs [`MATRICES`].
@@ -142,5 +162,10 @@ pub(super) fn step(printer: &Printer<'_, Cuda>, step: &MatrixStep) -> String {
         MatrixStep::StoreFour { array, index, words } => {
             format!("*(uint4*)&shared_{array}[{}] = uint4{{{}}};", of(*index), list(words))
         }
+        MatrixStep::CopyFour { array, index, buffer, four, within } => {
+            let from = super::within(*buffer, &of(*four));
+            format!("copy_four(&shared_{array}[{}], &buffer_{buffer}[{from}], {});", of(*index), of(*within))
+        }
+        MatrixStep::CopiesDone => String::from("copies_done();"),
     }
 }
