@@ -96,6 +96,7 @@ impl Template {
             | Template::FlashGradient(_)
             | Template::WeightGradient(_)
             | Template::RowWeightGradient(_)
+            | Template::FillChannels(_)
             | Template::Pool(_)
             | Template::PoolGradient(_)
             | Template::AdaptivePoolGradient(_)

@@ -1,6 +1,7 @@
 //! Windows over images: convolutions, transposed convolutions, pooling, and their gradients. Images have three spatial dims here; absent
 //! ones have size 1, in front.
 
+mod channels;
 mod conv;
 mod depthwise;
 mod gradient;
@@ -11,6 +12,7 @@ mod quantized;
 mod reach;
 mod rows;
 
+pub use channels::FillChannels;
 pub use conv::Conv;
 pub use depthwise::DepthwiseConv;
 pub use gradient::{RowWeightGradient, WeightGradient};

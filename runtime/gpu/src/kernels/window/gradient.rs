@@ -173,7 +173,7 @@ impl Gradient {
         let Self { windows, batch, groups, .. } = self;
         let pass = ConvolutionPass::Weight;
         let shape = ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels };
-        if windows.rank > 1 && R::prefers_channels_last(&device, &shape) {
+        if windows.rank > 1 && R::channels_if_last(&device, &shape).is_some() {
             let [x, gradient] = [&x, &gradient].map(|images| images.clone().with_channels_last());
             let out = GpuTensor::empty_channels_last(weight.clone(), dtype, &device);
             if (Asked { shape, channels_last: true }).by_library([&x, &out, &gradient], None) {
