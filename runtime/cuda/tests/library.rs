@@ -486,6 +486,43 @@ fn nan_is_kept_unless_the_library_may_compute_relu() {
     assert_may_be_lost(first());
 }
 
+/// What a user gives up who [allows](set_library_relu) libraries to compute ReLU, told for each dtype and order of images: NVIDIA's reference has
+/// `cudnnConvolutionBiasActivationForward` take `CUDNN_NOT_PROPAGATE_NAN` alone, and does not state what becomes of NaN then.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn what_the_librarys_relu_makes_of_nan_is_told() {
+    let _alone = alone();
+    let _allowed = LibraryRelu::allowed();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for residual in [false, true] {
+            let followed = Followed { dtype, residual, ..Followed::FLAT }.with_relu();
+            let [x, weight, bias, residual] = followed.operands::<Cuda>(&DEVICE);
+            let nan = |x: &<Cuda as Backend>::Primitive| {
+                Cuda::<f32, i64>::full(x.shape(), Scalar::Float(f64::NAN), dtype, &DEVICE)
+            };
+            let sources = [
+                ("the image", [nan(&x), weight.clone(), bias.clone(), residual.clone()]),
+                ("the bias", [x, weight, nan(&bias), residual]),
+            ];
+            for (source, operands) in sources {
+                Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+                let before = statistics(&DEVICE);
+                let y = followed.run::<Cuda>(operands);
+                let after = statistics(&DEVICE);
+                let launches = after.launches - before.launches;
+                let y = floats::<Cuda>(y);
+                let kept = y.iter().filter(|y| y.is_nan()).count();
+                println!(
+                    "{dtype}, added: {}, NaN in {source}: {kept} of {} kept, {launches} launches",
+                    followed.residual,
+                    y.len()
+                );
+                assert!(y.iter().all(|y| y.is_nan() || *y == 0.0), "{dtype}: neither NaN nor 0");
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn convolutions_of_tf32_are_those_that_were_asked_for() {
@@ -596,15 +633,47 @@ impl ByTensorCores {
         [if self.channels_last { channels_last::<B>(x) } else { x }, weight, bias]
     }
 
-    fn run<B: Backend>(&self, [x, weight, bias]: [B::Primitive; 3]) -> B::Primitive {
+    fn options(&self) -> ConvOptions {
         let rank = self.window.len();
-        let options = ConvOptions {
+        ConvOptions {
             stride: vec![self.stride; rank].into(),
             padding: vec![(self.padding, self.padding); rank].into(),
             dilation: vec![1; rank].into(),
             groups: 1,
-        };
+        }
+    }
+
+    fn run<B: Backend>(&self, [x, weight, bias]: [B::Primitive; 3]) -> B::Primitive {
+        let options = self.options();
         B::conv(x, weight, Some(bias), &options)
+    }
+}
+
+/// One call each, of images with zeros behind their channels where these are few.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn gradients_of_first_weights_are_the_librarys() {
+    let _alone = alone();
+    fn gradient<B: Backend>(case: ByTensorCores, device: &B::Device) -> B::Primitive {
+        let [x, weight, bias] = case.operands::<B>(device);
+        let (shape, options) = (weight.shape(), case.options());
+        let y = case.run::<B>([x.clone(), weight, bias]);
+        // Whatever it is, all of it is small, and in the order of the results.
+        let gradient = B::binary_scalar(BinaryOp::Min, y, Scalar::Float(1.0));
+        B::conv_weight_gradient(x, gradient, &shape, &options)
+    }
+    let few = ByTensorCores::FEW;
+    for case in
+        [few, ByTensorCores { channels_last: true, ..few }, ByTensorCores { dtype: DType::F32, ..few }]
+    {
+        set_tf32(&DEVICE, true).expect("a device");
+        let before = statistics(&DEVICE).library_calls;
+        let y = gradient::<Cuda>(case, &DEVICE);
+        let calls = statistics(&DEVICE).library_calls - before;
+        set_tf32(&DEVICE, false).expect("a device");
+        assert_eq!(calls, 2, "{case:?}");
+        let expected = floats::<NdArray>(gradient::<NdArray>(case, &Default::default()));
+        assert_eq!(floats::<Cuda>(y), expected, "{case:?}");
     }
 }
 

@@ -76,7 +76,8 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     }
 
     /// How many channels images should have for a convolution that the library should be asked for with the channels last in memory, because it is
-    /// faster so: as many as they have or, of a forward pass of one group, more, of which those behind their own are zeros, as are their weights.
+    /// faster so: as many as they have or, of one group in a forward pass or for the gradient of
+    /// the weights, more, of which those behind their own are zeros, as are their weights.
     fn channels_if_last(device: &Self::Device, shape: &ConvolutionShape<'_>) -> Option<usize> {
         let _ = (device, shape);
         None

@@ -501,7 +501,7 @@ fn by_tensor_cores(shape: &ConvolutionShape) -> bool {
 
 /// The same convolution of images with as many channels as tensor cores take at once, where zeros may stand behind those that there are.
 fn filled(mut shape: ConvolutionShape) -> ConvolutionShape {
-    if shape.pass == ConvolutionPass::Forward && shape.groups == 1 {
+    if shape.pass != ConvolutionPass::Input && shape.groups == 1 {
         shape.channels[0] = shape.channels[0].next_multiple_of(ALIGNMENT_OF_CHANNELS / shape.dtype.size());
     }
     shape

@@ -78,6 +78,7 @@ impl Template {
             Template::Gemv(template) => Some(&mut template.then),
             Template::Conv(template) => Some(&mut template.then),
             Template::DepthwiseConv(template) => Some(&mut template.then),
+            Template::NarrowConv(template) => Some(&mut template.then),
             Template::RowConv(template) => Some(&mut template.then),
             Template::QuantizedMatmul(template) => Some(&mut template.then),
             Template::QuantizedConv(template) => Some(&mut template.then),

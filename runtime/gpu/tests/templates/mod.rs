@@ -20,8 +20,8 @@ use kiln_gpu::kernels::sort::SortStep;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{
-    AdaptivePoolGradient, Conv, DepthwiseConv, FillChannels, Flow, Geometry, Pool, PoolGradient, Pooling,
-    QuantizedConv, RowConv, RowWeightGradient, WeightGradient,
+    AdaptivePoolGradient, Conv, DepthwiseConv, FillChannels, Flow, Geometry, NarrowConv, Pool, PoolGradient,
+    Pooling, QuantizedConv, RowConv, RowWeightGradient, WeightGradient,
 };
 use kiln_gpu::kernels::{Form, Template};
 use kiln_gpu::language::Factors;
@@ -428,6 +428,7 @@ fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
         let (bias, activation) = (dtype.is_float(), dtype.is_float().then_some(Activation::Gelu));
         all.push(DepthwiseConv { dtype, geometry, bias, activation, then: after(dtype) }.into());
         all.push(FillChannels { dtype }.into());
+        all.push(NarrowConv { dtype, channels: 3, bias, activation, then: after(dtype) }.into());
         let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
         let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
         for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {

@@ -186,6 +186,25 @@ pub fn large_joins<B: Backend>() {
     }
 }
 
+/// So many rows of so few numbers that no tile of a product computes them.
+pub fn narrow_rows<B: Backend>() {
+    let options = ConvOptions {
+        stride: [1; 2].into(),
+        padding: [(0, 0); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 1,
+    };
+    for (channels, results) in [(8, 2), (12, 3)] {
+        let weight = tensor::<B, f32>(&values(results * channels, 3), &[results, channels, 1, 1]);
+        let bias = tensor::<B, f32>(&values(results, 4), &[results]);
+        let dims = [2, channels, 130, 255];
+        same::<B>(&dims, |x| {
+            B::conv_activated(x, weight.clone(), Some(bias.clone()), Activation::Silu, &options)
+        });
+        same::<B>(&dims, |x| B::unary(UnaryOp::Neg, B::conv(x, weight.clone(), None, &options)));
+    }
+}
+
 pub fn folds<B: Backend>() {
     for dims in IMAGES {
         for mask in 0..1 << dims.len() {

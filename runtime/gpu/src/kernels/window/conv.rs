@@ -499,6 +499,13 @@ impl Convolution {
         activation: Option<Activation>,
         out: &GpuTensor<R>,
     ) -> GpuTensor<R> {
+        if self.is_narrow_of_rows(x.dtype, out.len() / self.out_channels) {
+            let (x, weight, bias) =
+                (x.with_channels_last(), from_start(weight), bias.cloned().map(from_start));
+            let out = out.clone().laid_channels_last();
+            self.narrow_of_rows(&x, &weight, bias.as_ref(), activation, &out);
+            return out;
+        }
         let weight = match self.transposed {
             false => matrix(weight, [self.out_channels, self.in_channels], [1, 0]),
             true => matrix(weight, [self.in_channels, self.out_channels], [0, 1]),
