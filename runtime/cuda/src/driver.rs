@@ -79,8 +79,9 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// When the library fails.
     fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError>;
 
-    /// Whether the library takes such a convolution with the channels last in memory, and should be asked for it so.
-    fn prefers_channels_last(&self, shape: &ConvolutionShape) -> bool;
+    /// With how many channels of images the library takes such a convolution with the channels last in memory, if it should be asked for it so:
+    /// see [`Runtime::channels_if_last`](kiln_gpu::runtime::Runtime::channels_if_last).
+    fn channels_if_last(&self, shape: &ConvolutionShape) -> Option<usize>;
 
     /// Copies bytes to the device; they may change as soon as this returns.
     ///

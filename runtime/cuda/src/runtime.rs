@@ -94,8 +94,8 @@ impl Runtime for CudaRuntime {
         expect_context(device).convolution(convolution)
     }
 
-    fn prefers_channels_last(device: &CudaDevice, shape: &ConvolutionShape<'_>) -> bool {
-        expect_context(device).prefers_channels_last(shape)
+    fn channels_if_last(device: &CudaDevice, shape: &ConvolutionShape<'_>) -> Option<usize> {
+        expect_context(device).channels_if_last(shape)
     }
 
     fn factors(device: &CudaDevice, dtype: DType) -> Option<Factors> {

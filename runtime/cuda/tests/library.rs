@@ -486,6 +486,43 @@ fn nan_is_kept_unless_the_library_may_compute_relu() {
     assert_may_be_lost(first());
 }
 
+/// What a user gives up who [allows](set_library_relu) libraries to compute ReLU, told for each dtype and order of images: NVIDIA's reference has
+/// `cudnnConvolutionBiasActivationForward` take `CUDNN_NOT_PROPAGATE_NAN` alone, and does not state what becomes of NaN then.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn what_the_librarys_relu_makes_of_nan_is_told() {
+    let _alone = alone();
+    let _allowed = LibraryRelu::allowed();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for residual in [false, true] {
+            let followed = Followed { dtype, residual, ..Followed::FLAT }.with_relu();
+            let [x, weight, bias, residual] = followed.operands::<Cuda>(&DEVICE);
+            let nan = |x: &<Cuda as Backend>::Primitive| {
+                Cuda::<f32, i64>::full(x.shape(), Scalar::Float(f64::NAN), dtype, &DEVICE)
+            };
+            let sources = [
+                ("the image", [nan(&x), weight.clone(), bias.clone(), residual.clone()]),
+                ("the bias", [x, weight, nan(&bias), residual]),
+            ];
+            for (source, operands) in sources {
+                Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+                let before = statistics(&DEVICE);
+                let y = followed.run::<Cuda>(operands);
+                let after = statistics(&DEVICE);
+                let launches = after.launches - before.launches;
+                let y = floats::<Cuda>(y);
+                let kept = y.iter().filter(|y| y.is_nan()).count();
+                println!(
+                    "{dtype}, added: {}, NaN in {source}: {kept} of {} kept, {launches} launches",
+                    followed.residual,
+                    y.len()
+                );
+                assert!(y.iter().all(|y| y.is_nan() || *y == 0.0), "{dtype}: neither NaN nor 0");
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn convolutions_of_tf32_are_those_that_were_asked_for() {
@@ -560,6 +597,127 @@ fn images_are_turned_around_once() {
     assert_eq!(after.library_calls - before.library_calls, 3);
     assert_eq!(after.launches - before.launches, 1 + 7 + 3);
     assert_eq!(floats::<Cuda>(y), expected);
+}
+
+/// A convolution of 16 channels with a bias, by tensor cores.
+#[derive(Clone, Copy, Debug)]
+struct ByTensorCores {
+    image: &'static [usize],
+    window: &'static [usize],
+    stride: usize,
+    padding: usize,
+    /// F32 is TF32.
+    dtype: DType,
+    /// Of images with their channels last.
+    channels_last: bool,
+}
+
+impl ByTensorCores {
+    const FEW: Self = Self {
+        image: &[2, 3, 12, 14],
+        window: &[3, 3],
+        stride: 2,
+        padding: 1,
+        dtype: DType::F16,
+        channels_last: false,
+    };
+
+    fn operands<B: Backend>(&self, device: &B::Device) -> [B::Primitive; 3] {
+        let few = |shape: &[usize], seed| {
+            let few = B::binary_scalar(BinaryOp::Max, tensor::<B>(shape, seed, device), Scalar::Float(2.0));
+            B::binary_scalar(BinaryOp::Sub, few, Scalar::Float(2.0))
+        };
+        let weight = [&[16, self.image[1]], self.window].concat();
+        let all = [few(self.image, 1), few(&weight, 2), few(&[16], 3)];
+        let [x, weight, bias] = all.map(|tensor| B::cast(tensor, self.dtype));
+        [if self.channels_last { channels_last::<B>(x) } else { x }, weight, bias]
+    }
+
+    fn options(&self) -> ConvOptions {
+        let rank = self.window.len();
+        ConvOptions {
+            stride: vec![self.stride; rank].into(),
+            padding: vec![(self.padding, self.padding); rank].into(),
+            dilation: vec![1; rank].into(),
+            groups: 1,
+        }
+    }
+
+    fn run<B: Backend>(&self, [x, weight, bias]: [B::Primitive; 3]) -> B::Primitive {
+        let options = self.options();
+        B::conv(x, weight, Some(bias), &options)
+    }
+}
+
+/// One call each, of images with zeros behind their channels where these are few.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn gradients_of_first_weights_are_the_librarys() {
+    let _alone = alone();
+    fn gradient<B: Backend>(case: ByTensorCores, device: &B::Device) -> B::Primitive {
+        let [x, weight, bias] = case.operands::<B>(device);
+        let (shape, options) = (weight.shape(), case.options());
+        let y = case.run::<B>([x.clone(), weight, bias]);
+        // Whatever it is, all of it is small, and in the order of the results.
+        let gradient = B::binary_scalar(BinaryOp::Min, y, Scalar::Float(1.0));
+        B::conv_weight_gradient(x, gradient, &shape, &options)
+    }
+    let few = ByTensorCores::FEW;
+    for case in
+        [few, ByTensorCores { channels_last: true, ..few }, ByTensorCores { dtype: DType::F32, ..few }]
+    {
+        set_tf32(&DEVICE, true).expect("a device");
+        let before = statistics(&DEVICE).library_calls;
+        let y = gradient::<Cuda>(case, &DEVICE);
+        let calls = statistics(&DEVICE).library_calls - before;
+        set_tf32(&DEVICE, false).expect("a device");
+        assert_eq!(calls, 2, "{case:?}");
+        let expected = floats::<NdArray>(gradient::<NdArray>(case, &Default::default()));
+        assert_eq!(floats::<Cuda>(y), expected, "{case:?}");
+    }
+}
+
+/// Images are copied at most once, together with the zeros behind few channels or to be rows of patches, and what is computed of them has its channels last.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn images_of_few_channels_and_of_one_dim_have_their_channels_last() {
+    let _alone = alone();
+    let few = ByTensorCores::FEW;
+    let patches = ByTensorCores { image: &[2, 3, 12, 18], window: &[4, 4], stride: 4, padding: 0, ..few };
+    let row = ByTensorCores { image: &[2, 24, 19], window: &[3], ..few };
+    let pointwise = ByTensorCores { image: &[2, 24, 5, 7], window: &[1, 1], stride: 1, padding: 0, ..few };
+    let deep = ByTensorCores { image: &[2, 5, 4, 6, 5], window: &[2, 3, 2], ..few };
+    let last = |of: ByTensorCores| ByTensorCores { channels_last: true, ..of };
+    let wide = |of: ByTensorCores| ByTensorCores { dtype: DType::F32, ..of };
+    let cases = [few, last(few), wide(few), patches, last(patches), wide(patches), row, wide(row), pointwise];
+    let cases = cases.map(|case| (case, 2..=2)).into_iter();
+    let as_they_lie = [row, pointwise].map(|case| (last(case), 1..=1));
+    // Of three dims what is added may be a launch of its own.
+    for (case, launches) in cases.chain(as_they_lie).chain([(deep, 2..=3)]) {
+        let expected = floats::<NdArray>(case.run::<NdArray>(case.operands::<NdArray>(&Default::default())));
+        let operands = case.operands::<Cuda>(&DEVICE);
+        set_tf32(&DEVICE, true).expect("a device");
+        // Weights are copied once.
+        case.run::<Cuda>(operands.clone());
+        Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let y = case.run::<Cuda>(operands);
+        let after = statistics(&DEVICE);
+        let counts = (after.library_calls - before.library_calls, after.launches - before.launches);
+        // In rows, as it lies.
+        let rank = y.shape().rank();
+        let rows: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+        let before = statistics(&DEVICE).launches;
+        let rows = Cuda::<f32, i64>::reshape(
+            Cuda::<f32, i64>::permute(y.clone(), &rows),
+            [y.shape().num_elements()].into(),
+        );
+        assert_eq!(statistics(&DEVICE).launches, before, "{case:?}");
+        drop(rows);
+        set_tf32(&DEVICE, false).expect("a device");
+        assert!(counts.0 == 1 && launches.contains(&counts.1), "{counts:?}: {case:?}");
+        assert_eq!(floats::<Cuda>(y), expected, "{case:?}");
+    }
 }
 
 #[test]

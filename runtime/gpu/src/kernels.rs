@@ -112,6 +112,10 @@ templates! {
     Conv(window::Conv),
     /// Convolutions of which each channel has its own windows.
     DepthwiseConv(window::DepthwiseConv),
+    /// Convolutions with windows of single elements that yield few channels.
+    NarrowConv(window::NarrowConv),
+    /// Copies of images with zeros behind their channels.
+    FillChannels(window::FillChannels),
     /// Convolutions of 8-bit integers.
     QuantizedConv(window::QuantizedConv),
     /// Those by rows of the result.

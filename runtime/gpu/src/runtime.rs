@@ -75,10 +75,12 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
         false
     }
 
-    /// Whether the library should be asked for a convolution with the channels last in memory, because it is faster so.
-    fn prefers_channels_last(device: &Self::Device, shape: &ConvolutionShape<'_>) -> bool {
+    /// How many channels images should have for a convolution that the library should be asked for with the channels last in memory, because it is
+    /// faster so: as many as they have or, of one group in a forward pass or for the gradient of
+    /// the weights, more, of which those behind their own are zeros, as are their weights.
+    fn channels_if_last(device: &Self::Device, shape: &ConvolutionShape<'_>) -> Option<usize> {
         let _ = (device, shape);
-        false
+        None
     }
 
     /// As what tensor cores multiply numbers of a dtype, where the device has such and may use them for it: no float is

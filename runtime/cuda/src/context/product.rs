@@ -99,9 +99,9 @@ impl Context {
         self.by_library(&all, |driver| driver.convolve(&convolution))
     }
 
-    /// See [`Runtime::prefers_channels_last`](kiln_gpu::runtime::Runtime::prefers_channels_last).
-    pub fn prefers_channels_last(&self, shape: &ConvolutionShape<'_>) -> bool {
-        self.driver.prefers_channels_last(&self.convolution_shape(shape, true))
+    /// See [`Runtime::channels_if_last`](kiln_gpu::runtime::Runtime::channels_if_last).
+    pub fn channels_if_last(&self, shape: &ConvolutionShape<'_>) -> Option<usize> {
+        self.driver.channels_if_last(&self.convolution_shape(shape, true))
     }
 
     fn convolution_shape(

@@ -16,11 +16,16 @@ const LEAST_PRODUCTS: usize = 1 << 24;
 /// The same of convolutions of 32-bit floats: below, our kernel is faster, the more so the fewer windows there are, and does what follows itself.
 /// Measured on an H200 with 110 convolutions of the benchmark's networks (`BENCHMARKS.md`).
 const LEAST_OF_SINGLE: usize = 1 << 28;
-/// The same where tensor cores multiply, as TF32.
+/// The same where tensor cores multiply, as TF32, of row-major images, which the library turns around first.
 const LEAST_OF_TF32: usize = 1 << 26;
 /// The same of floats of 16 bits.
 const LEAST_OF_HALVES: usize = 1 << 25;
-/// Products of each result from which on it is asked for these: our kernel is faster where sums are short, however many there are.
+/// The same by tensor cores of images whose channels stand last. Chosen by the times of single kernels, on an H200 in bf16, and not by turns: our kernel took
+/// 4 to 12 µs a layer of 2^22 to 2^24 products and 9 to 21 µs a network's first, the library's 4 to 12 µs of 2^26 to 2^27, and products of rows, which
+/// pointwise convolutions are then, 2.7 to 4.4 µs. What depends on it too is how many of a network's layers find images in this order.
+const LEAST_OF_CHANNELS_LAST: usize = 1 << 22;
+/// Products of each result from which on it is asked for row-major images: our kernel is faster where sums are short, however many there are. Of
+/// images whose channels stand last it is asked for all: there, what our kernel needed for short sums was 3 to 10 times what moving the images takes.
 const LEAST_DEPTH: usize = 128;
 /// Channels of a group from which on it is asked, where there are several groups: depthwise convolutions are bound by memory.
 const LEAST_OF_GROUP: usize = 4;
@@ -489,6 +494,19 @@ fn has_wide_groups(shape: &ConvolutionShape) -> bool {
     *groups == 1 || image / groups >= LEAST_OF_GROUP
 }
 
+/// Whether factors may be rounded to what tensor cores multiply.
+fn by_tensor_cores(shape: &ConvolutionShape) -> bool {
+    shape.dtype != DType::F32 || shape.tf32
+}
+
+/// The same convolution of images with as many channels as tensor cores take at once, where zeros may stand behind those that there are.
+fn filled(mut shape: ConvolutionShape) -> ConvolutionShape {
+    if shape.pass != ConvolutionPass::Input && shape.groups == 1 {
+        shape.channels[0] = shape.channels[0].next_multiple_of(ALIGNMENT_OF_CHANNELS / shape.dtype.size());
+    }
+    shape
+}
+
 /// Whether it is worth it.
 fn is_large(shape: &ConvolutionShape) -> bool {
     let ConvolutionShape { windows, batch, groups, channels: [image, result], .. } = shape;
@@ -496,7 +514,7 @@ fn is_large(shape: &ConvolutionShape) -> bool {
     let product = |numbers: &[usize]| numbers.iter().copied().try_fold(1_usize, usize::checked_mul);
     let depth = product(&[&[of_group], windows.kernel.as_slice()].concat());
     let results = product(&[&[*batch, *result], windows.output.as_slice()].concat());
-    let is_deep = depth.is_none_or(|depth| depth >= LEAST_DEPTH);
+    let is_deep = shape.channels_last || depth.is_none_or(|depth| depth >= LEAST_DEPTH);
     let has = |least: usize| {
         let products = depth.zip(results).and_then(|(depth, results)| depth.checked_mul(results));
         products.is_none_or(|products| products >= least)
@@ -504,10 +522,11 @@ fn is_large(shape: &ConvolutionShape) -> bool {
     if shape.pass != ConvolutionPass::Forward || shape.dtype == DType::F64 {
         return has(LEAST_PRODUCTS);
     }
-    let least = match (shape.dtype == DType::F32, shape.tf32) {
-        (true, false) => LEAST_OF_SINGLE,
-        (true, true) => LEAST_OF_TF32,
-        (false, _) => LEAST_OF_HALVES,
+    let least = match (by_tensor_cores(shape), shape.channels_last) {
+        (false, _) => LEAST_OF_SINGLE,
+        (true, true) => LEAST_OF_CHANNELS_LAST,
+        (true, false) if shape.dtype == DType::F32 => LEAST_OF_TF32,
+        (true, false) => LEAST_OF_HALVES,
     };
     is_deep && has(least)
 }
@@ -530,17 +549,22 @@ impl Dnn {
             && fits(&shape.windows)
     }
 
-    /// Whether the library takes such a convolution with the channels last, and should be asked for it so: where tensor cores compute it, which
-    /// otherwise turns images and results around. They take channels by sixteen bytes.
-    pub fn prefers_channels_last(&self, shape: &ConvolutionShape) -> bool {
-        let by_tensor_cores = shape.dtype != DType::F32 || shape.tf32;
+    /// With how many channels of images the library takes such a convolution with the channels last, if it should be asked for it so: where tensor
+    /// cores compute it, which otherwise turns images and results around. They take channels by sixteen bytes; images that have fewer, as a
+    /// network's first have, are given as many, since all that follows finds the channels last then.
+    pub fn channels_if_last(&self, shape: &ConvolutionShape) -> Option<usize> {
+        // Whether it is worth it is asked of the channels that there are.
+        if !by_tensor_cores(shape) || !self.is_asked(shape) {
+            return None;
+        }
+        let shape = filled(shape.clone());
+        let channels = shape.channels[0];
         let bytes = shape.channels.map(|channels| channels / shape.groups * shape.dtype.size());
-        let are_aligned = bytes.iter().all(|bytes| bytes.is_multiple_of(ALIGNMENT_OF_CHANNELS));
-        if !by_tensor_cores || !are_aligned || !self.is_asked(shape) {
-            return false;
+        if bytes.iter().any(|bytes| !bytes.is_multiple_of(ALIGNMENT_OF_CHANNELS)) {
+            return None;
         }
         let plans = &mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        self.planned(plans, &(shape.clone(), None)).is_some()
+        self.planned(plans, &(shape, None)).as_ref().map(|_| channels)
     }
 
     /// The plan for what is asked, which is made where it was not asked before.

@@ -481,8 +481,9 @@ impl Driver for Nvidia {
         }
     }
 
-    fn prefers_channels_last(&self, shape: &ConvolutionShape) -> bool {
-        self.enter().is_ok_and(|_entered| self.dnn().is_some_and(|dnn| dnn.prefers_channels_last(shape)))
+    fn channels_if_last(&self, shape: &ConvolutionShape) -> Option<usize> {
+        let _entered = self.enter().ok()?;
+        self.dnn()?.channels_if_last(shape)
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {

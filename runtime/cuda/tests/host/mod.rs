@@ -268,8 +268,8 @@ impl Driver for Host {
         Ok(true)
     }
 
-    fn prefers_channels_last(&self, _shape: &ConvolutionShape) -> bool {
-        false
+    fn channels_if_last(&self, _shape: &ConvolutionShape) -> Option<usize> {
+        None
     }
 
     fn convolve(&self, _convolution: &Convolution) -> Result<bool, DriverError> {

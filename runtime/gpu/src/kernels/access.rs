@@ -11,6 +11,8 @@ pub enum Access {
     Single,
     /// By a stride per dim.
     Strided,
+    /// Likewise, neighbours along the innermost dim one after another. The first and every fourth of these begin at multiples of four.
+    Runs,
 }
 
 /// Dims and the strides of several operands over them, in as few dims as all of them allow.
@@ -69,6 +71,14 @@ impl Walk {
         Access::Linear
     }
 
+    /// Whether an operand that begins at an element is read by strides, in [runs](Access::Runs), whose length is a multiple of four.
+    pub fn is_of_runs(&self, operand: usize, start: usize) -> bool {
+        let Some((&last, outer)) = self.strides[operand].split_last() else { return false };
+        let whole = self.dims.last().is_some_and(|&dim| dim % 4 == 0);
+        let aligned = start.is_multiple_of(4) && outer.iter().all(|&stride| stride % 4 == 0);
+        self.access(operand) == Access::Strided && whole && last == 1 && aligned
+    }
+
     /// The words that tell a kernel the dims.
     pub fn dim_words(&self) -> impl Iterator<Item = u32> {
         self.dims.iter().map(|&dim| dim as u32)
@@ -123,7 +133,10 @@ impl<'k> Operand<'k> {
     /// The next parameters as those of an operand over `rank` dims.
     pub fn declare(kernel: &'k Builder, access: Access, rank: usize) -> Self {
         let start = kernel.parameter();
-        let strides = if access == Access::Strided { kernel.parameters(rank) } else { Vec::new() };
+        let strides = match access {
+            Access::Strided | Access::Runs => kernel.parameters(rank),
+            Access::Linear | Access::Single => Vec::new(),
+        };
         Self { access, start, strides }
     }
 
@@ -131,7 +144,7 @@ impl<'k> Operand<'k> {
     pub fn neighbours(&self, position: Value<'k>, coordinates: &[Value<'k>], count: u32) -> Vec<Value<'k>> {
         let first = self.at(position, coordinates);
         let neighbour = |n: u32| match (self.access, self.strides.last()) {
-            (Access::Linear, _) => behind(first, n),
+            (Access::Linear | Access::Runs, _) => behind(first, n),
             (Access::Strided, Some(&stride)) if n > 0 => first + stride * n,
             (Access::Single | Access::Strided, _) => first,
         };
@@ -143,7 +156,7 @@ impl<'k> Operand<'k> {
         match self.access {
             Access::Linear => self.start + position,
             Access::Single => self.start,
-            Access::Strided => offset(self.start, coordinates, &self.strides),
+            Access::Strided | Access::Runs => offset(self.start, coordinates, &self.strides),
         }
     }
 }
@@ -160,6 +173,16 @@ mod tests {
         let walk = Walk::new(&[2, 3, 4], &[&[12, 4, 1], &[0, 0, 1]]);
         assert_eq!(walk, Walk { dims: vec![6, 4], strides: vec![vec![4, 1], vec![0, 1]] });
         assert_eq!((walk.access(0), walk.access(1)), (Access::Linear, Access::Strided));
+    }
+
+    #[test]
+    fn runs_begin_at_multiples_of_four() {
+        let walk = |strides: &[isize]| Walk::new(&[3, 8], &[strides]);
+        assert!(walk(&[12, 1]).is_of_runs(0, 8));
+        assert!(walk(&[0, 1]).is_of_runs(0, 0) && walk(&[-12, 1]).is_of_runs(0, 24));
+        assert!(!walk(&[12, 1]).is_of_runs(0, 2) && !walk(&[10, 1]).is_of_runs(0, 0));
+        assert!(!walk(&[16, 2]).is_of_runs(0, 0) && !walk(&[8, 1]).is_of_runs(0, 0));
+        assert!(!Walk::new(&[3, 6], &[&[8, 1]]).is_of_runs(0, 0));
     }
 
     #[test]

@@ -66,8 +66,8 @@ impl Elementwise {
     /// The next buffers and parameters as its own; without the buffers of the results where they are not written. What lies one after another is
     /// read, and written, in `fours` or one by one.
     pub(super) fn declare<'t, 'k>(&'t self, k: &'k Builder, written: bool, fours: bool) -> Declared<'t, 'k> {
-        let input =
-            |&(dtype, access): &(DType, Access)| Side::declare(k, dtype, fours && access == Access::Linear);
+        let in_fours = |access: Access| fours && matches!(access, Access::Linear | Access::Runs);
+        let input = |&(dtype, access): &(DType, Access)| Side::declare(k, dtype, in_fours(access));
         let output = |&(dtype, _): &(DType, Access)| match fours {
             true => Output::Fours(k.output_of_fours(held_as(dtype))),
             false => Output::Single(k.output(held_as(dtype))),
@@ -332,7 +332,8 @@ impl<R: Runtime> Views<R> {
         let views = views.concat();
         let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
         let walk = Walk::new(&shape.dims, &strides);
-        let access: Vec<Access> = (0..views.len()).map(|view| walk.access(view)).collect();
+        let mut access: Vec<Access> = (0..views.len()).map(|view| walk.access(view)).collect();
+        let are_runs: Vec<bool> = (0..views.len()).map(|n| walk.is_of_runs(n, views[n].offset)).collect();
         let strided = access.contains(&Access::Strided);
 
         let count = shape.num_elements();
@@ -351,12 +352,19 @@ impl<R: Runtime> Views<R> {
             && count >= LEAST_OF_FOURS
             && walk.dims.last().is_some_and(|&dim| dim % 4 == 0)
             && access.iter().zip(&views).all(begins_with_four)
-            && access.iter().rev().take(self.results.len()).all(|&written| written == Access::Linear);
+            && (views.len() - self.results.len()..views.len())
+                .all(|n| access[n] == Access::Linear || are_runs[n]);
         let fours = match in_fours {
             true if count >= LEAST_OF_TWO_FOURS => 2,
             true => 1,
             false => 0,
         };
+        if in_fours {
+            // What is joined is written so, and read where it is a part of something.
+            for (access, _) in access.iter_mut().zip(&are_runs).filter(|&(_, &is_of_runs)| is_of_runs) {
+                *access = Access::Runs;
+            }
+        }
         let (read, rest) = access.split_at(self.operands.len());
         let (counted, written) = rest.split_at(self.counters.len());
         let dtypes = |tensors: &[GpuTensor<R>], access: &[Access]| {

@@ -79,6 +79,7 @@ impl Template {
             Template::Gemv(template) => Some(&mut template.then),
             Template::Conv(template) => Some(&mut template.then),
             Template::DepthwiseConv(template) => Some(&mut template.then),
+            Template::NarrowConv(template) => Some(&mut template.then),
             Template::RowConv(template) => Some(&mut template.then),
             Template::QuantizedMatmul(template) => Some(&mut template.then),
             Template::QuantizedConv(template) => Some(&mut template.then),
@@ -97,6 +98,7 @@ impl Template {
             | Template::FlashGradient(_)
             | Template::WeightGradient(_)
             | Template::RowWeightGradient(_)
+            | Template::FillChannels(_)
             | Template::Pool(_)
             | Template::PoolGradient(_)
             | Template::AdaptivePoolGradient(_)

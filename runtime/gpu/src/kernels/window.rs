@@ -1,19 +1,23 @@
 //! Windows over images: convolutions, transposed convolutions, pooling, and their gradients. Images have three spatial dims here; absent
 //! ones have size 1, in front.
 
+mod channels;
 mod conv;
 mod depthwise;
 mod gradient;
 mod library;
+mod pointwise;
 mod pool;
 mod pool_gradient;
 mod quantized;
 mod reach;
 mod rows;
 
+pub use channels::FillChannels;
 pub use conv::Conv;
 pub use depthwise::DepthwiseConv;
 pub use gradient::{RowWeightGradient, WeightGradient};
+pub use pointwise::NarrowConv;
 pub use pool::{Pool, Pooling};
 pub use pool_gradient::{AdaptivePoolGradient, Flow, PoolGradient};
 pub use quantized::QuantizedConv;

@@ -1,6 +1,6 @@
 //! Kernels of every family, with what makes a difference to their source.
 
-use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
+use kiln_gpu::kernels::access::Access::{self, Linear, Runs, Single, Strided};
 use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Heads, Part, Scoring, TiledAttention};
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
@@ -21,8 +21,8 @@ use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::transpose::Transpose;
 use kiln_gpu::kernels::window::{
-    AdaptivePoolGradient, Conv, DepthwiseConv, Flow, Geometry, Pool, PoolGradient, Pooling, QuantizedConv,
-    RowConv, RowWeightGradient, WeightGradient,
+    AdaptivePoolGradient, Conv, DepthwiseConv, FillChannels, Flow, Geometry, NarrowConv, Pool, PoolGradient,
+    Pooling, QuantizedConv, RowConv, RowWeightGradient, WeightGradient,
 };
 use kiln_gpu::kernels::{Form, Template};
 use kiln_gpu::language::Factors;
@@ -76,12 +76,19 @@ fn fused(dtype: DType) -> Vec<Template> {
     let from = || Some(Box::new(program.clone()));
     let then = || after(dtype);
     let fours = |fours| Elementwise { fours, ..program.clone() };
+    let runs = Elementwise {
+        operands: vec![(dtype, Runs), (dtype, Linear)],
+        results: vec![(dtype, Runs)],
+        then: Vec::new(),
+        ..fours(1)
+    };
     let (kept, folded) = ((Strided, 2), (Linear, 0));
     let (fold, index) = (Fold::Sum, DType::I32);
     let mut all: Vec<Template> = vec![
         Transpose { dtype, batch: 1, then: then() }.into(),
         fours(1).into(),
         fours(2).into(),
+        runs.into(),
         Reduce {
             fold,
             mean: true,
@@ -446,12 +453,14 @@ fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
         }
         let (bias, activation) = (dtype.is_float(), dtype.is_float().then_some(Activation::Gelu));
         all.push(DepthwiseConv { dtype, geometry, bias, activation, then: after(dtype) }.into());
+        all.push(FillChannels { dtype }.into());
+        all.push(NarrowConv { dtype, channels: 3, bias, activation, then: after(dtype) }.into());
         let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
         let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
         for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {
-            all.extend(
-                [false, true].map(|channels_last| Pool { pooling, dtype, geometry, channels_last }.into()),
-            );
+            all.extend([(false, false), (true, false), (true, true)].map(|(channels_last, fours)| {
+                Pool { pooling, dtype, geometry, channels_last, fours }.into()
+            }));
         }
         let mut flows = vec![Flow::ToPosition(DType::I32)];
         flows.extend([false, true].map(|include_pad| Flow::Average { include_pad }));

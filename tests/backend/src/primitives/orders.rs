@@ -25,6 +25,76 @@ pub fn moved<B: Backend>(x: B::Primitive) -> B::Primitive {
     B::permute(B::from_data(data, &B::Device::default()), &to_first)
 }
 
+/// Images of one dim, as convolutions of text and sound have them, and those of few channels, as a network's first has.
+pub fn first_layers<B: Backend>() {
+    // Channels, results' channels, groups, and the window with its stride, dilation and padding.
+    type Case = (usize, usize, usize, [usize; 3], (usize, usize));
+    let cases: [Case; 7] = [
+        (5, 10, 1, [1, 1, 1], (0, 0)),
+        (3, 16, 1, [3, 1, 1], (1, 1)),
+        (3, 16, 1, [3, 2, 1], (1, 1)),
+        (3, 8, 1, [4, 4, 1], (0, 0)),
+        (3, 6, 3, [3, 1, 2], (2, 1)),
+        (8, 8, 8, [3, 1, 1], (1, 1)),
+        (12, 9, 1, [2, 1, 1], (0, 1)),
+    ];
+    for (channels, results, groups, [kernel, stride, dilation], padding) in cases {
+        for rank in [1, 2] {
+            let options = ConvOptions {
+                stride: vec![stride; rank].into(),
+                padding: vec![padding; rank].into(),
+                dilation: vec![dilation; rank].into(),
+                groups,
+            };
+            let window = vec![kernel; rank];
+            let of_weight = [&[results, channels / groups], window.as_slice()].concat();
+            let weight = tensor::<B, f32>(&values(of_weight.iter().product(), 3), &of_weight);
+            let bias = tensor::<B, f32>(&values(results, 4), &[results]);
+            let image = [&[2, channels, 9][..], &[8][..rank - 1]].concat();
+            let run = |x, weight: B::Primitive, bias: B::Primitive| {
+                B::conv_activated(x, weight, Some(bias), Activation::HardSwish, &options)
+            };
+            same::<B>(&image, |x| B::conv(x, weight.clone(), None, &options));
+            same::<B>(&image, |x| run(x, weight.clone(), bias.clone()));
+            let half = |x| B::cast(x, DType::F16);
+            // Whatever order sums are in, they are rounded to 11 bits at last.
+            let [first, last] = both::<B>(&image).map(|x| {
+                read::<B, f32>(B::cast(run(half(x), half(weight.clone()), half(bias.clone())), DType::F32))
+            });
+            assert_close(&last, &first, 1e-2);
+            for residual in
+                both::<B>(&B::conv(both::<B>(&image)[0].clone(), weight.clone(), None, &options).shape().dims)
+            {
+                let added = |x| {
+                    let (weight, bias) = (weight.clone(), Some(bias.clone()));
+                    B::conv_added(x, weight, bias, residual.clone(), Some(Activation::Relu), &options)
+                };
+                same::<B>(&image, added);
+            }
+        }
+    }
+    let pooling = PoolOptions {
+        kernel: [3].into(),
+        stride: [2].into(),
+        padding: [(1, 1)].into(),
+        dilation: [1].into(),
+        ceil_mode: false,
+    };
+    for channels in [5, 8] {
+        same::<B>(&[2, channels, 9], |x| B::pool(PoolOp::Max, x, &pooling));
+        same::<B>(&[2, channels, 9], |x| B::max_pool_with_indices(x, &pooling).1);
+    }
+    let back = ConvTransposeOptions {
+        stride: [2].into(),
+        padding: [(1, 0)].into(),
+        output_padding: [1].into(),
+        dilation: [1].into(),
+        groups: 1,
+    };
+    let weight = tensor::<B, f32>(&values(5 * 12 * 3, 5), &[5, 12, 3]);
+    same::<B>(&[2, 5, 9], |x| B::conv_transpose(x, weight.clone(), None, &back));
+}
+
 /// Asserts that an operation yields the same for both.
 #[track_caller]
 fn same<B: Backend>(dims: &[usize], operation: impl Fn(B::Primitive) -> B::Primitive) {
@@ -97,6 +167,44 @@ pub fn joins<B: Backend>() {
     }
 }
 
+/// So many elements that they are copied by fours, where places allow it: not behind seven channels.
+pub fn large_joins<B: Backend>() {
+    let other = |channels: usize| {
+        moved::<B>(tensor::<B, f32>(&values(channels * 128 * 256, 2), &[1, channels, 128, 256]))
+    };
+    for channels in [4, 7, 8] {
+        let (small, large) = (other(channels), other(16));
+        for tensors in [[small.clone(), large.clone()], [large, small]] {
+            let y = B::cat(&tensors, 1);
+            let [first, last] = tensors.clone().map(|x| x.shape().dims[1]);
+            for (x, [start, end]) in tensors.into_iter().zip([[0, first], [first, first + last]]) {
+                let ranges = [[0, 1], [start, end], [0, 128], [0, 256]];
+                let ranges = ranges.map(|[start, end]| SliceRange { start, end, step: 1 });
+                assert_eq!(read::<B, f32>(B::slice(y.clone(), &ranges)), read::<B, f32>(x), "{channels}");
+            }
+        }
+    }
+}
+
+/// So many rows of so few numbers that no tile of a product computes them.
+pub fn narrow_rows<B: Backend>() {
+    let options = ConvOptions {
+        stride: [1; 2].into(),
+        padding: [(0, 0); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 1,
+    };
+    for (channels, results) in [(8, 2), (12, 3)] {
+        let weight = tensor::<B, f32>(&values(results * channels, 3), &[results, channels, 1, 1]);
+        let bias = tensor::<B, f32>(&values(results, 4), &[results]);
+        let dims = [2, channels, 130, 255];
+        same::<B>(&dims, |x| {
+            B::conv_activated(x, weight.clone(), Some(bias.clone()), Activation::Silu, &options)
+        });
+        same::<B>(&dims, |x| B::unary(UnaryOp::Neg, B::conv(x, weight.clone(), None, &options)));
+    }
+}
+
 pub fn folds<B: Backend>() {
     for dims in IMAGES {
         for mask in 0..1 << dims.len() {
@@ -135,6 +243,14 @@ pub fn windows<B: Backend>() {
         ceil_mode: false,
     };
     same::<B>(&[2, 5, 4, 5, 6], |x| B::pool(PoolOp::Max, x, &deep));
+    // Channels by fours.
+    for op in [PoolOp::Max, PoolOp::Average { include_pad: false }, PoolOp::Lp { p: 1 }] {
+        same::<B>(&[3, 8, 6, 7], |x| B::pool(op, x, &pooling));
+        same::<B>(&[1, 12, 5, 6], |x| B::pool(op, B::cast(x, DType::F16), &pooling));
+    }
+    same::<B>(&[3, 8, 6, 7], |x| B::max_pool_with_indices(x.clone(), &pooling).0);
+    same::<B>(&[3, 8, 6, 7], |x| B::max_pool_with_indices(x, &pooling).1);
+    same::<B>(&[2, 4, 4, 5, 6], |x| B::pool(PoolOp::Max, x, &deep));
     // Channels by fours, each with windows of its own.
     let depthwise = ConvOptions {
         stride: [2, 1].into(),

@@ -9,7 +9,9 @@ use super::super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks, launch_open, line_of};
 use super::reach::{Phase, Reach};
-use super::{Geometry, LINE, Sizes, from_start, library, rows, spatial_dims, volume, within_image, zero};
+use super::{
+    Geometry, LINE, Sizes, channels, from_start, library, rows, spatial_dims, volume, within_image, zero,
+};
 use crate::language::{Buffer, Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, held_as};
@@ -230,6 +232,7 @@ impl Conv {
 }
 
 /// A convolution that is to be done.
+#[derive(Clone)]
 pub(super) struct Convolution {
     /// The windows: over the input, or over the result if it is transposed.
     pub windows: Windows,
@@ -298,9 +301,14 @@ impl Convolution {
             return out;
         }
         let (pointwise, limits) = (self.is_pointwise(), R::limits(&x.device));
+        if self.windows.rank == 1 && limits.shared_memory {
+            let [x, weight, out] = [x, weight, out].map(of_one_row);
+            return without_row(self.of_one_row().run(x, weight, bias, activation, out));
+        }
         let as_rows = || {
             let are_rows = self.size() == [1; 3] || x.is_channels_last();
-            are_rows || (!self.transposed && self.prefers_channels_last(&x))
+            let can_be = || !self.transposed && self.filling(&x) == Some(0);
+            are_rows || can_be()
         };
         if pointwise && limits.shared_memory && as_rows() {
             return self.of_rows(x, weight, bias.as_ref(), activation, &out);
@@ -318,11 +326,15 @@ impl Convolution {
             return out;
         }
         let bias = bias.map(from_start);
-        if self.prefers_channels_last(&x) {
-            let (images, turned) = (x.clone().with_channels_last(), library::turned_weight(weight.clone()));
-            let out = out.clone().laid_channels_last();
+        if let Some(more) = self.filling(&x) {
+            if more > 0 && self.is_of_patches(self.in_channels + more) {
+                return self.of_patches(x, weight, bias.as_ref(), activation, &out);
+            }
+            let images = channels::with_channels_last(x.clone(), more);
+            let turned = library::turned_weight(weight.clone(), more);
+            let (filled, out) = (self.filled(more), out.clone().laid_channels_last());
             let tensors = [&images, &turned, &out];
-            if let Some(found) = library::convolved(self, true, tensors, bias.as_ref(), activation) {
+            if let Some(found) = library::convolved(&filled, true, tensors, bias.as_ref(), activation) {
                 return found;
             }
         }
@@ -347,6 +359,42 @@ impl Convolution {
             return out;
         }
         self.by_tiles(&x, &weight, bias, activation, &out).unwrap_or(out)
+    }
+
+    /// [`conv_added`] of images of two dims or more.
+    fn run_added<R: Runtime>(
+        &self,
+        mut x: GpuTensor<R>,
+        weight: GpuTensor<R>,
+        bias: Option<GpuTensor<R>>,
+        residual: &GpuTensor<R>,
+        activation: Option<Activation>,
+        out: GpuTensor<R>,
+    ) -> Result<GpuTensor<R>, GpuTensor<R>> {
+        if let Some(bias) = bias.as_ref().filter(|bias| lies_from_start(bias))
+            && residual.dims() == out.dims()
+        {
+            match self.filling(&x) {
+                Some(0) => {
+                    x = x.with_channels_last();
+                    let turned = library::turned_weight(weight.clone(), 0);
+                    let out = out.clone().laid_channels_last();
+                    // A residual that lies otherwise is added as it lies.
+                    if lies_from_start(&residual.clone().channels_last())
+                        && library::added(self, true, [&x, &turned, &out], bias, residual, activation)
+                    {
+                        return Ok(out);
+                    }
+                }
+                None if [&x, &weight, residual].iter().all(|tensor| lies_from_start(tensor)) => {
+                    if library::added(self, false, [&x, &weight, &out], bias, residual, activation) {
+                        return Ok(out);
+                    }
+                }
+                Some(_) | None => {}
+            }
+        }
+        Err(self.run(x, weight, bias, None, out))
     }
 
     /// Whether a tile would have few rows or columns, and compute mostly what nobody asked for.
@@ -451,20 +499,69 @@ impl Convolution {
         activation: Option<Activation>,
         out: &GpuTensor<R>,
     ) -> GpuTensor<R> {
-        let matrix = |tensor: GpuTensor<R>, dims: [usize; 2], axes: [usize; 2]| {
-            let tensor = elementwise::contiguous(tensor);
-            let layout = Layout { offset: tensor.layout.offset, ..Layout::contiguous(Shape::from(dims)) };
-            tensor.with_layout(layout.permute(&axes))
-        };
-        let rows = self.batch * self.windows.output.iter().product::<usize>();
-        let x = matrix(x.channels_last(), [rows, self.in_channels], [0, 1]);
+        if self.is_narrow_of_rows(x.dtype, out.len() / self.out_channels) {
+            let (x, weight, bias) =
+                (x.with_channels_last(), from_start(weight), bias.cloned().map(from_start));
+            let out = out.clone().laid_channels_last();
+            self.narrow_of_rows(&x, &weight, bias.as_ref(), activation, &out);
+            return out;
+        }
         let weight = match self.transposed {
             false => matrix(weight, [self.out_channels, self.in_channels], [1, 0]),
             true => matrix(weight, [self.in_channels, self.out_channels], [0, 1]),
         };
+        self.product(x.channels_last(), weight, bias, activation, out)
+    }
+
+    /// The product of what is gathered for each window, which one after another is a row, with weights `[depth, channels]`: the results' channels are rows.
+    fn product<R: Runtime>(
+        &self,
+        gathered: GpuTensor<R>,
+        weight: GpuTensor<R>,
+        bias: Option<&GpuTensor<R>>,
+        activation: Option<Activation>,
+        out: &GpuTensor<R>,
+    ) -> GpuTensor<R> {
+        let rows = self.batch * self.windows.output.iter().product::<usize>();
+        let x = matrix(gathered, [rows, weight.dims()[0]], [0, 1]);
         let y = elementwise::contiguous(matmul(&x, &weight, bias, activation));
         let layout = Layout { offset: y.layout.offset, ..order::channels_last(out.shape()) };
         y.with_layout(layout)
+    }
+
+    /// Whether its windows lie side by side, so that none of an image is in two of them, and what each holds is a multiple of so many elements.
+    fn is_of_patches(&self, multiple: usize) -> bool {
+        let Windows { kernel, stride, dilation, padding, .. } = &self.windows;
+        let unpadded = padding.iter().all(|&sides| sides == (0, 0));
+        let depth = self.in_channels * kernel.iter().product::<usize>();
+        let side_by_side = kernel == stride && *dilation == [1; 3] && unpadded;
+        self.groups == 1 && !self.transposed && side_by_side && depth.is_multiple_of(multiple)
+    }
+
+    /// A convolution [of patches](Self::is_of_patches): these are copied to be rows, of which there is a product with the weights as they lie.
+    fn of_patches<R: Runtime>(
+        &self,
+        x: GpuTensor<R>,
+        weight: GpuTensor<R>,
+        bias: Option<&GpuTensor<R>>,
+        activation: Option<Activation>,
+        out: &GpuTensor<R>,
+    ) -> GpuTensor<R> {
+        let (count, window) = (self.windows.output_dims().to_vec(), weight.dims()[2..].to_vec());
+        let (strides, offset) = (x.layout.strides.as_slice(), x.layout.offset);
+        let steps = strides[2..].iter().zip(&window).map(|(&stride, &size)| stride * size as isize);
+        let steps: Vec<isize> = steps.collect();
+        let shape = [&[self.batch], count.as_slice(), &[self.in_channels], &window].concat();
+        let strides = [&strides[..1], &steps, &strides[1..]].concat();
+        let layout = Layout { shape: Shape::from(shape), strides: strides.into(), offset };
+        let depth = self.in_channels * window.iter().product::<usize>();
+        let weight = matrix(weight, [self.out_channels, depth], [1, 0]);
+        self.product(x.with_layout(layout), weight, bias, activation, out)
+    }
+
+    /// The same of images of two dims, of which the first is 1.
+    fn of_one_row(&self) -> Self {
+        Self { windows: Windows { rank: 2, ..self.windows.clone() }, ..self.clone() }
     }
 
     /// A transposed convolution with windows of single elements: a product of the turned weights with the channels.
@@ -497,9 +594,35 @@ impl Convolution {
     }
 }
 
-/// The channels of images.
-fn channels<R: Runtime>(x: &GpuTensor<R>) -> usize {
-    x.dims()[1]
+/// What a tensor holds as a matrix, row-major and then with its dims in an order; copies where it is not row-major.
+fn matrix<R: Runtime>(tensor: GpuTensor<R>, dims: [usize; 2], axes: [usize; 2]) -> GpuTensor<R> {
+    let tensor = elementwise::contiguous(tensor);
+    let layout = Layout { offset: tensor.layout.offset, ..Layout::contiguous(Shape::from(dims)) };
+    tensor.with_layout(layout.permute(&axes))
+}
+
+/// Images or weights of one dim as such of two, of which the first is 1: as these, they can have their channels last, while a tensor of three dims may be
+/// anything that was turned around.
+fn of_one_row<R: Runtime>(tensor: GpuTensor<R>) -> GpuTensor<R> {
+    let Layout { shape, strides, offset } = &*tensor.layout;
+    let [n, channels, length] = [0, 1, 2].map(|axis| shape[axis]);
+    let strides = [strides[0], strides[1], strides[2].saturating_mul(length as isize), strides[2]];
+    let shape = Shape::from([n, channels, 1, length]);
+    let layout = Layout { shape, strides: strides.to_vec().into(), offset: *offset };
+    tensor.with_layout(layout)
+}
+
+/// Images of two dims, of which the first is 1, without it.
+fn without_row<R: Runtime>(images: GpuTensor<R>) -> GpuTensor<R> {
+    let Layout { shape, strides, offset } = &*images.layout;
+    let [n, channels, length] = [0, 1, 3].map(|axis| shape[axis]);
+    let strides = [strides[0], strides[1], strides[3]];
+    let layout = Layout {
+        shape: Shape::from([n, channels, length]),
+        strides: strides.to_vec().into(),
+        offset: *offset,
+    };
+    images.with_layout(layout)
 }
 
 fn shape<R: Runtime>(batch: usize, channels: usize, like: &GpuTensor<R>, spatial: &[usize]) -> GpuTensor<R> {
@@ -536,7 +659,7 @@ pub(crate) fn conv<R: Runtime>(
 /// `activation(conv(x, weight) + bias + residual)` where a library of the device's vendor computes all of it; elsewhere `conv(x, weight) + bias`,
 /// as the error.
 pub(crate) fn conv_added<R: Runtime>(
-    mut x: GpuTensor<R>,
+    x: GpuTensor<R>,
     weight: GpuTensor<R>,
     bias: Option<GpuTensor<R>>,
     residual: &GpuTensor<R>,
@@ -544,25 +667,12 @@ pub(crate) fn conv_added<R: Runtime>(
     options: &ConvOptions,
 ) -> Result<GpuTensor<R>, GpuTensor<R>> {
     let (convolution, out) = forward(&x, &weight, options);
-    if let Some(bias) = bias.as_ref().filter(|bias| lies_from_start(bias))
-        && residual.dims() == out.dims()
-    {
-        if convolution.prefers_channels_last(&x) {
-            x = x.with_channels_last();
-            let (turned, out) = (library::turned_weight(weight.clone()), out.clone().laid_channels_last());
-            // A residual that lies otherwise is added as it lies.
-            if lies_from_start(&residual.clone().channels_last())
-                && library::added(&convolution, true, [&x, &turned, &out], bias, residual, activation)
-            {
-                return Ok(out);
-            }
-        } else if [&x, &weight, residual].iter().all(|tensor| lies_from_start(tensor))
-            && library::added(&convolution, false, [&x, &weight, &out], bias, residual, activation)
-        {
-            return Ok(out);
-        }
+    if convolution.windows.rank > 1 || residual.dims() != out.dims() {
+        return convolution.run_added(x, weight, bias, residual, activation, out);
     }
-    Err(convolution.run(x, weight, bias, None, out))
+    let [x, weight, residual, out] = [x, weight, residual.clone(), out].map(of_one_row);
+    let run = convolution.of_one_row().run_added(x, weight, bias, &residual, activation, out);
+    run.map(without_row).map_err(without_row)
 }
 
 /// The windows over images of the dims `image`, of which there are `count`.
@@ -606,7 +716,7 @@ fn gathered<R: Runtime>(
 ) -> GpuTensor<R> {
     let (batch, out_channels) = (x.dims()[0], weight.dims()[1]);
     let out = shape(batch, out_channels * groups, &x, image);
-    let in_channels = channels(&x) / groups;
+    let in_channels = x.dims()[1] / groups;
     let convolution = Convolution { windows, transposed: true, batch, groups, in_channels, out_channels };
     convolution.run(x, weight, bias, None, out)
 }

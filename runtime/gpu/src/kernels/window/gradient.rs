@@ -14,11 +14,11 @@ use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks};
 use super::conv::{transposed_windows, windows_over};
 use super::library::Asked;
-use super::{Geometry, LINE, Sizes, from_start, volume, within_image, zero};
+use super::{Geometry, LINE, Sizes, channels, from_start, volume, within_image, zero};
 use crate::language::{Builder, Builtin, Kernel};
 use crate::runtime::{ConvolutionPass, ConvolutionShape, Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
-use kiln_tensor::backend::Layout;
+use kiln_tensor::backend::{Layout, SliceRange};
 use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows};
 
 /// The longest sum that an invocation does: the error of a sum grows with it.
@@ -169,16 +169,23 @@ impl Gradient {
         if !R::limits(&device).shared_memory {
             return rows::weight_gradient(self, &from_start(x), &from_start(gradient), weight);
         }
-        let channels = [self.in_channels, self.out_channels].map(|of_group| of_group * self.groups);
+        let of_all = [self.in_channels, self.out_channels].map(|of_group| of_group * self.groups);
         let Self { windows, batch, groups, .. } = self;
         let pass = ConvolutionPass::Weight;
-        let shape = ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels };
-        if windows.rank > 1 && R::prefers_channels_last(&device, &shape) {
-            let [x, gradient] = [&x, &gradient].map(|images| images.clone().with_channels_last());
-            let out = GpuTensor::empty_channels_last(weight.clone(), dtype, &device);
-            if (Asked { shape, channels_last: true }).by_library([&x, &out, &gradient], None) {
+        let shape =
+            ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels: of_all };
+        if let Some(filled) = R::channels_if_last(&device, &shape).filter(|_| windows.rank > 1) {
+            let shape = ConvolutionShape { channels: [filled, of_all[1]], ..shape };
+            let images = channels::with_channels_last(x.clone(), filled - of_all[0]);
+            let gradient = gradient.clone().with_channels_last();
+            let mut of_filled = weight.clone();
+            of_filled.dims[1] = filled / self.groups;
+            let out = GpuTensor::empty_channels_last(of_filled, dtype, &device);
+            if (Asked { shape, channels_last: true }).by_library([&images, &out, &gradient], None) {
                 // As the weights lie.
-                return elementwise::contiguous(out);
+                let own: Vec<SliceRange> = weight.dims.iter().map(|&size| SliceRange::full(size)).collect();
+                let layout = out.layout.slice(&own);
+                return elementwise::contiguous(out.with_layout(layout));
             }
         }
         let (x, gradient) = (from_start(x), from_start(gradient));

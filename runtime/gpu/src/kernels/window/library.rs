@@ -2,6 +2,7 @@
 
 use super::super::elementwise::{self, from_start};
 use super::super::order;
+use super::channels;
 use super::conv::Convolution;
 use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, ConvolutionShape, Runtime};
 use crate::tensor::GpuTensor;
@@ -20,10 +21,18 @@ impl Convolution {
         ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels }
     }
 
-    /// Whether a library computes it faster of images with their channels last.
-    pub(super) fn prefers_channels_last<R: Runtime>(&self, x: &GpuTensor<R>) -> bool {
-        // Images of one dim are rows to all that follows.
-        self.windows.rank > 1 && !x.is_empty() && R::prefers_channels_last(&x.device, &self.shape(x.dtype))
+    /// Where a library computes it faster of images with their channels last: behind these, how many channels of zeros it is to be given.
+    pub(super) fn filling<R: Runtime>(&self, x: &GpuTensor<R>) -> Option<usize> {
+        if x.is_empty() {
+            return None;
+        }
+        let shape = self.shape(x.dtype);
+        R::channels_if_last(&x.device, &shape).map(|channels| channels - shape.channels[0])
+    }
+
+    /// The same of images with so many channels more.
+    pub(super) fn filled(&self, more: usize) -> Self {
+        Self { in_channels: self.in_channels + more, ..self.clone() }
     }
 }
 
@@ -106,19 +115,21 @@ impl Asked<'_> {
     }
 }
 
-/// Weights with their channels last, as a library takes them together with such images. They are copied once, and kept with their memory until that is
-/// written to.
-pub(super) fn turned_weight<R: Runtime>(weight: GpuTensor<R>) -> GpuTensor<R> {
+/// Weights with their channels last, as a library takes them together with such images, and so many channels of zeros behind those. They are
+/// copied once, and kept with their memory until that is written to.
+pub(super) fn turned_weight<R: Runtime>(weight: GpuTensor<R>, more: usize) -> GpuTensor<R> {
     let weight = from_start(weight);
-    let (shape, dtype, device) = (weight.layout.shape.clone(), weight.dtype, weight.device.clone());
+    let (mut shape, dtype, device) = (weight.layout.shape.clone(), weight.dtype, weight.device.clone());
+    let [rows, channels] = [shape[0], shape[1]];
+    shape.dims[1] += more;
     let layout = order::channels_last(shape);
-    if layout.is_contiguous() {
+    if layout.is_contiguous() && more == 0 {
         return weight;
     }
-    let [rows, channels] = [weight.dims()[0], weight.dims()[1]];
-    // No offset is so large, with which the keys of weights in other orders begin.
-    let key = [usize::MAX, weight.len(), rows, channels];
-    let memory = R::derived(&weight.memory, key, || weight.clone().with_channels_last().memory);
+    // No offset is so large, with which the keys of weights in other orders begin, and none of those begins with one of these.
+    let key = [usize::MAX - 2 * more, weight.len(), rows, channels];
+    let memory =
+        R::derived(&weight.memory, key, || channels::with_channels_last(weight.clone(), more).memory);
     GpuTensor { memory, layout: layout.into(), dtype, device }
 }
 

@@ -1,9 +1,10 @@
 //! Poolings.
 
+use super::super::direct::Side;
 use super::super::reduce::Fold;
 use super::super::{launch, line_of};
 use super::{Geometry, LINE, Sizes, from_start, spatial_dims, volume, within_image, zero};
-use crate::language::{Builder, Kernel, Number, Type, Value};
+use crate::language::{Buffer, Builder, Fours, Kernel, Number, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::{DType, PoolOp, PoolOptions, Shape, Windows};
@@ -28,6 +29,29 @@ pub struct Pool {
     pub geometry: Geometry,
     /// Whether the channels of images stand last in memory.
     pub channels_last: bool,
+    /// Whether an invocation pools four neighbouring channels, which stand last.
+    pub fours: bool,
+}
+
+/// What a pooling writes: an element, or four neighbours.
+enum Output<'k> {
+    Single(Buffer<'k>),
+    Fours(Fours<'k>),
+}
+
+impl<'k> Output<'k> {
+    fn declare(k: &'k Builder, dtype: DType, fours: bool) -> Self {
+        let storage = held_as(dtype);
+        if fours { Output::Fours(k.output_of_fours(storage)) } else { Output::Single(k.output(storage)) }
+    }
+
+    /// Writes as many as were read.
+    fn set(&self, position: Value<'k>, values: impl Fn(usize) -> Value<'k>) {
+        match self {
+            Output::Single(buffer) => buffer.set(position, values(0)),
+            Output::Fours(buffer) => buffer.set(position, [0, 1, 2, 3].map(values)),
+        }
+    }
 }
 
 impl Geometry {
@@ -63,14 +87,16 @@ impl Geometry {
 }
 
 impl Pool {
-    /// The kernel. Parameters: the number of results; the sizes; the padding behind; how many channels there are, if these stand last.
+    /// The kernel. Parameters: the number of results; the sizes; the padding behind; how many channels there are, if these stand last. Results and
+    /// channels are counted in fours, if it pools these.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let ty = storage.value();
         Builder::kernel("pool", [LINE, 1], |k| {
-            let (x, output) = (k.input(storage), k.output(storage));
+            let x = Side::declare(k, self.dtype, self.fours);
+            let output = Output::declare(k, self.dtype, self.fours);
             let places = match self.pooling {
-                Pooling::Max(Some(dtype)) => Some(k.output(held_as(dtype))),
+                Pooling::Max(Some(dtype)) => Some(Output::declare(k, dtype, self.fours)),
                 Pooling::Max(None) | Pooling::Of(_) => None,
             };
             let count = k.parameter();
@@ -84,37 +110,48 @@ impl Pool {
                 let place = channels.map_or(position, |channels| position / channels);
                 let window = within_image(place % windows, &sizes.output);
                 let base = place / windows * image;
-                let each = |inside_of: &dyn Fn(Value<'_>, Value<'_>)| {
+                let neighbours = if self.fours { 4 } else { 1 };
+                // A variable for each of the channels.
+                let each_of = |value| (0..neighbours).map(|_| k.variable(value)).collect::<Vec<_>>();
+                let each = |inside_of: &dyn Fn(Value<'_>, &[Value<'_>])| {
                     k.range(0_u32, self.geometry.kernel_length(), 1_u32, |element| {
                         let within = self.geometry.within(element);
                         let (at, inside) = sizes.element(&self.geometry, window, within);
                         k.when(inside, || {
                             let element = base + at;
                             let channel = |channels| element * channels + position % channels;
-                            inside_of(at, x.at(channels.map_or(element, channel)));
+                            let element = channels.map_or(element, channel);
+                            let first = if self.fours { element * 4_u32 } else { element };
+                            inside_of(at, &x.at(first));
                         });
                     });
                 };
                 match self.pooling {
                     Pooling::Max(_) | Pooling::Of(PoolOp::Max) => {
-                        let best = k.variable(Fold::Max.neutral_of(k, storage));
-                        let (best_at, any) = (k.variable(0_u32), k.variable(false));
-                        each(&|at, element| {
-                            let beats = element.above(best.get()) | element.is_nan();
-                            let taken = !any.get() | (beats & !best.get().is_nan());
-                            best.set(taken.select(element, best.get()));
-                            best_at.set(taken.select(at, best_at.get()));
+                        let (best, best_at) =
+                            (each_of(Fold::Max.neutral_of(k, storage)), each_of(k.value(0_u32)));
+                        let any = k.variable(false);
+                        each(&|at, elements| {
+                            for (n, &element) in elements.iter().enumerate() {
+                                let (best, best_at) = (best[n], best_at[n]);
+                                let beats = element.above(best.get()) | element.is_nan();
+                                let taken = !any.get() | (beats & !best.get().is_nan());
+                                best.set(taken.select(element, best.get()));
+                                best_at.set(taken.select(at, best_at.get()));
+                            }
                             any.set(k.value(true));
                         });
-                        output.set(position, best.get());
+                        output.set(position, |n| best[n].get());
                         if let Some(places) = places {
-                            places.set(position, best_at.get().to(ty_of(self.pooling)));
+                            places.set(position, |n| best_at[n].get().to(ty_of(self.pooling)));
                         }
                     }
                     Pooling::Of(PoolOp::Average { include_pad }) => {
-                        let (sum, inside) = (k.variable(zero(k, ty)), k.variable(0_u32));
-                        each(&|_, element| {
-                            sum.set(sum.get() + element);
+                        let (sums, inside) = (each_of(zero(k, ty)), k.variable(0_u32));
+                        each(&|_, elements| {
+                            for (sum, &element) in sums.iter().zip(elements) {
+                                sum.set(sum.get() + element);
+                            }
                             inside.set(inside.get() + 1_u32);
                         });
                         let divisor = if include_pad {
@@ -122,26 +159,28 @@ impl Pool {
                         } else {
                             inside.get()
                         };
-                        output.set(position, sum.get() / divisor.to(ty));
+                        output.set(position, |n| sums[n].get() / divisor.to(ty));
                     }
                     Pooling::Of(PoolOp::Lp { p }) => {
                         let wide = floats_for(ty);
-                        let sum = k.variable(k.whole(0, wide));
-                        each(&|_, element| {
-                            let magnitude = element.to(wide).abs();
-                            let power = match p {
-                                1 => magnitude,
-                                2 => magnitude * magnitude,
-                                _ => magnitude.pow(f64::from(p).beside(magnitude)),
-                            };
-                            sum.set(sum.get() + power);
+                        let sums = each_of(k.whole(0, wide));
+                        each(&|_, elements| {
+                            for (sum, element) in sums.iter().zip(elements) {
+                                let magnitude = element.to(wide).abs();
+                                let power = match p {
+                                    1 => magnitude,
+                                    2 => magnitude * magnitude,
+                                    _ => magnitude.pow(f64::from(p).beside(magnitude)),
+                                };
+                                sum.set(sum.get() + power);
+                            }
                         });
-                        let root = match p {
-                            1 => sum.get(),
-                            2 => sum.get().sqrt(),
-                            _ => sum.get().pow((1.0 / f64::from(p)).beside(sum.get())),
+                        let root = |n: usize| match p {
+                            1 => sums[n].get(),
+                            2 => sums[n].get().sqrt(),
+                            _ => sums[n].get().pow((1.0 / f64::from(p)).beside(sums[n].get())),
                         };
-                        output.set(position, root.to(ty));
+                        output.set(position, |n| root(n).to(ty));
                     }
                 }
             });
@@ -173,7 +212,8 @@ pub(crate) fn pool<R: Runtime>(
     let PoolOptions { kernel, stride, padding, dilation, ceil_mode } = options;
     let windows = Windows::new(spatial_dims("pool", &x), kernel, stride, padding, dilation, *ceil_mode);
     let shape = Shape::from([&x.dims()[..2], windows.output_dims()].concat());
-    let channels_last = x.is_channels_last();
+    // Of one dim, too, if a convolution yields them so.
+    let channels_last = x.layout.is_channels_last();
     let like_images = |dtype: DType| match channels_last {
         true => GpuTensor::empty_channels_last(shape.clone(), dtype, &x.device),
         false => GpuTensor::empty(shape.clone(), dtype, &x.device),
@@ -191,13 +231,16 @@ pub(crate) fn pool<R: Runtime>(
         require::<R>(&x.device, DType::F64);
     }
     let x = if channels_last { x.with_channels_last() } else { from_start(x) };
-    let mut words = vec![out.len() as u32];
+    let fours = channels_last && x.dims()[1].is_multiple_of(4);
+    let each = if fours { 4 } else { 1 };
+    let count = out.len() / each;
+    let mut words = vec![count as u32];
     words.extend(Sizes::words(&windows));
     words.extend(windows.padding.iter().map(|&(_, after)| after as u32));
-    words.extend(channels_last.then(|| x.dims()[1] as u32));
-    let template = Pool { pooling, dtype: x.dtype, geometry: Geometry::of(&windows), channels_last };
+    words.extend(channels_last.then(|| (x.dims()[1] / each) as u32));
+    let template = Pool { pooling, dtype: x.dtype, geometry: Geometry::of(&windows), channels_last, fours };
     let mut tensors = vec![&x, &out];
     tensors.extend(&places);
-    launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, out.len()));
+    launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, count));
     (out, places)
 }
