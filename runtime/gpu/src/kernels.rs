@@ -28,6 +28,7 @@ mod tiles;
 pub mod tiling;
 mod tune;
 mod warps;
+mod wide;
 pub mod window;
 
 pub use tiles::Form;

@@ -387,7 +387,25 @@ fn quantized() -> Vec<Template> {
 fn gemv(dtype: DType, by_columns: bool) -> Template {
     let batch = (Strided, Linear, 2);
     let (bias, activation, subgroups) = (true, None, Subgroups::None);
-    Gemv { dtype, batch, rows: 2, by_columns, subgroups, bias, activation, then: after(dtype) }.into()
+    let (wide, across, then) = ([false; 2], 4, after(dtype));
+    Gemv { dtype, batch, rows: 2, by_columns, subgroups, wide, across, bias, activation, then }.into()
+}
+
+/// Products of few rows on devices with warps, which read 16 bytes at once.
+fn wide_gemvs() -> Vec<Template> {
+    let (batch, subgroups, bias, activation) = ((Strided, Linear, 2), Subgroups::Warps, true, None);
+    let of = |dtype, rows, by_columns, across| {
+        let wide = [by_columns, true];
+        Gemv { dtype, batch, rows, by_columns, subgroups, wide, across, bias, activation, then: Vec::new() }
+            .into()
+    };
+    let mut all: Vec<Template> = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8] {
+        for rows in [1, 4] {
+            all.extend([of(dtype, rows, true, 1), of(dtype, rows, false, 1), of(dtype, rows, false, 8)]);
+        }
+    }
+    all
 }
 
 fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
@@ -702,6 +720,7 @@ pub fn join_by(template: &mut Template, by: Subgroups) -> bool {
         | Template::EmbeddingGradient(EmbeddingGradient { subgroups, .. })
         | Template::WeightGradient(WeightGradient { tiling: None, subgroups, .. })
         | Template::Gemv(Gemv { by_columns: true, subgroups, .. }) => *subgroups = by,
+        Template::Gemv(Gemv { subgroups, .. }) if by == Subgroups::Warps => *subgroups = by,
         _ => return false,
     }
     true
@@ -750,6 +769,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
         tiled(),
         flash(),
         by_warps(),
+        wide_gemvs(),
     ];
     families.into_iter().flatten().collect()
 }
@@ -830,7 +850,9 @@ pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 3] {
     let (tiling, in_parts) = (Tiling::Quads([2, 2]), false);
     let quads = Matmul { dtype, batch, tiling, in_parts, bias, activation, then: then.clone() };
     let subgroups = Subgroups::OfAnySize;
-    let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups, bias, activation, then };
+    let (wide, across) = ([false; 2], 1);
+    let joined =
+        Gemv { dtype, batch, rows: 1, by_columns: true, subgroups, wide, across, bias, activation, then };
     [("matmul_of_f16", half.into()), ("matmul_by_quads", quads.into()), ("gemv_by_subgroups", joined.into())]
 }
 
