@@ -57,6 +57,14 @@ fn unrolled(template: &Gemv) -> u32 {
     most / for_rows / held_as(template.dtype).value().words() as u32
 }
 
+/// Tells the compiler how many workgroups a multiprocessor is to hold. Left to itself it takes so few registers that what was read is used before the
+/// next is asked for.
+fn declare_resident(template: &Gemv, k: &Builder) {
+    let most = if template.by_columns { 4 } else { 2 };
+    let is_small = template.rows == 1 && held_as(template.dtype).value().words() == 1;
+    k.resident(if is_small { most } else { most / 2 });
+}
+
 /// Columns of a workgroup.
 pub(super) fn columns(template: &Gemv) -> u32 {
     if template.by_columns { COLUMNS } else { template.across * width(template) }
@@ -75,6 +83,7 @@ pub(super) fn of_columns<'k>(
     first_column: Value<'k>,
     write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
 ) {
+    declare_resident(template, k);
     let (width, unrolled) = (width(template), unrolled(template));
     let local = k.builtin(Builtin::LocalIndex);
     let (column, lane) = (first_column + local / WARP, local % WARP);
@@ -121,6 +130,7 @@ pub(super) fn of_rows<'k>(
     first_column: Value<'k>,
     write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
 ) {
+    declare_resident(template, k);
     let (width, across, unrolled) = (width(template), template.across, unrolled(template));
     let parts = INVOCATIONS / across;
     let local = k.builtin(Builtin::LocalIndex);
