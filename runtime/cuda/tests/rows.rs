@@ -112,7 +112,8 @@ fn views_of_all_alignments() {
 /// More workgroups than multiprocessors, with wide and with narrow tiles.
 #[test]
 fn many_columns() {
-    for (columns, dtype) in [(6200, DType::BF16), (3103, DType::F32), (3104, DType::F32), (1600, DType::F16)] {
+    for (columns, dtype) in [(6200, DType::BF16), (3103, DType::F32), (3104, DType::F32), (1600, DType::F16)]
+    {
         Case { rows: 1, columns, depth: 70, lies: Lies::ByRows, dtype }.check();
     }
 }
@@ -146,7 +147,11 @@ fn batches() {
         [each, one, turned].map(|right| floats::<B>(B::matmul(x(), right)))
     }
     for dtype in FLOATS {
-        assert_eq!(products::<Cuda>(dtype, &DEVICE), products::<NdArray>(dtype, &Default::default()), "{dtype}");
+        assert_eq!(
+            products::<Cuda>(dtype, &DEVICE),
+            products::<NdArray>(dtype, &Default::default()),
+            "{dtype}"
+        );
     }
 }
 

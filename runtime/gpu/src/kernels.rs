@@ -102,6 +102,10 @@ templates! {
     Attention(attention::Attention),
     /// Attention in tiles that a workgroup shares.
     TiledAttention(attention::TiledAttention),
+    /// Attention of few queries.
+    Decode(attention::Decode),
+    /// What joins parts of that.
+    DecodeJoin(attention::DecodeJoin),
     /// Attention by tensor cores.
     Flash(attention::Flash),
     /// Its gradients.

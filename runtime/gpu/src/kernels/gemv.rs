@@ -106,7 +106,9 @@ impl Gemv {
             match self.subgroups {
                 Subgroups::None => self.by_halves(k, &sides, first_column, write),
                 Subgroups::OfAnySize => self.by_subgroups(k, &sides, first_column, write),
-                Subgroups::Warps if self.by_columns => warps::of_columns(self, k, &sides, first_column, write),
+                Subgroups::Warps if self.by_columns => {
+                    warps::of_columns(self, k, &sides, first_column, write)
+                }
                 Subgroups::Warps => warps::of_rows(self, k, &sides, first_column, write),
             }
         })

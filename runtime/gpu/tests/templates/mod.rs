@@ -1,7 +1,9 @@
 //! Kernels of every family, with what makes a difference to their source.
 
 use kiln_gpu::kernels::access::Access::{self, Linear, Single, Strided};
-use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Heads, Part, Scoring, TiledAttention};
+use kiln_gpu::kernels::attention::{
+    Attention, Decode, DecodeJoin, Flash, FlashGradient, Heads, Part, Scoring, TiledAttention,
+};
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::dropout::Dropout;
@@ -559,6 +561,24 @@ fn tiled() -> Vec<Template> {
     cases.map(of).to_vec()
 }
 
+/// Attention of few queries, with what is common and what takes most registers.
+fn decode() -> Vec<Template> {
+    let cases = [
+        (DType::BF16, 64, Some(DType::Bool), [true; 3], false),
+        (DType::F32, 64, Some(DType::Bool), [true; 3], false),
+        (DType::F16, 80, Some(DType::F16), [true; 3], true),
+        (DType::BF16, 256, None, [true; 3], true),
+        (DType::F32, 256, Some(DType::F32), [true; 3], false),
+        (DType::F32, 19, None, [false; 3], false),
+    ];
+    let of = |(dtype, size, mask, wide, in_parts)| {
+        let scoring = Scoring { mask, is_causal: mask.is_none(), softcap: in_parts, fully_masked: None };
+        Decode { dtype, size, value_size: size, wide, scoring, warps: 16, in_parts }.into()
+    };
+    let join = DecodeJoin { dtype: DType::BF16, value_size: 64, leaves_zeros: true };
+    cases.map(of).into_iter().chain([join.into()]).collect()
+}
+
 /// Attention by tensor cores, with what takes most registers.
 fn flash() -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
@@ -767,6 +787,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
                 .map(|to| (Draw::Whole, to)),
         ),
         tiled(),
+        decode(),
         flash(),
         by_warps(),
         wide_gemvs(),
