@@ -29,6 +29,7 @@ pub mod tiling;
 pub mod transpose;
 mod tune;
 mod warps;
+mod wide;
 pub mod window;
 
 pub use tiles::Form;
@@ -104,6 +105,10 @@ templates! {
     Attention(attention::Attention),
     /// Attention in tiles that a workgroup shares.
     TiledAttention(attention::TiledAttention),
+    /// Attention of few queries.
+    Decode(attention::Decode),
+    /// What joins parts of that.
+    DecodeJoin(attention::DecodeJoin),
     /// Attention by tensor cores.
     Flash(attention::Flash),
     /// Its gradients.

@@ -19,6 +19,11 @@ pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 const LEAST_PRODUCTS: usize = 1 << 24;
 /// The same of products by tensor cores, of which the library does more at once than our kernels.
 const LEAST_OF_TENSOR_CORES: usize = 1 << 19;
+/// Products of one row from which on the library is asked for them all the same: it computes them as fast as memory is read (125 µs for 2048 x 128256
+/// of bf16 on an H200, 525 MB). It does not for smaller ones, which our kernel reads so that more is on its way (`kiln_gpu::kernels::gemv`).
+const LEAST_OF_ROWS: usize = 1 << 27;
+/// Bytes that our kernel reads at once, where what it reads is aligned to that.
+const WIDE: usize = 16;
 /// Plans that are kept.
 const MOST_PLANS: usize = 4096;
 
@@ -105,6 +110,22 @@ fn is_rough(product: &Product) -> bool {
     matches!(product.dtype, DType::F16 | DType::BF16) || product.dtype == DType::F32 && product.tf32
 }
 
+/// Whether it is one row, or one column, with matrices that our kernel reads 16 bytes at a time.
+fn is_wide_row(product: &Product) -> bool {
+    let [rows, columns, depth] = product.size;
+    let (matrices, size) = match (rows, columns) {
+        (1, _) => (&product.rhs, [depth, columns]),
+        (_, 1) if product.bias.is_none() => (&product.lhs, [rows, depth]),
+        _ => return false,
+    };
+    let bytes = product.dtype.size();
+    let run = size[usize::from(!matrices.transposed)];
+    let starts = matrices.start.0 as usize;
+    [starts, matrices.leading * bytes, matrices.next * bytes, run * bytes]
+        .into_iter()
+        .all(|bytes| bytes.is_multiple_of(WIDE))
+}
+
 /// What the library does behind a product; nothing where it does not do that. Its GELU is the one by tanh, whose exactness it does not state:
 /// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU may make 0
 /// of NaN (NVIDIA does not state it; version 13 kept it on an H100), and is asked for where a user [allows](crate::set_library_relu) that.
@@ -148,7 +169,11 @@ impl Blas {
         };
         let products =
             [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
-        let least = if is_rough(product) { LEAST_OF_TENSOR_CORES } else { LEAST_PRODUCTS };
+        let least = match is_rough(product) {
+            _ if is_wide_row(product) => LEAST_OF_ROWS,
+            true => LEAST_OF_TENSOR_CORES,
+            false => LEAST_PRODUCTS,
+        };
         if !self.always && products.is_some_and(|products| products < least) {
             return Ok(false);
         }

@@ -2,11 +2,13 @@
 //! so far and their weights' ("online softmax", Milakov & Gimelshein 2018).
 
 mod call;
+mod decode;
 mod flash;
 mod gradient;
 mod tiled;
 
 pub use call::{Heads, Scoring};
+pub use decode::{Decode, DecodeJoin};
 pub use flash::Flash;
 pub use gradient::{FlashGradient, Part};
 pub(crate) use gradient::{attention_gradient, attention_train};
@@ -173,10 +175,12 @@ pub(crate) fn attention<R: Runtime>(
     let operands = Operands { q, k, v, mask, options: *options };
     // Tensor cores need many queries to have something to do.
     let by_warps = || flash::attention(&operands, false).map(|(out, _)| out);
-    let found = if operands.scores() < LEAST_OF_WARPS {
-        tiled::attention(&operands).or_else(by_warps)
+    let by_decode = || decode::attention(&operands);
+    let by_tiles = || tiled::attention(&operands);
+    let found = if operands.scores() < LEAST_OF_WARPS || q.dims()[2] == 1 {
+        by_decode().or_else(by_tiles).or_else(by_warps)
     } else {
-        by_warps().or_else(|| tiled::attention(&operands))
+        by_warps().or_else(by_tiles)
     };
     if let Some(out) = found {
         return Some(out);

@@ -1,14 +1,17 @@
 //! Products of few rows, such as a vector with a matrix: each element of the right side is used once a row, so that what counts is how fast
-//! it is read. A workgroup shares the depth of a few columns: where a column's elements lie together, each is a warp's on devices with warps, and
-//! where subgroups have any size all of the workgroup has a part of each column.
+//! it is read. A workgroup shares the depth of a few columns; devices with warps have [ways of their own](warps), and where subgroups have any
+//! size all of the workgroup has a part of each column whose elements lie together.
+
+mod warps;
+
+pub(super) use warps::Division;
 
 use super::access::Access;
 use super::product::ProductParameters;
-use super::reduce::Fold;
 use super::then::{self, Then};
-use super::tiles::WARP;
 use super::tiling::Epilogue;
-use crate::language::{Binary, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
+use super::wide::Runs;
+use crate::language::{Binary, Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::runtime::Subgroups;
 use crate::tensor::held_as;
 use kiln_tensor::{Activation, DType};
@@ -17,8 +20,8 @@ use kiln_tensor::{Activation, DType};
 pub(super) const MOST_ROWS: usize = 4;
 /// Columns of a workgroup, which are as many neighbours in memory as are read at once.
 const FEW: u32 = 8;
-/// Invocations that share the depth of each of them: a warp, where there are such.
-const PARTS: u32 = WARP;
+/// Invocations that share the depth of each of them.
+const PARTS: u32 = 32;
 /// Invocations of a workgroup whose subgroups join the parts of columns.
 const LANES: u32 = 64;
 /// The columns of such a workgroup.
@@ -35,8 +38,13 @@ pub struct Gemv {
     pub rows: u32,
     /// Whether the right side lies column by column, rather than row by row.
     pub by_columns: bool,
-    /// What joins the parts of columns: where the right side does not lie column by column, nothing but shared memory.
+    /// What joins the parts of columns: where the right side does not lie column by column, warps or nothing but shared memory.
     pub subgroups: Subgroups,
+    /// Whether of the left side and of the right one 16 bytes are read at once, which is for warps: of the right side along the columns, or
+    /// along the depth where it lies column by column, and of the left one then too.
+    pub wide: [bool; 2],
+    /// Where the right side does not lie column by column, how many neighbours of a warp have columns of their own.
+    pub across: u32,
     /// Whether a bias is added to each row.
     pub bias: bool,
     /// What is done to each element at last.
@@ -49,8 +57,9 @@ impl Gemv {
     /// Columns of the result that a workgroup computes.
     pub(super) fn columns(&self) -> u32 {
         match self.subgroups {
-            Subgroups::None | Subgroups::Warps => FEW,
+            Subgroups::None => FEW,
             Subgroups::OfAnySize => COLUMNS,
+            Subgroups::Warps => warps::columns(self),
         }
     }
 
@@ -58,11 +67,12 @@ impl Gemv {
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         let workgroup = match self.subgroups {
-            Subgroups::None | Subgroups::Warps => [FEW * PARTS, 1],
+            Subgroups::None => [FEW * PARTS, 1],
             Subgroups::OfAnySize => [LANES, 1],
+            Subgroups::Warps => [warps::invocations(self), 1],
         };
         Builder::kernel("gemv", workgroup, |k| {
-            let (lhs, rhs) = (k.input(storage), k.input(storage));
+            let [lhs, rhs] = self.wide.map(|is_wide| Runs::declare(k, self.dtype, is_wide));
             let bias = self.bias.then(|| k.input(storage));
             let output = k.output(storage);
             let product = ProductParameters::declare(k, self.batch, bias, &self.then, false);
@@ -96,7 +106,10 @@ impl Gemv {
             match self.subgroups {
                 Subgroups::None => self.by_halves(k, &sides, first_column, write),
                 Subgroups::OfAnySize => self.by_subgroups(k, &sides, first_column, write),
-                Subgroups::Warps => Self::by_warps(k, &sides, first_column, write),
+                Subgroups::Warps if self.by_columns => {
+                    warps::of_columns(self, k, &sides, first_column, write)
+                }
+                Subgroups::Warps => warps::of_rows(self, k, &sides, first_column, write),
             }
         })
     }
@@ -137,24 +150,6 @@ impl Gemv {
         });
     }
 
-    /// A warp has a column, and each of its lanes a part of the depth.
-    fn by_warps<'k>(
-        k: &'k Builder,
-        sides: &Sides<'_, 'k>,
-        first_column: Value<'k>,
-        write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
-    ) {
-        let local = k.builtin(Builtin::LocalIndex);
-        let (column, lane) = (first_column + local / WARP, local % WARP);
-        let sums = sides.sums(k, [(sides.right)(column)], lane, WARP);
-        let sums: Vec<_> = sums.into_iter().map(|[sum]| Fold::Sum.join_warp(sum)).collect();
-        k.when(lane.equals(0_u32), || {
-            for (row, &sum) in (0_u32..).zip(&sums) {
-                write(k.value(row), column, sum);
-            }
-        });
-    }
-
     /// Each invocation has a part of the depth of all columns, so that it does not matter which of them a device puts into a subgroup.
     fn by_subgroups<'k>(
         &self,
@@ -190,8 +185,8 @@ impl Gemv {
 struct Sides<'s, 'k> {
     /// The type in which is computed.
     ty: Type,
-    lhs: Buffer<'k>,
-    rhs: Buffer<'k>,
+    lhs: Runs<'k>,
+    rhs: Runs<'k>,
     /// Where the rows of the left side start.
     lefts: Vec<Value<'k>>,
     /// Where a column of the right side starts.
@@ -214,9 +209,10 @@ impl<'k> Sides<'_, 'k> {
         let sums: Vec<[Variable<'_>; N]> =
             self.lefts.iter().map(|_| core::array::from_fn(|_| zero())).collect();
         k.range(part, self.depth, parts, |at| {
-            let elements = columns.map(|column| self.rhs.at(column + at * self.strides[1]));
+            let element = |side: Runs<'k>, at: Value<'k>| side.at(at, k.value(1_u32), 1)[0];
+            let elements = columns.map(|column| element(self.rhs, column + at * self.strides[1]));
             for (sums, &left) in sums.iter().zip(&self.lefts) {
-                let left = self.lhs.at(left + at * self.strides[0]);
+                let left = element(self.lhs, left + at * self.strides[0]);
                 for (sum, &element) in sums.iter().zip(&elements) {
                     sum.set(left.fma(element, sum.get()));
                 }

@@ -8,6 +8,7 @@ use super::reduce::subgroups_of;
 use super::then::{self, Then};
 use super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
+use super::wide::{self, is_wide};
 use super::{Template, elementwise, launch_blocks, parts};
 use crate::language::{Builder, Kernel};
 use crate::runtime::{Matrices, MatrixProduct, Runtime, Subgroups};
@@ -309,15 +310,27 @@ impl<R: Runtime> Kernels<'_, '_, R> {
     }
 
     fn gemv(&self) -> Variant {
+        let (device, dtype) = (&self.of.out.device, self.of.out.dtype);
         let by_columns = self.right.strides.last() != Some(&1);
+        let subgroups = match subgroups_of::<R>(device, dtype) {
+            Subgroups::OfAnySize if !by_columns => Subgroups::None,
+            subgroups => subgroups,
+        };
+        let right = if by_columns { transposed(self.right) } else { self.right.clone() };
+        let has_warps = subgroups == Subgroups::Warps;
+        let right_is_wide = has_warps && is_wide(&right, dtype);
+        let [_, columns, _] = self.size;
+        let width = if right_is_wide { wide::width(dtype) } else { 1 };
         let template = Gemv {
-            dtype: self.of.out.dtype,
+            dtype,
             batch: self.batch,
             rows: self.size[0].next_power_of_two() as u32,
             by_columns,
-            subgroups: match by_columns {
-                true => subgroups_of::<R>(&self.of.out.device, self.of.out.dtype),
-                false => Subgroups::None,
+            subgroups,
+            wide: [right_is_wide && by_columns && is_wide(self.left, dtype), right_is_wide],
+            across: match has_warps && !by_columns {
+                true => gemv::Division { columns, count: self.count, width }.across(),
+                false => 1,
             },
             // A bias of rows is asked for where products do without shared memory alone.
             bias: self.of.bias.is_some(),

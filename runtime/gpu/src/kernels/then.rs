@@ -94,6 +94,8 @@ impl Template {
             | Template::SortStep(_)
             | Template::Attention(_)
             | Template::TiledAttention(_)
+            | Template::Decode(_)
+            | Template::DecodeJoin(_)
             | Template::Flash(_)
             | Template::FlashGradient(_)
             | Template::WeightGradient(_)

@@ -57,6 +57,22 @@ impl Factors {
         };
         floats[0].kernel().number(Type::U32, Op::Warp(op))
     }
+
+    /// The floats of a word, as many as it holds.
+    ///
+    /// # Panics
+    /// When these are integers.
+    pub fn floats<'k>(self, word: Value<'k>) -> Vec<Value<'k>> {
+        let half = |word: Value<'k>| word.kernel().number(Type::F32, Op::Warp(WarpOp::Half(word.id())));
+        match self {
+            Factors::TF32 => vec![word.bits(Type::F32)],
+            Factors::F16 => vec![half(word), half(word >> 16_u32)],
+            Factors::BF16 => {
+                [word << 16_u32, word & 0xffff_0000_u32].map(|word| word.bits(Type::F32)).to_vec()
+            }
+            Factors::I8 | Factors::U8 => unreachable!("{self:?} are no floats"),
+        }
+    }
 }
 
 /// Numbers for products, and for what is done around them.
@@ -68,6 +84,8 @@ pub enum WarpOp {
     Halves(Id, Id),
     /// Two floats as upper halves, the first in the lower half.
     UpperHalves(Id, Id),
+    /// The 16-bit float in the lower half of a word.
+    Half(Id),
     /// `2^x` of a 32-bit float.
     PowerOfTwo(Id),
     /// The number of the lane whose number differs in these bits.

@@ -1,7 +1,9 @@
 //! Kernels of every family, with what makes a difference to their source.
 
 use kiln_gpu::kernels::access::Access::{self, Linear, Runs, Single, Strided};
-use kiln_gpu::kernels::attention::{Attention, Flash, FlashGradient, Heads, Part, Scoring, TiledAttention};
+use kiln_gpu::kernels::attention::{
+    Attention, Decode, DecodeJoin, Flash, FlashGradient, Heads, Part, Scoring, TiledAttention,
+};
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::dropout::Dropout;
@@ -420,7 +422,25 @@ fn quantized() -> Vec<Template> {
 fn gemv(dtype: DType, by_columns: bool) -> Template {
     let batch = (Strided, Linear, 2);
     let (bias, activation, subgroups) = (true, None, Subgroups::None);
-    Gemv { dtype, batch, rows: 2, by_columns, subgroups, bias, activation, then: after(dtype) }.into()
+    let (wide, across, then) = ([false; 2], 4, after(dtype));
+    Gemv { dtype, batch, rows: 2, by_columns, subgroups, wide, across, bias, activation, then }.into()
+}
+
+/// Products of few rows on devices with warps, which read 16 bytes at once.
+fn wide_gemvs() -> Vec<Template> {
+    let (batch, subgroups, bias, activation) = ((Strided, Linear, 2), Subgroups::Warps, true, None);
+    let of = |dtype, rows, by_columns, across| {
+        let wide = [by_columns, true];
+        Gemv { dtype, batch, rows, by_columns, subgroups, wide, across, bias, activation, then: Vec::new() }
+            .into()
+    };
+    let mut all: Vec<Template> = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8] {
+        for rows in [1, 4] {
+            all.extend([of(dtype, rows, true, 1), of(dtype, rows, false, 1), of(dtype, rows, false, 8)]);
+        }
+    }
+    all
 }
 
 fn products_and_windows(dtypes: &[DType]) -> Vec<Template> {
@@ -574,6 +594,24 @@ fn tiled() -> Vec<Template> {
         .into()
     };
     cases.map(of).to_vec()
+}
+
+/// Attention of few queries, with what is common and what takes most registers.
+fn decode() -> Vec<Template> {
+    let cases = [
+        (DType::BF16, 64, Some(DType::Bool), [true; 3], false),
+        (DType::F32, 64, Some(DType::Bool), [true; 3], false),
+        (DType::F16, 80, Some(DType::F16), [true; 3], true),
+        (DType::BF16, 256, None, [true; 3], true),
+        (DType::F32, 256, Some(DType::F32), [true; 3], false),
+        (DType::F32, 19, None, [false; 3], false),
+    ];
+    let of = |(dtype, size, mask, wide, in_parts)| {
+        let scoring = Scoring { mask, is_causal: mask.is_none(), softcap: in_parts, fully_masked: None };
+        Decode { dtype, size, value_size: size, wide, scoring, warps: 16, in_parts }.into()
+    };
+    let join = DecodeJoin { dtype: DType::BF16, value_size: 64, leaves_zeros: true };
+    cases.map(of).into_iter().chain([join.into()]).collect()
 }
 
 /// Attention by tensor cores, with what takes most registers.
@@ -737,6 +775,7 @@ pub fn join_by(template: &mut Template, by: Subgroups) -> bool {
         | Template::EmbeddingGradient(EmbeddingGradient { subgroups, .. })
         | Template::WeightGradient(WeightGradient { tiling: None, subgroups, .. })
         | Template::Gemv(Gemv { by_columns: true, subgroups, .. }) => *subgroups = by,
+        Template::Gemv(Gemv { subgroups, .. }) if by == Subgroups::Warps => *subgroups = by,
         _ => return false,
     }
     true
@@ -783,8 +822,10 @@ pub fn of_cuda_alone() -> Vec<Template> {
                 .map(|to| (Draw::Whole, to)),
         ),
         tiled(),
+        decode(),
         flash(),
         by_warps(),
+        wide_gemvs(),
     ];
     families.into_iter().flatten().collect()
 }
@@ -865,7 +906,9 @@ pub fn readable_in_wgsl_alone() -> [(&'static str, Template); 3] {
     let (tiling, in_parts) = (Tiling::Quads([2, 2]), false);
     let quads = Matmul { dtype, batch, tiling, in_parts, bias, activation, then: then.clone() };
     let subgroups = Subgroups::OfAnySize;
-    let joined = Gemv { dtype, batch, rows: 1, by_columns: true, subgroups, bias, activation, then };
+    let (wide, across) = ([false; 2], 1);
+    let joined =
+        Gemv { dtype, batch, rows: 1, by_columns: true, subgroups, wide, across, bias, activation, then };
     [("matmul_of_f16", half.into()), ("matmul_by_quads", quads.into()), ("gemv_by_subgroups", joined.into())]
 }
 

@@ -52,7 +52,7 @@ pub(super) struct Place<'k> {
 }
 
 impl<'k> Place<'k> {
-    fn declare(k: &'k Builder) -> Self {
+    pub fn declare(k: &'k Builder) -> Self {
         let next = || k.parameter();
         Self { start: next(), batch: next(), head: next(), row: next(), along: next() }
     }
@@ -61,7 +61,7 @@ impl<'k> Place<'k> {
         self.start + batch * self.batch + head * self.head + row * self.row
     }
 
-    fn words(layout: &Layout) -> impl Iterator<Item = u32> + '_ {
+    pub fn words(layout: &Layout) -> impl Iterator<Item = u32> + '_ {
         let strides = layout.strides.iter().map(|&stride| access::word(stride));
         core::iter::once(layout.offset as u32).chain(strides)
     }

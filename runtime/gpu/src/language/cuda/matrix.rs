@@ -102,7 +102,7 @@ pub(super) fn has_matrices(kernel: &Kernel) -> bool {
             Statement::Matrix(_) => true,
             Statement::Let(_, Op::Warp(op)) => match op {
                 // The prelude has it.
-                WarpOp::Exchange(..) => false,
+                WarpOp::Half(_) | WarpOp::Exchange(..) => false,
                 WarpOp::Single(_)
                 | WarpOp::Halves(..)
                 | WarpOp::UpperHalves(..)
@@ -132,6 +132,7 @@ pub(super) fn number(printer: &Printer<'_, Cuda>, op: WarpOp) -> String {
         WarpOp::Single(x) => format!("to_tf32({})", of(x)),
         WarpOp::Halves(low, high) => format!("halves({}, {})", of(low), of(high)),
         WarpOp::UpperHalves(low, high) => format!("upper_halves({}, {})", of(low), of(high)),
+        WarpOp::Half(x) => format!("half_to_float((unsigned short){})", of(x)),
         WarpOp::PowerOfTwo(x) => format!("exp2f({})", of(x)),
         WarpOp::Anew(x) => format!("anew({})", of(x)),
         WarpOp::Exchange(x, lanes) => format!("exchange({}, {lanes}u)", of(x)),
