@@ -671,7 +671,8 @@ fn gradients_of_first_weights_are_the_librarys() {
         let y = gradient::<Cuda>(case, &DEVICE);
         let calls = statistics(&DEVICE).library_calls - before;
         set_tf32(&DEVICE, false).expect("a device");
-        assert_eq!(calls, 2, "{case:?}");
+        // NVIDIA's may have no such gradient.
+        assert!(calls == 2 || calls == 1 && !stand_in::is_there(), "{calls}: {case:?}");
         let expected = floats::<NdArray>(gradient::<NdArray>(case, &Default::default()));
         assert_eq!(floats::<Cuda>(y), expected, "{case:?}");
     }
@@ -715,6 +716,9 @@ fn images_of_few_channels_and_of_one_dim_have_their_channels_last() {
         assert_eq!(statistics(&DEVICE).launches, before, "{case:?}");
         drop(rows);
         set_tf32(&DEVICE, false).expect("a device");
+        // NVIDIA's may leave the bias to a launch of its own.
+        let more = if stand_in::is_there() { 0 } else { 1 };
+        let launches = *launches.start()..=launches.end() + more;
         assert!(counts.0 == 1 && launches.contains(&counts.1), "{counts:?}: {case:?}");
         assert_eq!(floats::<Cuda>(y), expected, "{case:?}");
     }

@@ -718,8 +718,49 @@ impl Dnn {
 
 #[cfg(test)]
 mod tests {
-    use super::{Advice, strides, sys};
+    use super::{Advice, ConvolutionShape, filled, is_large, strides, sys};
+    use kiln_gpu::runtime::ConvolutionPass;
+    use kiln_tensor::{DType, Windows};
     use std::mem::offset_of;
+
+    /// The first convolution of a network for images, one at a time.
+    fn first() -> ConvolutionShape {
+        ConvolutionShape {
+            dtype: DType::F16,
+            tf32: false,
+            pass: ConvolutionPass::Forward,
+            windows: Windows::new(&[224; 2], &[3; 2], &[2; 2], &[(1, 1); 2], &[1; 2], false),
+            batch: 1,
+            groups: 1,
+            channels: [3, 32],
+            channels_last: true,
+        }
+    }
+
+    #[test]
+    fn short_sums_are_asked_for_where_channels_stand_last() {
+        assert!(
+            is_large(&first()) && is_large(&ConvolutionShape { dtype: DType::F32, tf32: true, ..first() })
+        );
+        assert!(!is_large(&ConvolutionShape { batch: 1 << 10, channels_last: false, ..first() }));
+        assert!(!is_large(&ConvolutionShape { channels: [1, 32], ..first() }));
+        assert!(!is_large(&ConvolutionShape { dtype: DType::F32, ..first() }));
+    }
+
+    #[test]
+    fn few_channels_are_filled_to_sixteen_bytes() {
+        let channels = |shape: ConvolutionShape| filled(shape).channels;
+        assert_eq!(channels(first()), [8, 32]);
+        assert_eq!(channels(ConvolutionShape { dtype: DType::F32, ..first() }), [4, 32]);
+        assert_eq!(channels(ConvolutionShape { channels: [16, 32], ..first() }), [16, 32]);
+        assert_eq!(channels(ConvolutionShape { pass: ConvolutionPass::Weight, ..first() }), [8, 32]);
+        for unchanged in [
+            ConvolutionShape { pass: ConvolutionPass::Input, ..first() },
+            ConvolutionShape { groups: 3, channels: [3, 33], ..first() },
+        ] {
+            assert_eq!(channels(unchanged.clone()), unchanged.channels);
+        }
+    }
 
     #[test]
     fn strides_follow_the_order() {

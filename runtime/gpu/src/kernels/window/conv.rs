@@ -361,7 +361,7 @@ impl Convolution {
         self.by_tiles(&x, &weight, bias, activation, &out).unwrap_or(out)
     }
 
-    /// [`conv_added`] of images of two dims or more.
+    /// [`conv_added`] into `out`.
     fn run_added<R: Runtime>(
         &self,
         mut x: GpuTensor<R>,
@@ -667,7 +667,8 @@ pub(crate) fn conv_added<R: Runtime>(
     options: &ConvOptions,
 ) -> Result<GpuTensor<R>, GpuTensor<R>> {
     let (convolution, out) = forward(&x, &weight, options);
-    if convolution.windows.rank > 1 || residual.dims() != out.dims() {
+    let is_flat = convolution.windows.rank == 1 && R::limits(&x.device).shared_memory;
+    if !is_flat || residual.dims() != out.dims() {
         return convolution.run_added(x, weight, bias, residual, activation, out);
     }
     let [x, weight, residual, out] = [x, weight, residual.clone(), out].map(of_one_row);

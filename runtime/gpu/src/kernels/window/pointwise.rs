@@ -70,7 +70,8 @@ impl NarrowConv {
 impl Convolution {
     /// Whether an invocation computes all channels of a result of a convolution with windows of single elements.
     pub(super) fn is_narrow_of_rows(&self, dtype: DType, rows: usize) -> bool {
-        let short = self.in_channels.is_multiple_of(4) && self.in_channels * dtype.size() <= MOST_BYTES;
+        let depth = self.in_channels;
+        let short = depth > 0 && depth.is_multiple_of(4) && depth * dtype.size() <= MOST_BYTES;
         !self.transposed && self.out_channels <= MOST_CHANNELS && short && rows >= LEAST_ROWS
     }
 
