@@ -156,17 +156,10 @@ impl Blas {
         Some(Self { handle, kept, device, always, plans: Mutex::default() })
     }
 
-    /// Computes products on a stream, if it is worth it and the library can; says whether it does.
-    pub fn product(
-        &self,
-        product: &Product,
-        stream: sys::cudaStream_t,
-        workspace: *mut c_void,
-    ) -> Result<bool, DriverError> {
+    /// Whether it is worth it to ask the library for products.
+    pub fn takes(&self, product: &Product) -> bool {
+        let has_it = data_type(product.dtype).is_some() && epilogue(product).is_some();
         let [rows, columns, depth] = product.size;
-        let (Some(data_type), Some(epilogue)) = (data_type(product.dtype), epilogue(product)) else {
-            return Ok(false);
-        };
         let products =
             [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
         let least = match is_rough(product) {
@@ -174,9 +167,19 @@ impl Blas {
             true => LEAST_OF_TENSOR_CORES,
             false => LEAST_PRODUCTS,
         };
-        if !self.always && products.is_some_and(|products| products < least) {
+        has_it && (self.always || products.is_none_or(|products| products >= least))
+    }
+
+    /// Computes products on a stream, if the library can; says whether it does.
+    pub fn product(
+        &self,
+        product: &Product,
+        stream: sys::cudaStream_t,
+        workspace: *mut c_void,
+    ) -> Result<bool, DriverError> {
+        let (Some(data_type), Some(epilogue)) = (data_type(product.dtype), epilogue(product)) else {
             return Ok(false);
-        }
+        };
         let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(product.out), product.bias];
         let key = Key {
             product: Product {

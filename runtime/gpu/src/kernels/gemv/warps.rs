@@ -37,7 +37,8 @@ pub(in crate::kernels) struct Division {
 impl Division {
     /// How many of them have columns of their own: as many as read whole lines of memory, or fewer where workgroups would be too few.
     pub fn across(&self) -> u32 {
-        let candidates = if self.width > 1 { [8, 4, 2, 1].as_slice() } else { [32, 16, 8].as_slice() };
+        // Memory is read by 32 bytes at least.
+        let candidates = if self.width > 1 { [8, 4, 2].as_slice() } else { [32, 16, 8].as_slice() };
         let groups = |across: u32| self.columns.div_ceil((across * self.width) as usize) * self.count;
         let is_enough = |across: &&u32| groups(**across) >= WORKGROUPS;
         let across = candidates.iter().find(is_enough).or(candidates.last()).copied().unwrap_or(1);
