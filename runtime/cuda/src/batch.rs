@@ -48,20 +48,23 @@ impl<L> Default for Batch<L> {
 pub(crate) enum Waits {
     /// All: programs of several results, which optimizers are. So many of their buffers are read, the others written.
     Always { reads: usize },
-    /// Those that were [launched](Seen) a moment ago: the next may well be the same for another tensor.
+    /// Those that were [launched](Seen) a moment ago, or that the same kernel follows: the next may well be the same for another tensor. Of products of one
+    /// row several read the same one.
     IfSeen,
     /// None.
     Never,
 }
 
 impl Waits {
-    /// Whether a kernel's launches wait; `writes_whole` is whether each writes all of one tensor.
-    pub fn of(template: &Template, writes_whole: bool) -> Self {
+    /// Whether a kernel's launches of so many blocks wait; `writes_whole` is whether each writes all of one tensor.
+    pub fn of(template: &Template, blocks: [u32; 3], writes_whole: bool) -> Self {
         match template {
             Template::Elementwise(program) if program.results.len() > 1 => {
                 Self::Always { reads: program.operands.len() }
             }
             Template::Elementwise(_) | Template::Reduce(_) if writes_whole => Self::IfSeen,
+            // A table's blocks lie along one axis.
+            Template::Gemv(_) if writes_whole && blocks[1..] == [1, 1] => Self::IfSeen,
             _ => Self::Never,
         }
     }

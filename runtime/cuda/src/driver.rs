@@ -66,6 +66,9 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// Whether its tensor cores multiply such factors.
     fn multiplies(&self, factors: Factors) -> bool;
 
+    /// Whether a library should be asked for a batch of products: all that waits is launched before it is.
+    fn takes_product(&self, product: &Product) -> bool;
+
     /// Computes a batch of products by a library, if there is one that is faster at it than kernels of Kiln's, and does to each element what
     /// is asked for; says whether it does.
     ///

@@ -111,6 +111,7 @@ fn sources(template: &Template) -> Vec<(String, String)> {
         Template::Elementwise(program) => program.results.len() > 1,
         // One of all that differ little.
         Template::Reduce(reduce) => reduce.dtype == DType::F32 && reduce.fold == Fold::Sum,
+        Template::Gemv(product) => product.dtype == DType::BF16 && product.wide[1],
         _ => false,
     };
     if waits {

@@ -10,10 +10,17 @@ use kiln_cuda::{Cuda, CudaDevice, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{Activation, BinaryOp, DType};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type B = Cuda;
 
 const DEVICE: CudaDevice = CudaDevice { index: 1 };
+
+/// Counts are a device's, which the tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How the right side lies, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,6 +165,7 @@ fn batches() {
 /// One launch, with what follows, and the same numbers each time.
 #[test]
 fn a_layer_of_one_row_is_one_launch() {
+    let _alone = alone();
     let device = CudaDevice { index: 0 };
     let of = |shape: &[usize], seed| tensor::<B>(shape, seed, DType::BF16, &device);
     let (weight, bias) = (of(&[2048, 512], 2), of(&[512], 3));
@@ -172,4 +180,32 @@ fn a_layer_of_one_row_is_one_launch() {
     let (first, launches) = layer();
     assert_eq!(launches, 1);
     assert_eq!(layer().0, first);
+}
+
+/// What products of the same row have to be launched for: all of them at once, and what reads some of them behind them.
+#[test]
+fn products_of_the_same_row_are_one_launch() {
+    fn projections<B: Backend>(device: &B::Device) -> [B::Primitive; 4] {
+        let of = |shape: &[usize], seed| tensor::<B>(shape, seed, DType::BF16, device);
+        let (x, ones) = (of(&[1, 64], 1), of(&[96, 8], 5));
+        let product = |columns, seed| B::matmul(x.clone(), of(&[64, columns], seed));
+        let [q, k, v] = [product(96, 2), product(48, 3), product(48, 4)];
+        [B::matmul(q.clone(), ones), q, k, v]
+    }
+    let _alone = alone();
+    let device = CudaDevice { index: 0 };
+    let of = |shape: &[usize], seed| tensor::<B>(shape, seed, DType::BF16, &device);
+    let x = of(&[1, 64], 1);
+    let weights = [of(&[64, 96], 2), of(&[64, 48], 3), of(&[64, 48], 4)];
+    B::sync(&device).expect("a device");
+    let before = statistics(&device).launches;
+    let products = weights.map(|weight| B::matmul(x.clone(), weight));
+    B::sync(&device).expect("a device");
+    assert_eq!(statistics(&device).launches - before, 1);
+    drop(products);
+    let [found, wanted] = [
+        projections::<B>(&device).map(floats::<B>),
+        projections::<NdArray>(&Default::default()).map(floats::<NdArray>),
+    ];
+    assert_eq!(found, wanted);
 }

@@ -48,12 +48,12 @@ impl Context {
         );
         let mut state = self.state();
         let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
-        let waits = Waits::of(&template, writes_all_of.is_some());
+        let waits = Waits::of(&template, groups, writes_all_of.is_some());
         match waits {
             Waits::Never => {
                 self.launch_all(&mut state);
             }
-            Waits::Always { .. } | Waits::IfSeen => self.let_last_wait(&mut state),
+            Waits::Always { .. } | Waits::IfSeen => self.let_last_wait(&mut state, &template),
         }
         state.reserve(parts.iter().map(|part| part.id));
         let parameters = parameters.to_vec();
@@ -74,24 +74,30 @@ impl Context {
         }
     }
 
-    /// Has the last kernel wait for others of its kind, where such were launched before; launches it elsewhere.
-    fn let_last_wait(&self, state: &mut State) {
+    /// Has the last kernel wait for others of its kind, where such were launched before or the `next` is one; launches it elsewhere.
+    fn let_last_wait(&self, state: &mut State, next: &Template) {
         let Some(last) = &state.last else { return };
-        let waits = match (Waits::of(&last.template, last.writes.is_some()), last.writes) {
-            (Waits::IfSeen, Some(writes)) => Some(writes),
-            (Waits::IfSeen | Waits::Always { .. } | Waits::Never, _) => None,
-        };
-        let known = !state.batch.is_empty() || state.seen.contains(&last.template);
-        match (waits, state.last.take_if(|_| waits.is_some() && known)) {
-            (Some((written, _)), Some(Last { template, parts, parameters, blocks, .. })) => {
-                // It is counted with those that it waits with.
-                self.counters.launches.fetch_sub(1, Ordering::Relaxed);
-                let read: Vec<u64> = parts.iter().map(|part| part.id).filter(|&id| id != written).collect();
-                let launch = Member { parts, parameters, blocks: blocks[0] * blocks[1] };
-                self.let_wait(state, template, launch, &read, &[written]);
-            }
-            _ => self.launch_waiting(state),
+        let known = !state.batch.is_empty() || state.seen.contains(&last.template) || last.template == *next;
+        if !(known && self.last_waits(state)) {
+            self.launch_waiting(state);
         }
+    }
+
+    /// Has the last kernel wait with others, if it is one that does; says whether it does now.
+    fn last_waits(&self, state: &mut State) -> bool {
+        let waits =
+            |last: &mut Last| Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen;
+        let Some(Last { template, parts, parameters, blocks, writes: Some((written, _)) }) =
+            state.last.take_if(waits)
+        else {
+            return false;
+        };
+        // It is counted with those that it waits with.
+        self.counters.launches.fetch_sub(1, Ordering::Relaxed);
+        let read: Vec<u64> = parts.iter().map(|part| part.id).filter(|&id| id != written).collect();
+        let launch = Member { parts, parameters, blocks: blocks[0] * blocks[1] };
+        self.let_wait(state, template, launch, &read, &[written]);
+        true
     }
 
     fn let_wait(&self, state: &mut State, template: Template, launch: Member, read: &[u64], written: &[u64]) {
@@ -175,6 +181,9 @@ impl Context {
 
     /// Launches all that waits.
     pub(super) fn launch_waiting(&self, state: &mut State) {
+        if !state.batch.is_empty() {
+            self.last_waits(state);
+        }
         self.launch_batch(state);
         if let Some(Last { template, parts, parameters, blocks, .. }) = state.last.take() {
             self.launch_one(state, &template, &parts, &parameters, blocks);

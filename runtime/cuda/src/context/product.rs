@@ -74,7 +74,7 @@ impl Context {
             activation,
             out: out_start,
         };
-        self.by_library(&all, |driver| driver.product(&product))
+        self.driver.takes_product(&product) && self.by_library(&all, |driver| driver.product(&product))
     }
 
     /// See [`Runtime::convolution`](kiln_gpu::runtime::Runtime::convolution).

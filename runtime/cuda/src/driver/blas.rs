@@ -126,6 +126,15 @@ fn is_wide_row(product: &Product) -> bool {
         .all(|bytes| bytes.is_multiple_of(WIDE))
 }
 
+/// From how many products on the library is faster than our kernels.
+fn least(product: &Product) -> usize {
+    match is_rough(product) {
+        _ if is_wide_row(product) => LEAST_OF_ROWS,
+        true => LEAST_OF_TENSOR_CORES,
+        false => LEAST_PRODUCTS,
+    }
+}
+
 /// What the library does behind a product; nothing where it does not do that. Its GELU is the one by tanh, whose exactness it does not state:
 /// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU may make 0
 /// of NaN (NVIDIA does not state it; version 13 kept it on an H100), and is asked for where a user [allows](crate::set_library_relu) that.
@@ -156,27 +165,25 @@ impl Blas {
         Some(Self { handle, kept, device, always, plans: Mutex::default() })
     }
 
-    /// Computes products on a stream, if it is worth it and the library can; says whether it does.
+    /// Whether it is worth it to ask the library for products.
+    pub fn takes(&self, product: &Product) -> bool {
+        let has_it = data_type(product.dtype).is_some() && epilogue(product).is_some();
+        let [rows, columns, depth] = product.size;
+        let products =
+            [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
+        has_it && (self.always || products.is_none_or(|products| products >= least(product)))
+    }
+
+    /// Computes products on a stream, if the library can; says whether it does.
     pub fn product(
         &self,
         product: &Product,
         stream: sys::cudaStream_t,
         workspace: *mut c_void,
     ) -> Result<bool, DriverError> {
-        let [rows, columns, depth] = product.size;
         let (Some(data_type), Some(epilogue)) = (data_type(product.dtype), epilogue(product)) else {
             return Ok(false);
         };
-        let products =
-            [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
-        let least = match is_rough(product) {
-            _ if is_wide_row(product) => LEAST_OF_ROWS,
-            true => LEAST_OF_TENSOR_CORES,
-            false => LEAST_PRODUCTS,
-        };
-        if !self.always && products.is_some_and(|products| products < least) {
-            return Ok(false);
-        }
         let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(product.out), product.bias];
         let key = Key {
             product: Product {
@@ -437,4 +444,41 @@ fn layout(
         }
     }
     Ok(layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Address;
+    use super::*;
+
+    #[test]
+    fn one_row_is_the_librarys_only_where_it_is_huge() {
+        let matrices =
+            |transposed: bool, leading: usize| Matrices { start: Address(512), next: 0, transposed, leading };
+        let of = |size: [usize; 3], dtype: DType, transposed: bool| {
+            let [_, columns, depth] = size;
+            Product {
+                dtype,
+                tf32: false,
+                size,
+                count: 1,
+                lhs: matrices(false, depth),
+                rhs: matrices(transposed, if transposed { depth } else { columns }),
+                bias: None,
+                activation: None,
+                out: Address(1024),
+            }
+        };
+        for (product, expected) in [
+            (of([1, 2048, 8192], DType::BF16, false), LEAST_OF_ROWS),
+            (of([1, 50257, 768], DType::F32, true), LEAST_OF_ROWS),
+            // What begins within a run is read element by element.
+            (of([1, 50257, 768], DType::BF16, false), LEAST_OF_TENSOR_CORES),
+            (of([8192, 1, 2048], DType::F32, false), LEAST_OF_ROWS),
+            (of([2, 2048, 8192], DType::F32, false), LEAST_PRODUCTS),
+            (Product { tf32: true, ..of([1, 768, 768], DType::F32, false) }, LEAST_OF_ROWS),
+        ] {
+            assert_eq!(least(&product), expected, "{product:?}");
+        }
+    }
 }

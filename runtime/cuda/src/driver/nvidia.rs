@@ -466,6 +466,10 @@ impl Driver for Nvidia {
         .map_err(failed("cuLaunchKernel"))
     }
 
+    fn takes_product(&self, product: &Product) -> bool {
+        self.blas.as_ref().is_some_and(|blas| blas.takes(product))
+    }
+
     fn product(&self, product: &Product) -> Result<bool, DriverError> {
         let Some(blas) = &self.blas else { return Ok(false) };
         let _entered = self.enter()?;

@@ -252,15 +252,14 @@ impl Driver for Host {
         true
     }
 
+    fn takes_product(&self, product: &Product) -> bool {
+        // Alone and behind nothing but this.
+        let has_it = product.activation.is_none_or(|activation| activation == Activation::GeluTanh);
+        has_it && self.whole().is_ok_and(|state| state.faults.library)
+    }
+
     fn product(&self, product: &Product) -> Result<bool, DriverError> {
         let mut state = self.whole()?;
-        if !state.faults.library {
-            return Ok(false);
-        }
-        // Alone and behind nothing but this.
-        if product.activation.is_some_and(|activation| activation != Activation::GeluTanh) {
-            return Ok(false);
-        }
         let tf32 = if product.tf32 { " in tf32" } else { "" };
         state.note(|| format!("product {:?} × {}{tf32}", product.size, product.count));
         assert!(state.written.is_none(), "products are not written down here");

@@ -1,5 +1,5 @@
 //! Products of few rows, such as a vector with a matrix: each element of the right side is used once a row, so that what counts is how fast
-//! it is read. A workgroup shares the depth of a few columns; devices with warps have [ways of their own](warps), and where subgroups have any
+//! it is read. A workgroup shares the depth of a few columns; devices with warps have ways of their own (`gemv/warps.rs`), and where subgroups have any
 //! size all of the workgroup has a part of each column whose elements lie together.
 
 mod warps;

@@ -3,7 +3,8 @@
 //! no second launch adds up parts.
 //!
 //! H200: of a row and bf16 weights, cuBLASLt took 10.2 µs for 2048 x 8192 (33.5 MB, of which memory at 4.3 TB/s takes 7.8), 12.0 with its second launch for
-//! 8192 x 2048, 5.5 for 2048 x 2048 (2.0), 5.3 for 2048 x 512 (0.5), and 125 for the 525 MB of 128256 columns (122).
+//! 8192 x 2048, 5.5 for 2048 x 2048 (2.0), 5.3 for 2048 x 512 (0.5), and 125 for the 525 MB of 128256 columns (122). These kernels have
+//! not been measured yet.
 
 use super::{Gemv, Sides};
 use crate::kernels::reduce::Fold;
@@ -37,7 +38,8 @@ pub(in crate::kernels) struct Division {
 impl Division {
     /// How many of them have columns of their own: as many as read whole lines of memory, or fewer where workgroups would be too few.
     pub fn across(&self) -> u32 {
-        let candidates = if self.width > 1 { [8, 4, 2, 1].as_slice() } else { [32, 16, 8].as_slice() };
+        // Memory is read by 32 bytes at least.
+        let candidates = if self.width > 1 { [8, 4, 2].as_slice() } else { [32, 16, 8].as_slice() };
         let groups = |across: u32| self.columns.div_ceil((across * self.width) as usize) * self.count;
         let is_enough = |across: &&u32| groups(**across) >= WORKGROUPS;
         let across = candidates.iter().find(is_enough).or(candidates.last()).copied().unwrap_or(1);
@@ -61,8 +63,11 @@ fn unrolled(template: &Gemv) -> u32 {
 /// next is asked for.
 fn declare_resident(template: &Gemv, k: &Builder) {
     let most = if template.by_columns { 4 } else { 2 };
-    let is_small = template.rows == 1 && held_as(template.dtype).value().words() == 1;
-    k.resident(if is_small { most } else { most / 2 });
+    k.resident(match (held_as(template.dtype).value().words(), template.rows) {
+        (1, 1) => most,
+        (1, _) => most / 2,
+        _ => 1,
+    });
 }
 
 /// Columns of a workgroup.
