@@ -283,6 +283,11 @@ pub(super) fn subgroups_of<R: Runtime>(device: &R::Device, dtype: DType) -> Subg
 const LONGEST: usize = 1024;
 /// Results of which invocations for each fill a device.
 const MANY: usize = 1 << 15;
+/// Elements of columns that are folded of which one invocation folds a part: so many parts are enough to ask memory for much at once. With 2^15
+/// invocations, sums of channels of 12.8 million elements took 79 µs on an H100, where memory alone takes 10.
+const PARTS_OF_COLUMNS: usize = 1 << 18;
+/// The shortest part of a column.
+const SHORTEST: usize = 32;
 /// Results of which a workgroup for each is worth it, though its invocations read elements far apart.
 const FEW: usize = 1024;
 /// Neighbouring elements that are read at once.
@@ -341,7 +346,7 @@ fn fold_last<R: Runtime>(
     let wide = total >= least && (together || results < FEW) && !of_columns;
     let longest = match (wide, of_columns) {
         (true, _) => LONGEST * LINE as usize,
-        (false, true) => (results * total / MANY).min(LONGEST),
+        (false, true) => (results * total / PARTS_OF_COLUMNS).clamp(SHORTEST, LONGEST),
         (false, false) => LONGEST,
     };
     let runs = total.div_ceil(longest).max(1);

@@ -345,7 +345,10 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
         for index in indices {
             all.push(Gather { dtype, index, access: (Linear, Strided, 3), then: Vec::new() }.into());
             if dtype.is_float() {
-                all.push(EmbeddingGradient { dtype, index, subgroups: Subgroups::None }.into());
+                let subgroups = Subgroups::None;
+                for result in [dtype, wide_of(dtype)] {
+                    all.push(EmbeddingGradient { dtype, result, index, subgroups }.into());
+                }
             }
             for op in [ScatterOp::Assign, ScatterOp::Add, ScatterOp::Mul, ScatterOp::Max, ScatterOp::Min] {
                 all.push(Scatter { op, dtype, index, access: (Strided, Linear, Single, 2) }.into());

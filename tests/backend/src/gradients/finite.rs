@@ -355,3 +355,22 @@ pub fn embeddings<B: Backend>() {
         },
     );
 }
+
+/// Tables of few rows that many positions name, and one row of which all do: sums in all orders are those in 64 bits.
+pub fn embeddings_of_few_rows<B: Backend>() {
+    for (positions, rows, width) in [(1000, 3, 5), (4099, 2, 300), (640, 21, 7), (70, 1, 2)] {
+        let numbers: Vec<i32> = (0..positions).map(|n| n * n % 7 % rows).collect();
+        let arrives: Vec<f32> = (0..positions * width).map(|n| (n * 31 % 17) as f32 - 8.0).collect();
+        let mut wanted = vec![0.0_f32; (rows * width) as usize];
+        for (position, &row) in numbers.iter().enumerate() {
+            for column in 0..width as usize {
+                wanted[row as usize * width as usize + column] += arrives[position * width as usize + column];
+            }
+        }
+        let indices = crate::primitives::tensor::<B, i32>(&numbers, &[positions as usize]);
+        let gradient = crate::primitives::tensor::<B, f32>(&arrives, &[positions as usize, width as usize]);
+        let found = B::embedding_gradient(gradient, indices, rows as usize);
+        assert_eq!(found.dims(), [rows as usize, width as usize]);
+        assert_eq!(crate::primitives::read::<B, f32>(found), wanted, "{positions} positions, {rows} rows");
+    }
+}
