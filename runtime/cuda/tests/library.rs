@@ -678,6 +678,21 @@ fn gradients_of_first_weights_are_the_librarys() {
     }
 }
 
+/// Large windows over few channels would be multiplied with zeros for the most part: their images stay as they lie.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn images_of_few_channels_stay_where_windows_are_large() {
+    let _alone = alone();
+    let case = ByTensorCores { window: &[7, 7], padding: 3, ..ByTensorCores::FEW };
+    let expected = floats::<NdArray>(case.run::<NdArray>(case.operands::<NdArray>(&Default::default())));
+    let y = case.run::<Cuda>(case.operands::<Cuda>(&DEVICE));
+    let elements = y.shape().num_elements();
+    let before = statistics(&DEVICE).launches;
+    drop(Cuda::<f32, i64>::reshape(y.clone(), [elements].into()));
+    assert_eq!(statistics(&DEVICE).launches, before, "row-major results are a row as they lie");
+    assert_eq!(floats::<Cuda>(y), expected);
+}
+
 /// Images are copied at most once, together with the zeros behind few channels or to be rows of patches, and what is computed of them has its channels last.
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]

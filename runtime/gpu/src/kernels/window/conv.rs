@@ -530,7 +530,7 @@ impl Convolution {
     }
 
     /// Whether its windows lie side by side, so that none of an image is in two of them, and what each holds is a multiple of so many elements.
-    fn is_of_patches(&self, multiple: usize) -> bool {
+    pub(super) fn is_of_patches(&self, multiple: usize) -> bool {
         let Windows { kernel, stride, dilation, padding, .. } = &self.windows;
         let unpadded = padding.iter().all(|&sides| sides == (0, 0));
         let depth = self.in_channels * kernel.iter().product::<usize>();

@@ -9,6 +9,11 @@ use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, DType, Shape};
 
+/// Places of a window up to which channels of zeros are worth it: at each of them the library multiplies as many as tensor cores take. In bf16 and for 32 images, it
+/// took 62 µs for 3x3 from 3 channels to 32 on an H100, and our kernel of the channels that there are 373 on an H200; for 7x7 to 64 it took 473, and
+/// 312 of a row-major image, with what it turned around itself.
+const MOST_PLACES: usize = 16;
+
 impl Convolution {
     /// What a library is asked for. A transposed convolution is the gradient of another's input.
     fn shape(&self, dtype: DType) -> ConvolutionShape<'_> {
@@ -27,7 +32,10 @@ impl Convolution {
             return None;
         }
         let shape = self.shape(x.dtype);
-        R::channels_if_last(&x.device, &shape).map(|channels| channels - shape.channels[0])
+        let more = R::channels_if_last(&x.device, &shape)? - shape.channels[0];
+        let places: usize = self.windows.kernel.iter().product();
+        let is_worth_it = || places <= MOST_PLACES || self.is_of_patches(self.in_channels + more);
+        (more == 0 || is_worth_it()).then_some(more)
     }
 
     /// The same of images with so many channels more.
