@@ -284,7 +284,7 @@ const LONGEST: usize = 1024;
 /// Results of which invocations for each fill a device.
 const MANY: usize = 1 << 15;
 /// Elements of columns that are folded of which one invocation folds a part: so many parts are enough to ask memory for much at once. With 2^15
-/// invocations, sums of channels of 12.8 million elements took 79 µs on an H100, where memory alone takes 10.
+/// invocations, the sums of channels in a training step of ResNet-50 took 27.6 of 44.5 ms on an H100 (64 images, bf16); this many were not measured.
 const PARTS_OF_COLUMNS: usize = 1 << 18;
 /// The shortest part of a column.
 const SHORTEST: usize = 32;

@@ -223,15 +223,9 @@ impl<'k> Tile<'k> {
         count: Value<'k>,
         start: impl Fn(Value<'k>) -> Value<'k>,
     ) {
-        let k = lane.local.kernel();
-        let chunks = self.form.steps() * STEP / CHUNK;
-        let filled = self.form.filled_words().div_ceil(CHUNK);
-        k.range(lane.local, self.rows * chunks, threads, |n| {
-            let (row, chunk) = (n / chunks, n % chunks);
-            let within = row.below(count);
-            let within = if filled < chunks { within & chunk.below(filled) } else { within };
+        self.chunks(lane, threads, count, |row, chunk, within| {
             let four = start(row) / (CHUNK * self.form.factors.per_word()) + chunk;
-            source.copy(four, within, self.array, self.first + row * self.form.row_words() + chunk * CHUNK);
+            source.copy(four, within, self.array, self.place(row, chunk));
         });
     }
 
@@ -246,20 +240,38 @@ impl<'k> Tile<'k> {
         start: impl Fn(Value<'k>) -> Value<'k>,
     ) {
         let k = lane.local.kernel();
-        let chunks = self.form.steps() * STEP / CHUNK;
-        let filled = self.form.filled_words().div_ceil(CHUNK);
-        k.range(lane.local, self.rows * chunks, threads, |n| {
-            let (row, chunk) = (n / chunks, n % chunks);
+        self.chunks(lane, threads, count, |row, chunk, within| {
             let words = [(); 4].map(|()| k.variable(0_u32));
-            let within = row.below(count);
-            let within = if filled < chunks { within & chunk.below(filled) } else { within };
             k.when(within, || {
                 for (own, word) in words.iter().zip(source.chunk(start(row), along, chunk)) {
                     own.set(word);
                 }
             });
-            let at = self.first + row * self.form.row_words() + chunk * CHUNK;
-            self.array.set_four(at, words.map(Variable::get));
+            self.array.set_four(self.place(row, chunk), words.map(Variable::get));
+        });
+    }
+
+    /// Where a chunk of a row is in shared memory.
+    fn place(&self, row: Value<'k>, chunk: Value<'k>) -> Value<'k> {
+        self.first + row * self.form.row_words() + chunk * CHUNK
+    }
+
+    /// Divides what is brought among the invocations: of each chunk its row, its number in that, and whether it is there.
+    fn chunks(
+        &self,
+        lane: &Lane<'k>,
+        threads: u32,
+        count: Value<'k>,
+        each: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+    ) {
+        let k = lane.local.kernel();
+        let chunks = self.form.steps() * STEP / CHUNK;
+        let filled = self.form.filled_words().div_ceil(CHUNK);
+        k.range(lane.local, self.rows * chunks, threads, |n| {
+            let (row, chunk) = (n / chunks, n % chunks);
+            let within = row.below(count);
+            let within = if filled < chunks { within & chunk.below(filled) } else { within };
+            each(row, chunk, within);
         });
     }
 
