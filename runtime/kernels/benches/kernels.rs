@@ -2,7 +2,9 @@
 
 use kiln_kernels::InOut;
 use kiln_kernels::attention::{AttentionMask, AttentionShape, Heads, attention};
-use kiln_kernels::conv::{ConvShape, ConvWeight, PackedConv, conv};
+use kiln_kernels::conv::{
+    ConvShape, ConvWay, ConvWeight, Numbers, NumbersMut, PackedConv, PackedConvBf16, conv, conv_bf16,
+};
 use kiln_kernels::copy::{Layout, copy_strided};
 use kiln_kernels::elementwise::{self, Strided};
 use kiln_kernels::gemm::{Epilogue, Lhs, Matrix, PackedLhs, PackedRhs, Rhs, gemm};
@@ -12,7 +14,7 @@ use kiln_kernels::reduce::reduce;
 use kiln_kernels::softmax::{SoftmaxKind, softmax};
 use kiln_kernels::threads;
 use kiln_types::{
-    Activation, AttentionOptions, BinaryOp, ConvOptions, PoolOp, PoolOptions, ReduceOp, UnaryOp,
+    Activation, AttentionOptions, BinaryOp, ConvOptions, PoolOp, PoolOptions, ReduceOp, UnaryOp, bf16,
 };
 use std::hint::black_box;
 use std::time::Instant;
@@ -133,6 +135,9 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
         (256, 256, 1, 14, 3, 1, "resnet layer3"),
         (512, 512, 1, 7, 3, 1, "resnet layer4"),
         (64, 256, 1, 56, 1, 1, "resnet50 1x1"),
+        (128, 512, 1, 28, 1, 1, "resnet50 1x1 second"),
+        (256, 1024, 1, 14, 1, 1, "resnet50 1x1 third"),
+        (512, 128, 1, 28, 1, 1, "resnet50 1x1 second narrow"),
         (256, 64, 1, 56, 1, 1, "resnet50 1x1 narrow"),
         (1024, 256, 1, 14, 1, 1, "resnet50 1x1 far rows"),
         (512, 2048, 1, 7, 1, 1, "resnet50 1x1 late"),
@@ -160,7 +165,10 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
         (512, 512, 16, 14, 3, 1, "groups of 32"),
         (512, 512, 8, 14, 3, 1, "groups of 64"),
     ];
-    println!("{:40} {:>9} {:>9}", "convolution", "us", "GFLOP/s");
+    println!(
+        "{:40} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  GFLOP/s",
+        "convolution", "us", "f32", "bf16", "added", "rounded", "added"
+    );
     for (ic, oc, groups, size, kernel, stride, name) in sizes {
         if !wanted(name) {
             continue;
@@ -186,12 +194,38 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
         let seconds = time(|| {
             conv(&shape, x, ConvWeight::Packed(&packed), Some(&bias), relu, false, black_box(&mut *out));
         });
-        println!(
+        print!(
             "{:40} {:9.1} {:9.1}",
             format!("{name} {ic}>{oc} {size} k{kernel} s{stride}"),
             seconds * 1e6,
             flops / seconds / 1e9
         );
+        if shape.is_product() {
+            let packed = PackedConvBf16::new(&shape, &weight);
+            for adds in [false, true] {
+                let mut run = || {
+                    let out = NumbersMut::Single(black_box(&mut *out));
+                    conv_bf16(&shape, Numbers::Single(x), &packed, Some(&bias), relu, adds, out);
+                };
+                print!(" {:9.1}", flops / time(&mut run) / 1e9);
+            }
+            // What was rounded before, and stays so.
+            if shape.rounded_way() == ConvWay::Rows {
+                let x: Vec<bf16> = x.iter().map(|&x| bf16::from_f32(x)).chain([bf16::ZERO; 32]).collect();
+                let x = &x[x.as_ptr().align_offset(64)..][..ic * size * size];
+                let mut out = vec![bf16::ZERO; len + 32];
+                let start = out.as_ptr().align_offset(64);
+                let out = &mut out[start..start + len];
+                for adds in [false, true] {
+                    let mut run = || {
+                        let out = NumbersMut::Rounded(black_box(&mut *out));
+                        conv_bf16(&shape, Numbers::Rounded(x), &packed, Some(&bias), relu, adds, out);
+                    };
+                    print!(" {:9.1}", flops / time(&mut run) / 1e9);
+                }
+            }
+        }
+        println!();
     }
 }
 

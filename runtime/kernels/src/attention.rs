@@ -8,7 +8,7 @@ mod gradient;
 
 pub use gradient::{AttentionGradients, AttentionResult, attention_gradient, gradient_serves};
 
-use crate::gemm::{Bf16Product, Bf16Rows, PackedBf16View, pack_bf16_into, packed_bf16_len};
+use crate::gemm::{Bf16Product, Bf16Results, Bf16Rows, PackedBf16View, pack_bf16_into, packed_bf16_len};
 use crate::gemm::{Epilogue, Lhs, Matrix, Rhs, gemm};
 use crate::math::tanh;
 use crate::scratch::with_scratch;
@@ -357,6 +357,7 @@ fn rounded<'a>(b: Matrix<'_>, depth: usize, cols: usize, space: &'a mut [f32]) -
 /// `c = a · b` for `m` rows, `c` contiguous from `start` on; elements of the rows of `a` lie side by side.
 fn multiply(m: usize, a: Matrix<'_>, b: PackedBf16View<'_>, c: &SharedMut<'_, f32>, start: usize) {
     let (a, c_step) = (Bf16Rows::Single(a.data, a.row_stride), b.cols);
+    let c = Bf16Results::Single(c);
     Bf16Product { m, a, b, c, c_start: start, c_step, adds: false, epilogue: &Epilogue::default() }
         .run_here();
 }

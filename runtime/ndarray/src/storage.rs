@@ -1,8 +1,10 @@
 //! Blocks of memory: owned ones, which come from a pool, shared ones, and such as are computed when they are read.
+//!
+//! What a convolution computes for another one that rounds its image is held in bf16. Whoever reads the f32 that it is a storage of gets them widened.
 
 #[cfg(feature = "std")]
 use crate::kept::{self, Kept};
-use crate::ops::Pointwise;
+use crate::ops::{Pointwise, RoundedConv};
 use crate::sync::{Mutex, Once};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use bytemuck::Pod;
@@ -10,7 +12,7 @@ use core::any::Any;
 use core::ops::{Deref, Range};
 use core::sync::atomic::{AtomicBool, Ordering};
 use kiln_kernels::memory::{Block, LINE};
-use kiln_tensor::Bytes;
+use kiln_tensor::{Bytes, bf16};
 
 /// Size classes, four per doubling; the last one holds 2^41 lines, more than any machine has.
 const CLASSES: usize = 160;
@@ -161,7 +163,67 @@ pub(crate) enum Memory {
     /// Someone else's: a mapped record, or data that the user handed over.
     Shared(Bytes),
     /// Our own, once somebody reads it: until then the storage has the work that yields it.
-    Deferred(Once<Buffer>),
+    Deferred(Once<Computed>),
+}
+
+/// Work that waits for whoever reads its result.
+pub(crate) enum Work {
+    /// A 1x1 convolution that a depthwise one may be computed together with.
+    Pointwise(Pointwise),
+    /// A convolution of rounded operands, whose results may be rounded too.
+    Rounded(RoundedConv),
+}
+
+/// What work yielded.
+pub(crate) enum Computed {
+    /// Numbers of f32.
+    Single(Buffer),
+    /// Numbers of bf16.
+    Rounded {
+        /// They themselves.
+        numbers: Buffer,
+        /// As f32, once somebody reads that.
+        wide: Once<Buffer>,
+    },
+}
+
+impl Work {
+    /// The result, rounded if that is wanted and possible.
+    fn run(self, rounded: bool) -> Computed {
+        match self {
+            Self::Pointwise(work) => Computed::Single(work.run()),
+            Self::Rounded(work) if rounded => {
+                Computed::Rounded { numbers: work.run_rounded(), wide: Once::new() }
+            }
+            Self::Rounded(work) => Computed::Single(work.run()),
+        }
+    }
+}
+
+impl Computed {
+    /// The numbers as f32.
+    fn wide(&self) -> &Buffer {
+        match self {
+            Self::Single(buffer) => buffer,
+            Self::Rounded { numbers, wide } => wide.get_or(|| widened(numbers)),
+        }
+    }
+
+    /// [`Computed::wide`], taken out.
+    fn into_wide(self) -> Buffer {
+        match self {
+            Self::Single(buffer) => buffer,
+            Self::Rounded { numbers, wide } => wide.into_inner().unwrap_or_else(|| widened(&numbers)),
+        }
+    }
+}
+
+/// Numbers of bf16 as f32.
+fn widened(numbers: &Buffer) -> Buffer {
+    let numbers: &[bf16] = bytemuck::cast_slice(numbers.bytes());
+    let mut wide = Buffer::new::<f32>(numbers.len());
+    kiln_kernels::conv::widen(numbers, wide.as_mut());
+    wide
 }
 
 /// Prepared forms kept per storage; a weight that is used in more ways than this is not worth preparing.
@@ -178,7 +240,7 @@ struct Prepared {
 pub(crate) struct Storage {
     memory: Memory,
     /// What yields [`Memory::Deferred`], until there is a result.
-    work: Mutex<Option<Pointwise>>,
+    work: Mutex<Option<Work>>,
     prepared: Once<Box<Prepared>>,
     /// Whether the contents are a weight, which lives long.
     weight: AtomicBool,
@@ -231,8 +293,8 @@ impl SharedStorage {
         Self::with(memory, None)
     }
 
-    /// A storage whose contents a convolution computes when somebody reads them: a depthwise convolution that alone would may do without.
-    pub(crate) fn deferred(work: Pointwise) -> Self {
+    /// A storage whose contents a convolution computes when somebody reads them.
+    pub(crate) fn deferred(work: Work) -> Self {
         Self::with(Memory::Deferred(Once::new()), Some(work))
     }
 
@@ -258,12 +320,12 @@ impl SharedStorage {
         }
     }
 
-    fn with(memory: Memory, work: Option<Pointwise>) -> Self {
+    fn with(memory: Memory, work: Option<Work>) -> Self {
         Self::over(headers::take(false), memory, work)
     }
 
     /// A storage in the place of one without contents.
-    fn over(mut header: Arc<Storage>, memory: Memory, work: Option<Pointwise>) -> Self {
+    fn over(mut header: Arc<Storage>, memory: Memory, work: Option<Work>) -> Self {
         match Arc::get_mut(&mut header) {
             Some(storage) => {
                 storage.memory = memory;
@@ -393,29 +455,54 @@ impl Storage {
         bytemuck::cast_slice(match &self.memory {
             Memory::Owned(buffer) => buffer.bytes(),
             Memory::Shared(bytes) => bytes,
-            Memory::Deferred(result) => self.computed(result).bytes(),
+            Memory::Deferred(result) => self.computed(result, false).wide().bytes(),
         })
     }
 
-    /// The result of the work, which is done if it is not yet.
-    fn computed<'a>(&self, result: &'a Once<Buffer>) -> &'a Buffer {
+    /// Does the work that waits, if some does, for a convolution that rounds its operands: where it can, it yields rounded numbers.
+    pub(crate) fn complete_rounded(&self) {
+        if let Memory::Deferred(result) = &self.memory {
+            self.computed(result, true);
+        }
+    }
+
+    /// The contents where they are held in bf16.
+    pub(crate) fn rounded(&self) -> Option<&[bf16]> {
+        let Memory::Deferred(result) = &self.memory else { return None };
+        match self.computed(result, true) {
+            Computed::Single(_) => None,
+            Computed::Rounded { numbers, .. } => Some(bytemuck::cast_slice(numbers.bytes())),
+        }
+    }
+
+    /// [`Storage::rounded`], taken out. Then nobody may read them any more.
+    pub(crate) fn take_rounded(&mut self) -> Option<Buffer> {
+        self.rounded()?;
+        match core::mem::replace(&mut self.memory, Memory::Owned(Buffer::empty())) {
+            Memory::Deferred(result) => match result.into_inner()? {
+                Computed::Rounded { numbers, .. } => Some(numbers),
+                Computed::Single(_) => None,
+            },
+            Memory::Owned(_) | Memory::Shared(_) => None,
+        }
+    }
+
+    /// The result of the work, which is done if it is not yet; for whoever comes first it is rounded if that is wanted and possible.
+    fn computed<'a>(&self, result: &'a Once<Computed>, rounded: bool) -> &'a Computed {
         result.get_or(|| {
-            self.work.with(|work| {
-                let buffer = work.as_ref().expect("work is there until its result is").run();
-                *work = None;
-                buffer
-            })
+            let work = self.work.with(Option::take);
+            work.expect("work is there until its result is").run(rounded)
         })
     }
 
     /// The memory, once what waited is done.
     fn take_memory(&mut self) -> Memory {
         if let Memory::Deferred(result) = &self.memory {
-            self.computed(result);
+            self.computed(result, false);
         }
         match core::mem::replace(&mut self.memory, Memory::Owned(Buffer::empty())) {
             Memory::Deferred(result) => {
-                Memory::Owned(result.into_inner().expect("a result that was computed"))
+                Memory::Owned(result.into_inner().expect("a result that was computed").into_wide())
             }
             memory @ (Memory::Owned(_) | Memory::Shared(_)) => memory,
         }
@@ -429,7 +516,13 @@ impl Storage {
     /// Takes the work of which the contents would be the result, if they are not there and the work is wanted. Then nobody may read them any more.
     pub(crate) fn take_work(&mut self, wanted: impl FnOnce(&Pointwise) -> bool) -> Option<Pointwise> {
         let work = self.work.get_mut();
-        if wanted(work.as_ref()?) { work.take() } else { None }
+        match work.take()? {
+            Work::Pointwise(points) if wanted(&points) => Some(points),
+            other => {
+                *work = Some(other);
+                None
+            }
+        }
     }
 
     /// The owned buffer, to be written: the contents are another weight then, or none.
@@ -442,6 +535,12 @@ impl Storage {
             Memory::Owned(buffer) => Some(buffer),
             Memory::Shared(_) | Memory::Deferred(_) => None,
         }
+    }
+
+    /// The owned buffer, if it has so many bytes. Then nobody may read the contents any more.
+    pub(crate) fn take_buffer(&mut self, bytes: usize) -> Option<Buffer> {
+        let buffer = self.buffer_mut().filter(|buffer| buffer.len == bytes)?;
+        Some(core::mem::replace(buffer, Buffer::empty()))
     }
 
     /// Whether the bytes belong to someone else.

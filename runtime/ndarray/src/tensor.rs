@@ -1,7 +1,7 @@
 //! The tensor of this backend.
 
 use crate::ops::{Pointwise, copy};
-use crate::storage::{Buffer, Memory, SharedStorage};
+use crate::storage::{Buffer, Memory, SharedStorage, Work};
 use crate::view::View;
 use alloc::sync::Arc;
 use bytemuck::Pod;
@@ -10,7 +10,7 @@ use core::ops::Range;
 use kiln_kernels::InOut;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{Bytes, DType, Shape, TensorData};
+use kiln_tensor::{Bytes, DType, Shape, TensorData, bf16};
 
 /// Bytes up to which what lies in a file is copied: a bias that is read in place keeps, for each of its readers, large pages of the file in memory.
 const MOST_COPIED: usize = 16 << 10;
@@ -39,6 +39,10 @@ impl Primitive for NdArrayTensor {
     fn complete(&self) {
         let _: &[u8] = self.storage.slice();
     }
+
+    fn complete_rounded(&self) {
+        self.storage.complete_rounded();
+    }
 }
 
 impl fmt::Debug for NdArrayTensor {
@@ -56,7 +60,7 @@ impl NdArrayTensor {
     }
 
     /// A row-major tensor that a convolution computes when somebody reads it.
-    pub(crate) fn deferred(work: Pointwise, shape: Shape) -> Self {
+    pub(crate) fn deferred(work: Work, shape: Shape) -> Self {
         let storage = SharedStorage::deferred(work);
         Self { storage, layout: View::contiguous(shape), dtype: DType::F32 }
     }
@@ -67,6 +71,40 @@ impl NdArrayTensor {
         wanted: impl FnOnce(&Pointwise) -> bool,
     ) -> Result<Pointwise, Self> {
         self.storage.get_mut().and_then(|storage| storage.take_work(wanted)).ok_or(self)
+    }
+
+    /// Does the work that waits, if some does, for a convolution that rounds its operands.
+    pub(crate) fn complete_rounded(&self) {
+        self.storage.complete_rounded();
+    }
+
+    /// The elements of a contiguous tensor of f32 that is held in bf16.
+    pub(crate) fn rounded(&self) -> Option<&[bf16]> {
+        debug_assert!(self.layout.is_contiguous());
+        Some(&self.storage.rounded()?[self.layout.offset..][..self.layout.len()])
+    }
+
+    /// The memory of a contiguous tensor of f32 that is held in bf16 and that nobody else can read; otherwise the tensor.
+    pub(crate) fn into_rounded(mut self) -> Result<Buffer, Self> {
+        let whole = self
+            .rounded()
+            .is_some_and(|part| self.storage.rounded().is_some_and(|all| all.len() == part.len()));
+        if !whole {
+            return Err(self);
+        }
+        self.storage.get_mut().and_then(|storage| storage.take_rounded()).ok_or(self)
+    }
+
+    /// The memory of a row-major tensor: its own, if nobody else can read it, or a copy.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        let mut tensor = self.into_contiguous();
+        let len = tensor.len() * tensor.dtype.size();
+        if let Some(buffer) = tensor.storage.get_mut().and_then(|storage| storage.take_buffer(len)) {
+            return buffer;
+        }
+        let mut buffer = Buffer::new::<u8>(len);
+        buffer.as_mut().copy_from_slice(tensor.bytes());
+        buffer
     }
 
     /// A new row-major tensor whose elements `fill` writes, all of them: the memory has arbitrary contents before.

@@ -1,6 +1,6 @@
 //! What each operation is called, and what it computes and moves: by its definition, from the shapes of its operands.
 
-use crate::recorder::{settle, take_waiting};
+use crate::recorder::{settle, settle_for_conv, take_waiting};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::{Quantized, RnnOperands};
 use kiln_tensor::{
@@ -359,6 +359,7 @@ pub(crate) fn conv<P: Primitive>(
         return Cost::each(name, each, &operands).after(before, &results);
     }
     operands.push(x);
+    residual.into_iter().chain([x]).for_each(settle_for_conv);
     Cost::each(name, each, &operands)
 }
 

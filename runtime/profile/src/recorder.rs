@@ -1,6 +1,7 @@
 //! What a thread records: calls of operations, and the modules that they are in.
 
 use crate::cost::{Cost, Results};
+use kiln_tensor::Precision;
 use kiln_tensor::backend::Primitive;
 use kiln_types::{ProfiledCall, ProfiledModule, ProfiledOperation, ProfiledPass};
 use std::cell::{Cell, RefCell};
@@ -66,9 +67,21 @@ pub(crate) fn take_waiting(work: usize) -> Option<(Cost, Results)> {
 
 /// Does the work that a tensor waits for, as a call of its own, before an operation that reads it begins.
 pub(crate) fn settle(tensor: &impl Primitive) {
+    settle_by(tensor, Primitive::complete);
+}
+
+/// [`settle`] before a convolution, which may round its operands.
+pub(crate) fn settle_for_conv(tensor: &impl Primitive) {
+    match Precision::current() {
+        Precision::F32 => settle(tensor),
+        Precision::Bf16 => settle_by(tensor, Primitive::complete_rounded),
+    }
+}
+
+fn settle_by<P: Primitive>(tensor: &P, complete: impl FnOnce(&P)) {
     let Some(work) = tensor.waiting() else { return };
     let started = Instant::now();
-    tensor.complete();
+    complete(tensor);
     let ended = Instant::now();
     PASS.with_borrow_mut(|pass| {
         if let Some(pass) = pass

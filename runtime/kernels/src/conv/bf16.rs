@@ -5,18 +5,110 @@ use super::winograd::{self, RoundedFilters};
 use super::{ConvShape, ConvWay, End};
 use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::gemm::{
-    Bf16Product, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, multiplies_tiles, round_rows,
-    round_slice,
+    Bf16Product, Bf16Results, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, copy_rows,
+    multiplies_tiles, round_rows, round_slice,
 };
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_chunks};
 use alloc::vec::Vec;
 use core::ops::Range;
-use kiln_types::Activation;
+use kiln_types::{Activation, bf16};
 use smallvec::SmallVec;
 
 /// Runs of a window for which no memory is asked: pixels of 7x7, and more.
 const INLINE: usize = 64;
+
+/// Numbers that a thread rounds or widens at a time.
+const PIECE: usize = 4096;
+
+/// Numbers of an image.
+#[derive(Clone, Copy, Debug)]
+pub enum Numbers<'a> {
+    /// As they are.
+    Single(&'a [f32]),
+    /// Rounded before.
+    Rounded(&'a [bf16]),
+}
+
+/// Where numbers of an image go.
+#[derive(Debug)]
+pub enum NumbersMut<'a> {
+    /// As they are.
+    Single(&'a mut [f32]),
+    /// Rounded.
+    Rounded(&'a mut [bf16]),
+}
+
+impl<'a> Numbers<'a> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Single(x) => x.len(),
+            Self::Rounded(x) => x.len(),
+        }
+    }
+
+    /// Rows of a left operand that start at an element, `step` elements apart.
+    fn rows(self, start: usize, step: usize) -> Bf16Rows<'a> {
+        match self {
+            Self::Single(x) => Bf16Rows::Single(&x[start..], step),
+            Self::Rounded(x) => Bf16Rows::Rounded(bytemuck::cast_slice(&x[start..]), step),
+        }
+    }
+
+    /// Writes `n` rounded elements of each of `rows` rows and zeros behind them, as [`round_rows`] does.
+    ///
+    /// # Safety
+    /// The rows lie inside, from the element `start` on and `step` apart, and `to` has room for them.
+    unsafe fn write_rows(self, rows: usize, n: usize, (start, step): (usize, usize), to: (*mut u16, usize)) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Single(x) => round_rows(rows, n, (x.as_ptr().add(start), step), to),
+                Self::Rounded(x) => copy_rows(rows, n, (x.as_ptr().cast::<u16>().add(start), step), to),
+            }
+        }
+    }
+
+    /// Writes rounded elements from one on.
+    fn write(self, start: usize, to: &mut [u16]) {
+        match self {
+            Self::Single(x) => round_slice(&x[start..start + to.len()], to),
+            Self::Rounded(x) => to.copy_from_slice(bytemuck::cast_slice(&x[start..start + to.len()])),
+        }
+    }
+}
+
+impl NumbersMut<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Single(x) => x.len(),
+            Self::Rounded(x) => x.len(),
+        }
+    }
+}
+
+/// Rounds numbers to the nearest bf16, halves to even, as convolutions do.
+///
+/// # Panics
+/// When there is not as much room as there are numbers.
+pub fn round(from: &[f32], to: &mut [bf16]) {
+    assert_eq!(from.len(), to.len(), "as many numbers");
+    let to: &mut [u16] = bytemuck::cast_slice_mut(to);
+    parallel_chunks(to, PIECE, PIECE / 16, |i, to| round_slice(&from[i * PIECE..][..to.len()], to));
+}
+
+/// Rounded numbers as f32.
+///
+/// # Panics
+/// When there is not as much room as there are numbers.
+pub fn widen(from: &[bf16], to: &mut [f32]) {
+    assert_eq!(from.len(), to.len(), "as many numbers");
+    parallel_chunks(to, PIECE, PIECE / 16, |i, to| {
+        // A bf16 is the upper half of the f32 that is the same number.
+        let wide = |x: &bf16| f32::from_bits(u32::from(x.to_bits()) << 16);
+        from[i * PIECE..].iter().zip(to).for_each(|(from, to)| *to = wide(from));
+    });
+}
 
 /// Weights of a convolution, rounded and packed.
 #[derive(Clone, Debug)]
@@ -121,42 +213,60 @@ impl PackedConvBf16 {
 }
 
 /// `out = activation(x ∗ weight + bias)`, or `out = activation(x ∗ weight + bias + out)` if it `adds`, of rounded `x` and weights, for what [`ConvShape::is_product`].
+/// Sums, biases and activations are f32, whatever `x` and `out` hold.
 ///
 /// `x` is `[batch, spatial…, in]`, `bias` `[out]` and `out` `[batch, spatial…, out]`, all contiguous. Weights were packed for a shape of the same
 /// [`ConvShape::rounded_way`] that differs at most in the batch and the size of the images; Winograd's algorithm, which they may take, makes NaN of the results beside one
-/// whose window is not finite, as [`super::conv`] does.
+/// whose window is not finite, as [`super::conv`] does. It takes and yields [`Numbers::Single`] alone.
 ///
 /// # Panics
-/// When a slice does not have the shape's size, or padding is far larger than images and results.
+/// When a slice does not have the shape's size, or padding is far larger than images and results, or Winograd's algorithm meets rounded numbers.
 pub fn conv_bf16(
     shape: &ConvShape,
-    x: &[f32],
+    x: Numbers<'_>,
     weight: &PackedConvBf16,
     bias: Option<&[f32]>,
     activation: Option<Activation>,
     adds: bool,
-    out: &mut [f32],
+    out: NumbersMut<'_>,
 ) {
-    shape.check(x, bias, out);
+    shape.check_sizes(x.len(), bias, out.len());
     assert_eq!(weight.len, shape.weight_len(), "the weights do not have the convolution's shape");
-    if out.is_empty() {
+    if out.len() == 0 {
         return;
     }
     let end = End { bias, activation, adds };
-    let groups = match &weight.weights {
-        Packed::Winograd(filters) => return winograd::winograd_rounded(shape, x, filters, &end, out),
-        Packed::Groups(groups) => groups.as_slice(),
-    };
+    match (&weight.weights, x, out) {
+        (Packed::Winograd(filters), Numbers::Single(x), NumbersMut::Single(out)) => {
+            winograd::winograd_rounded(shape, x, filters, &end, out);
+        }
+        (Packed::Winograd(_), ..) => panic!("Winograd's algorithm takes and yields numbers as they are"),
+        (Packed::Groups(groups), _, NumbersMut::Single(out)) => {
+            let out = SharedMut::new(out);
+            by_products(shape, x, groups, &end, Bf16Results::Single(&out));
+        }
+        (Packed::Groups(groups), _, NumbersMut::Rounded(out)) => {
+            let out = SharedMut::new(bytemuck::cast_slice_mut(out));
+            by_products(shape, x, groups, &end, Bf16Results::Rounded(&out));
+        }
+    }
+}
+
+/// [`conv_bf16`] as a product for each group.
+fn by_products(
+    shape: &ConvShape,
+    x: Numbers<'_>,
+    groups: &[PackedBf16],
+    end: &End<'_>,
+    out: Bf16Results<'_>,
+) {
     assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
     if shape.windows.are_points() {
         let ic = shape.group_channels().0;
-        let of_group = |group: usize| &x[group * ic..];
-        return products(shape, groups, &end, out, |group, run| {
-            run(Bf16Rows::Single(of_group(group), shape.in_channels));
-        });
+        return products(shape, groups, end, out, |group, run| run(x.rows(group * ic, shape.in_channels)));
     }
     if shape.windows.kernel == [1; 3] && shape.windows.padding == [(0, 0); 3] {
-        return products(shape, groups, &end, out, |group, run| {
+        return products(shape, groups, end, out, |group, run| {
             // SAFETY: the image was checked, and the product gives room for what it asks for.
             run(Bf16Rows::Gather(&|rows, to, step| unsafe { round_pixels(shape, x, group, rows, to, step) }));
         });
@@ -166,7 +276,7 @@ pub fn conv_bf16(
         let image = &mut bytemuck::cast_slice_mut::<f32, u16>(space)[..padded.len()];
         padded.round(x, image);
         let image = &*image;
-        products(shape, groups, &end, out, |group, run| {
+        products(shape, groups, end, out, |group, run| {
             // SAFETY: the image has its padding, and the product gives room for what it asks for.
             run(Bf16Rows::Gather(&|rows, to, step| unsafe { padded.gather(image, group, rows, to, step) }));
         });
@@ -178,20 +288,18 @@ fn products(
     shape: &ConvShape,
     groups: &[PackedBf16],
     end: &End<'_>,
-    out: &mut [f32],
+    c: Bf16Results<'_>,
     rows: impl Fn(usize, &dyn Fn(Bf16Rows<'_>)),
 ) {
     let m = shape.batch * shape.windows.output_len();
     let oc = shape.group_channels().1;
-    let c = SharedMut::new(out);
     for (group, b) in groups.iter().enumerate() {
         assert_eq!(b.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
         let bias = end.bias.map_or(Bias::None, |bias| Bias::PerColumn(&bias[group * oc..(group + 1) * oc]));
         let epilogue = Epilogue { bias, residual: None, activation: end.activation };
         rows(group, &|a| {
             let (c_start, c_step) = (group * oc, shape.out_channels);
-            Bf16Product { m, a, b: b.view(), c: &c, c_start, c_step, adds: end.adds, epilogue: &epilogue }
-                .run();
+            Bf16Product { m, a, b: b.view(), c, c_start, c_step, adds: end.adds, epilogue: &epilogue }.run();
         });
     }
 }
@@ -215,7 +323,7 @@ fn for_each_line(shape: &ConvShape, rows: Range<usize>, body: impl Fn([usize; 4]
 /// `x` has the shape's size, pixels lie inside of it, and `to` has room for them.
 unsafe fn round_pixels(
     shape: &ConvShape,
-    x: &[f32],
+    x: Numbers<'_>,
     group: usize,
     rows: Range<usize>,
     to: *mut u16,
@@ -227,9 +335,8 @@ unsafe fn round_pixels(
         let pixel = line * w.input[2] + col * w.stride[2];
         // SAFETY: the caller's promise.
         unsafe {
-            let from = x.as_ptr().add(pixel * channels + group * ic);
-            let to = to.add(part.start * step);
-            round_rows(part.len(), ic, (from, w.stride[2] * channels), (to, step));
+            let from = (pixel * channels + group * ic, w.stride[2] * channels);
+            x.write_rows(part.len(), ic, from, (to.add(part.start * step), step));
         }
     });
 }
@@ -266,7 +373,7 @@ impl<'a> Padded<'a> {
     }
 
     /// Rounds images to it.
-    fn round(&self, x: &[f32], to: &mut [u16]) {
+    fn round(&self, x: Numbers<'_>, to: &mut [u16]) {
         let (w, channels) = (&self.shape.windows, self.shape.in_channels);
         let [depth, height, width] = self.size;
         let line = width * channels;
@@ -279,7 +386,7 @@ impl<'a> Padded<'a> {
             let (before, rest) = to.split_at_mut(w.padding[2].0 * channels);
             let (pixels, after) = rest.split_at_mut(w.input[2] * channels);
             before.fill(0);
-            round_slice(&x[from..from + pixels.len()], pixels);
+            x.write(from, pixels);
             after.fill(0);
         });
     }
@@ -354,7 +461,7 @@ unsafe fn copy_words<const WORDS: usize>(from: *const u16, to: *mut u16, n: usiz
 
 #[cfg(test)]
 mod tests {
-    use super::{PackedConvBf16, conv_bf16};
+    use super::{Numbers, NumbersMut, PackedConvBf16, conv_bf16};
     use crate::conv::{ConvShape, ConvWeight, conv};
     use crate::gemm::{noise, with_all_instructions};
     use kiln_types::{Activation, ConvOptions, bf16};
@@ -408,20 +515,83 @@ mod tests {
             // It rounds what is not rounded.
             let off: Vec<f32> = last.iter().map(|x| x * (1.0 + 1e-4)).collect();
             let packed = PackedConvBf16::once(&shape, &weight);
-            conv_bf16(&shape, &off, &packed, Some(&bias), activation, false, &mut got);
+            let off = Numbers::Single(&off);
+            conv_bf16(&shape, off, &packed, Some(&bias), activation, false, NumbersMut::Single(&mut got));
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 let near = (got - want).abs() <= 2e-4 * (1.0 + want.abs());
                 assert!(near, "{x_dims:?} {w_dims:?}: element {i} is {got}, not {want}");
             }
             // What was positive is added before the activation.
             let once = got.clone();
-            conv_bf16(&shape, &off, &packed, Some(&bias), None, true, &mut got);
-            conv_bf16(&shape, &off, &packed, Some(&bias), None, false, &mut want);
+            conv_bf16(&shape, off, &packed, Some(&bias), None, true, NumbersMut::Single(&mut got));
+            conv_bf16(&shape, off, &packed, Some(&bias), None, false, NumbersMut::Single(&mut want));
             for (i, ((sum, once), plain)) in got.iter().zip(&once).zip(&want).enumerate() {
                 let expected = once + plain;
                 assert!((sum - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{x_dims:?}: {i}: {sum}");
             }
         }
+    }
+
+    /// Whether numbers were rounded before makes no difference, and results are those that would be rounded afterwards.
+    #[test]
+    fn rounded_numbers_are_taken_and_yielded() {
+        let options = |stride: usize, padding: usize, groups: usize| ConvOptions {
+            stride: [stride; 2].into(),
+            padding: [(padding, padding); 2].into(),
+            dilation: [1; 2].into(),
+            groups,
+        };
+        let cases = [
+            // Rows that are read where they lie, with some at the end that are copied; rows that share places of a cache; rows that are copied as they have no whole blocks.
+            ([1, 64, 9, 9], [40, 64, 1, 1], options(1, 0, 1)),
+            ([1, 64, 7, 7], [33, 64, 1, 1], options(1, 0, 1)),
+            ([2, 1024, 4, 5], [64, 1024, 1, 1], options(1, 0, 1)),
+            ([1, 40, 25, 26], [37, 40, 1, 1], options(1, 0, 1)),
+            ([1, 160, 9, 8], [160, 80, 1, 1], options(1, 0, 2)),
+            ([1, 256, 9, 8], [192, 128, 1, 1], options(1, 0, 2)),
+            ([2, 40, 9, 8], [34, 40, 1, 1], options(2, 0, 1)),
+            ([1, 33, 10, 11], [35, 33, 3, 3], options(1, 1, 1)),
+            ([1, 64, 15, 14], [70, 64, 3, 3], options(2, 1, 1)),
+        ];
+        with_all_instructions(|level, instructions| {
+            for (x_dims, w_dims, options) in &cases {
+                let shape = ConvShape::new(x_dims, w_dims, options);
+                let x: Vec<bf16> =
+                    noise(x_dims.iter().product(), 1).into_iter().map(bf16::from_f32).collect();
+                let (weight, bias) = (noise(w_dims.iter().product(), 2), noise(w_dims[0], 3));
+                let packed = PackedConvBf16::once(&shape, &weight);
+                let wide: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
+                for activation in [None, Some(Activation::Relu), Some(Activation::Silu)] {
+                    let first: Vec<bf16> = noise(shape.output_dims().iter().product(), 4)
+                        .into_iter()
+                        .map(bf16::from_f32)
+                        .collect();
+                    for adds in [false, true] {
+                        let mut want: Vec<f32> = first.iter().map(|x| x.to_f32()).collect();
+                        let mut single = want.clone();
+                        let mut both = first.clone();
+                        let run = |x: Numbers<'_>, out: NumbersMut<'_>| {
+                            conv_bf16(&shape, x, &packed, Some(&bias), activation, adds, out);
+                        };
+                        run(Numbers::Single(&wide), NumbersMut::Single(&mut want));
+                        run(Numbers::Rounded(&x), NumbersMut::Single(&mut single));
+                        let what =
+                            format!("{level:?} {instructions:?} {x_dims:?} {w_dims:?} {activation:?} {adds}");
+                        assert!(single == want, "{what}");
+                        run(Numbers::Rounded(&x), NumbersMut::Rounded(&mut both));
+                        for (i, (got, want)) in both.iter().zip(&want).enumerate() {
+                            // A sum of another order may round to the neighbour.
+                            let (got, near) = (got.to_f32(), bf16::from_f32(*want).to_f32());
+                            let off = (got - near).abs() <= near.abs() / 128.0;
+                            assert!(
+                                got == near || (adds || activation.is_some()) && off,
+                                "{what}: {i}: {got}, not {want}"
+                            );
+                        }
+                    }
+                }
+            }
+        });
     }
 
     #[test]
@@ -441,7 +611,8 @@ mod tests {
             let mut want = vec![0.0; shape.output_dims().iter().product()];
             let mut got = want.clone();
             conv(&shape, &x, ConvWeight::Plain(&weight), None, None, false, &mut want);
-            conv_bf16(&shape, &x, &PackedConvBf16::new(&shape, &weight), None, None, false, &mut got);
+            let (packed, x) = (PackedConvBf16::new(&shape, &weight), Numbers::Single(&x));
+            conv_bf16(&shape, x, &packed, None, None, false, NumbersMut::Single(&mut got));
             assert!(got == want, "{level:?} {instructions:?}");
         });
     }

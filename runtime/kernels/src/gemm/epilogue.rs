@@ -85,12 +85,14 @@ impl Epilogue<'_> {
         }
     }
 
+    /// Whether there is no activation, or one that is no more than bounds.
+    pub(super) fn is_bounds(&self) -> bool {
+        matches!(self.activation, None | Some(Activation::Relu | Activation::Clamp { .. }))
+    }
+
     /// Tiles that are computed before [`Epilogue::activate`] is called for them: few enough that they are still in the first-level cache.
     pub(super) fn tiles_at_once(&self) -> usize {
-        match self.activation {
-            None | Some(Activation::Relu | Activation::Clamp { .. }) => usize::MAX,
-            Some(_) => 4,
-        }
+        if self.is_bounds() { usize::MAX } else { 4 }
     }
 
     /// Applies an activation that is more than bounds to a part of `C`.
@@ -98,10 +100,7 @@ impl Epilogue<'_> {
     /// # Safety
     /// As for [`Epilogue::apply`].
     pub(super) unsafe fn activate(&self, c: *mut f32, c_step: usize, rows: Range<usize>, cols: Range<usize>) {
-        let Some(activation) = self.activation else { return };
-        if matches!(activation, Activation::Relu | Activation::Clamp { .. }) {
-            return;
-        }
+        let Some(activation) = self.activation.filter(|_| !self.is_bounds()) else { return };
         if cols.len() == c_step {
             // SAFETY: the caller's promise; rows follow each other without gaps.
             return unsafe {

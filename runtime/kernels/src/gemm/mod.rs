@@ -18,8 +18,9 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use bf16::{
-    Bf16Product, Bf16Rows, PANEL, Packed as PackedBf16View, STEPS, WHOLE, multiplies_pairs, multiplies_tiles,
-    pack_bf16_into, packed_bf16_len, panel_sums, round_rows, round_slice, row_step,
+    Bf16Product, Bf16Results, Bf16Rows, PANEL, Packed as PackedBf16View, STEPS, WHOLE, copy_rows,
+    multiplies_pairs, multiplies_tiles, pack_bf16_into, packed_bf16_len, panel_sums, round_rows, round_slice,
+    row_step,
 };
 pub(crate) use blocked::{Panels, Product, cut};
 pub(crate) use pack::{

@@ -1,19 +1,22 @@
 //! Convolution.
 
 mod pointwise;
+mod rounded;
 
 use pointwise::Layer;
 pub(crate) use pointwise::Pointwise;
+pub(crate) use rounded::RoundedConv;
+use rounded::rounded;
 
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::matmul::product;
 use crate::ops::window::Windows as TypedWindows;
 use crate::tensor::NdArrayTensor;
-use alloc::{sync::Arc, vec};
+use alloc::vec;
 use kiln_kernels::Windows;
-use kiln_kernels::conv::{self as kernel, ConvShape, ConvWay, ConvWeight, PackedConv, PackedConvBf16};
-use kiln_tensor::backend::{Layout, Primitive};
+use kiln_kernels::conv::{self as kernel, ConvShape, ConvWay, ConvWeight, PackedConv};
+use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Activation, ConvOptions, DType, Precision};
 
 /// Whether [`conv`] takes a residual for this convolution.
@@ -106,43 +109,14 @@ fn single(
     channels_last_output(&shape, residual, run)
 }
 
-/// [`single`] with image and weights rounded to bf16.
-fn rounded(
-    shape: &ConvShape,
-    x: NdArrayTensor,
-    weight: &NdArrayTensor,
-    bias: Option<&NdArrayTensor>,
-    End { residual, activation }: End,
-) -> NdArrayTensor {
-    let x = x.channels_last().into_contiguous();
-    let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
-    // Packed weights depend on their own dims, the groups and the way alone.
-    let way = shape.rounded_way();
-    let is_key =
-        |key: &(Layout, usize, ConvWay)| key.0 == *weight.layout() && (key.1, key.2) == (shape.groups, way);
-    let key = || (weight.layout().clone(), shape.groups, way);
-    let packed = weight.prepared(is_key, || {
-        let weight = as_f32();
-        (key(), PackedConvBf16::consuming(shape, weight.slice(), &|read| weight.release(read)))
-    });
-    let packed =
-        packed.cloned().unwrap_or_else(|| Arc::new((key(), PackedConvBf16::once(shape, as_f32().slice()))));
-    channels_last_output(shape, residual, |adds, out| {
-        let bias = bias.map(NdArrayTensor::slice);
-        kernel::conv_bf16(shape, x.slice(), &packed.1, bias, activation, adds, out);
-    })
-}
-
 /// The output of a convolution that writes it with its channels last, or adds to a residual.
 fn channels_last_output(
     shape: &ConvShape,
     residual: Option<NdArrayTensor>,
     run: impl FnOnce(bool, &mut [f32]),
 ) -> NdArrayTensor {
+    check_residual(shape, residual.as_ref());
     let mut dims = shape.output_dims();
-    if let Some(residual) = &residual {
-        assert!(residual.dims() == dims, "conv: a residual {} is added to {dims:?}", residual.shape());
-    }
     dims[1..].rotate_left(1);
     let y = match residual {
         None => NdArrayTensor::build(dims.into(), DType::F32, |out| run(false, out)),
@@ -150,6 +124,13 @@ fn channels_last_output(
         Some(residual) => residual.channels_last().into_contiguous().edit(|out| run(true, out)),
     };
     y.channels_first()
+}
+
+fn check_residual(shape: &ConvShape, residual: Option<&NdArrayTensor>) {
+    let dims = shape.output_dims();
+    if let Some(residual) = residual {
+        assert!(residual.dims() == dims, "conv: a residual {} is added to {dims:?}", residual.shape());
+    }
 }
 
 /// Windows columns by matrix product, one image and group at a time.

@@ -28,4 +28,4 @@ pub(crate) mod sort;
 pub(crate) mod unary;
 pub(crate) mod window;
 
-pub(crate) use conv::Pointwise;
+pub(crate) use conv::{Pointwise, RoundedConv};

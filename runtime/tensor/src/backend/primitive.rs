@@ -24,6 +24,11 @@ pub trait Primitive: Clone + Debug + Send + Sync + 'static {
 
     /// Does the work that waits. (Reading the elements does it too.)
     fn complete(&self) {}
+
+    /// [`Primitive::complete`] for a convolution that rounds what it reads ([`Precision::Bf16`](crate::Precision)): a backend may round the result at once.
+    fn complete_rounded(&self) {
+        self.complete();
+    }
 }
 
 /// `start..end` with a step along one dim, already inside the dim: `start <= end <= size`, `step != 0`.

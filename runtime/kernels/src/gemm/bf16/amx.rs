@@ -1,6 +1,6 @@
 //! AMX: tiles of 16 rows of 64 bytes, and products of them.
 
-use super::tile::{Bf16Tile, COLS, ROWS};
+use super::tile::{Bf16Tile, COLS, HALF_ROWS};
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::ffi::c_long;
@@ -42,47 +42,53 @@ struct Configuration {
     rows: [u8; 16],
 }
 
-/// Eight tiles of 16 rows of 64 bytes.
-static CONFIGURATION: Configuration = Configuration {
-    palette: 1,
-    start_row: 0,
-    reserved: [0; 14],
-    bytes_of_row: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
-};
+impl Configuration {
+    /// Eight tiles of rows of 64 bytes: four of sums and two of `A` of so many, and two of `B` of 16.
+    fn of(rows: usize) -> Self {
+        let rows = rows.clamp(1, HALF_ROWS) as u8;
+        let (mut all, mut bytes_of_row) = ([0; 16], [0; 16]);
+        all[..6].fill(rows);
+        all[6..8].fill(16);
+        bytes_of_row[..8].fill(64);
+        Self { palette: 1, start_row: 0, reserved: [0; 14], bytes_of_row, rows: all }
+    }
+}
 
 /// The calling thread's tiles, ready for use. There is one at a time a thread.
 pub(super) struct Tiles {
+    /// Rows of each half of a tile.
+    rows: usize,
     /// It stays on its thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Tiles {
-    /// Prepares the thread's tiles.
+    /// Prepares the thread's tiles for halves of so many rows, 16 at most.
     ///
     /// # Safety
     /// [`is_usable`], and the thread has no other value of this.
-    pub unsafe fn new() -> Self {
+    pub unsafe fn new(rows: usize) -> Self {
+        let configuration = Configuration::of(rows);
         // SAFETY: the caller's promise; the configuration is one that every machine with AMX has.
         unsafe {
             asm!(
-                "ldtilecfg [{0}]", in(reg) &raw const CONFIGURATION,
+                "ldtilecfg [{0}]", in(reg) &raw const configuration,
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack, preserves_flags, readonly)
             );
         }
-        Self { thread: PhantomData }
+        Self { rows: rows.clamp(1, HALF_ROWS), thread: PhantomData }
     }
 
-    /// Computes a tile of up to two times 16 rows and 32 columns.
+    /// Computes a tile of up to two halves and 32 columns.
     ///
     /// # Safety
     /// As for [`super::tile::compute`].
     pub unsafe fn compute(&self, tile: &Bf16Tile) {
         // SAFETY: the caller's promise; the tiles are configured while `self` lives.
         unsafe {
-            if tile.rows > ROWS / 2 {
+            if tile.rows > self.rows {
                 self.two_by_two(tile);
             } else {
                 self.one_by_two(tile);
@@ -91,9 +97,10 @@ impl Tiles {
     }
 
     unsafe fn two_by_two(&self, tile: &Bf16Tile) {
-        let lower = tile.a.wrapping_add(ROWS / 2 * tile.a_step);
-        // SAFETY: reads 32 rows of `A`, `blocks` pairs of tiles of `B`, and reads or writes 32 rows of 32 sums, as the caller says are there. Flow
-        // stays inside.
+        let lower = tile.a.wrapping_add(self.rows * tile.a_step);
+        let lower_sums = tile.sums.wrapping_add(self.rows * COLS);
+        // SAFETY: reads two halves of `A`, `blocks` pairs of tiles of `B`, and reads or writes as many rows of 32 sums, as the caller says are there.
+        // Flow stays inside.
         unsafe {
             asm!(
                 "test {adds:e}, {adds:e}",
@@ -106,8 +113,8 @@ impl Tiles {
                 "3:",
                 "tileloadd tmm0, [{sums} + {sums_step}]",
                 "tileloadd tmm1, [{sums} + {sums_step} + 64]",
-                "tileloadd tmm2, [{sums} + {sums_step} + 2048]",
-                "tileloadd tmm3, [{sums} + {sums_step} + 2112]",
+                "tileloadd tmm2, [{lower_sums} + {sums_step}]",
+                "tileloadd tmm3, [{lower_sums} + {sums_step} + 64]",
                 "2:",
                 "tileloadd tmm4, [{a} + {a_step}]",
                 "tileloadd tmm6, [{b} + {b_step}]",
@@ -122,6 +129,35 @@ impl Tiles {
                 "prefetcht1 [{ahead} + 320]",
                 "prefetcht1 [{ahead} + 384]",
                 "prefetcht1 [{ahead} + 448]",
+                "cmp {ahead_bytes:e}, 512",
+                "jbe 4f",
+                "prefetcht1 [{ahead} + 512]",
+                "prefetcht1 [{ahead} + 576]",
+                "prefetcht1 [{ahead} + 640]",
+                "prefetcht1 [{ahead} + 704]",
+                "prefetcht1 [{ahead} + 768]",
+                "prefetcht1 [{ahead} + 832]",
+                "prefetcht1 [{ahead} + 896]",
+                "prefetcht1 [{ahead} + 960]",
+                "cmp {ahead_bytes:e}, 1024",
+                "jbe 4f",
+                "prefetcht1 [{ahead} + 1024]",
+                "prefetcht1 [{ahead} + 1088]",
+                "prefetcht1 [{ahead} + 1152]",
+                "prefetcht1 [{ahead} + 1216]",
+                "prefetcht1 [{ahead} + 1280]",
+                "prefetcht1 [{ahead} + 1344]",
+                "prefetcht1 [{ahead} + 1408]",
+                "prefetcht1 [{ahead} + 1472]",
+                "prefetcht1 [{ahead} + 1536]",
+                "prefetcht1 [{ahead} + 1600]",
+                "prefetcht1 [{ahead} + 1664]",
+                "prefetcht1 [{ahead} + 1728]",
+                "prefetcht1 [{ahead} + 1792]",
+                "prefetcht1 [{ahead} + 1856]",
+                "prefetcht1 [{ahead} + 1920]",
+                "prefetcht1 [{ahead} + 1984]",
+                "4:",
                 "tdpbf16ps tmm0, tmm4, tmm6",
                 "tdpbf16ps tmm1, tmm4, tmm7",
                 "tdpbf16ps tmm2, tmm5, tmm6",
@@ -134,17 +170,19 @@ impl Tiles {
                 "jnz 2b",
                 "tilestored [{sums} + {sums_step}], tmm0",
                 "tilestored [{sums} + {sums_step} + 64], tmm1",
-                "tilestored [{sums} + {sums_step} + 2048], tmm2",
-                "tilestored [{sums} + {sums_step} + 2112], tmm3",
+                "tilestored [{lower_sums} + {sums_step}], tmm2",
+                "tilestored [{lower_sums} + {sums_step} + 64], tmm3",
                 adds = in(reg) u32::from(tile.adds),
                 a = inout(reg) tile.a => _,
                 lower = inout(reg) lower => _,
                 ahead = inout(reg) tile.ahead => _,
+                ahead_bytes = in(reg) tile.ahead_bytes as u32,
                 a_step = in(reg) tile.a_step * size_of::<u16>(),
                 b = inout(reg) tile.b => _,
                 b_step = in(reg) 64usize,
                 blocks = inout(reg) tile.blocks => _,
                 sums = in(reg) tile.sums,
+                lower_sums = in(reg) lower_sums,
                 sums_step = in(reg) COLS * size_of::<f32>(),
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -154,7 +192,7 @@ impl Tiles {
     }
 
     unsafe fn one_by_two(&self, tile: &Bf16Tile) {
-        // SAFETY: as above, for 16 rows.
+        // SAFETY: as above, for one half.
         unsafe {
             asm!(
                 "test {adds:e}, {adds:e}",

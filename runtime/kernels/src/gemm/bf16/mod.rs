@@ -13,8 +13,8 @@ mod tile;
 
 pub use pack::PackedBf16;
 
-pub(crate) use pack::{Packed, STEPS, pack_bf16_into, packed_bf16_len, round_rows, round_slice};
-pub(crate) use product::{Bf16Product, Bf16Rows, panel_sums, row_step};
+pub(crate) use pack::{Packed, STEPS, copy_rows, pack_bf16_into, packed_bf16_len, round_rows, round_slice};
+pub(crate) use product::{Bf16Product, Bf16Results, Bf16Rows, panel_sums, row_step};
 pub(crate) use tile::{COLS as PANEL, WHOLE};
 
 use super::{Epilogue, Matrix};
@@ -53,7 +53,8 @@ pub fn gemm_bf16(
     );
     assert!(m <= 1 || c_row_stride >= n, "rows of C overlap");
     let (c, a) = (SharedMut::new(c), Bf16Rows::Single(a, a_row_stride));
-    Bf16Product { m, a, b: b.view(), c: &c, c_start: 0, c_step: c_row_stride, adds: false, epilogue }.run();
+    let c = Bf16Results::Single(&c);
+    Bf16Product { m, a, b: b.view(), c, c_start: 0, c_step: c_row_stride, adds: false, epilogue }.run();
 }
 
 /// Many products of rounded operands of one size: the `i`-th reads `a`, whose rows' elements lie side by side, and `b` from `offsets[i]` on and
@@ -91,7 +92,7 @@ pub fn gemm_bf16_batched(
                 m,
                 a: Bf16Rows::Single(&a.data[a_start..], a.row_stride),
                 b: Packed { data: packed, depth: k, cols: n },
-                c: &c,
+                c: Bf16Results::Single(&c),
                 c_start: i * m * n,
                 c_step: n,
                 adds: false,

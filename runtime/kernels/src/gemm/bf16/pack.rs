@@ -204,6 +204,24 @@ pub(crate) unsafe fn round_rows(rows: usize, n: usize, from: (*const f32, usize)
     }
 }
 
+/// [`round_rows`] of rows that were rounded before.
+///
+/// # Safety
+/// As for [`round_rows`].
+pub(crate) unsafe fn copy_rows(rows: usize, n: usize, from: (*const u16, usize), to: (*mut u16, usize)) {
+    let padding = n.next_multiple_of(STEPS) - n;
+    for row in 0..rows {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = to.0.add(row * to.1);
+            core::ptr::copy_nonoverlapping(from.0.add(row * from.1), to, n);
+            if padding > 0 {
+                to.add(n).write_bytes(0, padding);
+            }
+        }
+    }
+}
+
 /// Rounds `n` elements.
 ///
 /// # Safety

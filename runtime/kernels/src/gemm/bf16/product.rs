@@ -1,7 +1,7 @@
 //! The loops around the tile: blocks that fit the caches, threads.
 
-use super::pack::{Packed, round_rows};
-use super::tile::{AHEAD, Bf16Tile, COLS, Computer, ROWS, STEPS, WHOLE, finish};
+use super::pack::{Packed, copy_rows, round_rows};
+use super::tile::{AHEAD, Bf16Tile, COLS, Computer, HALF_ROWS, ROWS, STEPS, WHOLE, finish, finish_rounded};
 use crate::gemm::{Epilogue, blocked::cut};
 use crate::scratch::with_scratch;
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
@@ -21,6 +21,10 @@ const NEAR: usize = 256 * 1024;
 const BLOCK_BYTES: usize = STEPS * COLS * size_of::<u16>();
 /// Elements in a cache line.
 const LINE: usize = 32;
+/// Lines of a way of a first-level cache.
+const WAY: usize = 64;
+/// Ways of it.
+const WAYS: usize = 8;
 
 /// Elements from one row of an `A` of so many steps to the next: whole lines, an odd number of them, so that rows share no places of a cache.
 pub(crate) fn row_step(depth: usize) -> usize {
@@ -34,15 +38,15 @@ struct Ahead {
 
 impl Ahead {
     /// Few tiles ask for more each, in whole lines.
-    fn of(rows: usize) -> Self {
-        let bytes = BLOCK_BYTES.div_ceil(rows.div_ceil(ROWS));
+    fn of(tiles: usize) -> Self {
+        let bytes = BLOCK_BYTES.div_ceil(tiles);
         Self { bytes: bytes.next_multiple_of(LINE * size_of::<u16>()).max(AHEAD) }
     }
 
-    /// What the tile of the row `first` asks for, beside the panel's part `b`: the next block of the panel, or the next panel, lies behind.
-    fn at(&self, first: usize, b: &[u16]) -> (*const u16, usize) {
-        if first / ROWS < BLOCK_BYTES / AHEAD {
-            (b.as_ptr_range().end.wrapping_byte_add(first / ROWS * self.bytes), self.bytes)
+    /// What a tile asks for, beside the panel's part `b`: the next block of the panel, or the next panel, lies behind.
+    fn at(&self, tile: usize, b: &[u16]) -> (*const u16, usize) {
+        if tile < BLOCK_BYTES / AHEAD {
+            (b.as_ptr_range().end.wrapping_byte_add(tile * self.bytes), self.bytes)
         } else {
             (b.as_ptr(), 0)
         }
@@ -55,16 +59,16 @@ impl Ahead {
 /// # Panics
 /// When an operand does not hold the rows, or the panel is empty.
 pub(crate) fn panel_sums(rows: usize, a: &[u16], a_step: usize, panel: &[u16], sums: &mut [f32]) {
-    let (computer, depth) = (Computer::new(), panel.len() / COLS);
+    let (computer, depth) = (Computer::new(HALF_ROWS), panel.len() / COLS);
     let whole = rows.next_multiple_of(WHOLE);
     assert!(depth > 0 && depth.is_multiple_of(STEPS) && depth <= a_step, "a panel of whole blocks");
     assert!(whole * a_step <= a.len() && whole * COLS <= sums.len(), "room for whole tiles");
-    let (parts, ahead) = (depth.div_ceil(BLOCK_DEPTH), Ahead::of(rows));
+    let (parts, ahead) = (depth.div_ceil(BLOCK_DEPTH), Ahead::of(rows.div_ceil(ROWS)));
     for part in 0..parts {
         let steps = cut(depth, STEPS, parts, part);
         let b = &panel[steps.start * COLS..steps.end * COLS];
         for first in (0..rows).step_by(ROWS) {
-            let (ahead, ahead_bytes) = ahead.at(first, b);
+            let (ahead, ahead_bytes) = ahead.at(first / ROWS, b);
             // SAFETY: the operands hold whole tiles, as was checked.
             unsafe {
                 computer.compute(&Bf16Tile {
@@ -92,8 +96,19 @@ pub(crate) type Gather<'a> = dyn Fn(Range<usize>, *mut u16, usize) + Sync + 'a;
 pub(crate) enum Bf16Rows<'a> {
     /// They lie in memory in f32; elements from one row to the next.
     Single(&'a [f32], usize),
+    /// They lie in memory and were rounded before; elements from one row to the next.
+    Rounded(&'a [u16], usize),
     /// Written when needed.
     Gather(&'a Gather<'a>),
+}
+
+/// Where results go.
+#[derive(Clone, Copy)]
+pub(crate) enum Bf16Results<'a> {
+    /// As the sums are.
+    Single(&'a SharedMut<'a, f32>),
+    /// Rounded; then no other numbers are added than those that are there.
+    Rounded(&'a SharedMut<'a, u16>),
 }
 
 /// A whole product: `B` packed, `C` to be written.
@@ -106,7 +121,7 @@ pub(crate) struct Bf16Product<'a> {
     /// `B`.
     pub b: Packed<'a>,
     /// `C`, valid for all of the product.
-    pub c: &'a SharedMut<'a, f32>,
+    pub c: Bf16Results<'a>,
     /// Where in `c` the product starts.
     pub c_start: usize,
     /// Elements from one row of `C` to the next.
@@ -129,7 +144,8 @@ impl Bf16Product<'_> {
             1 => 1,
             threads => (threads * 2).min((work / (INLINE_WORK / 2)).max(1)),
         };
-        let (rows, cols) = (self.m.div_ceil(ROWS), n.div_ceil(COLS));
+        let half = Computer::half(self.m);
+        let (rows, cols) = (self.m.div_ceil(2 * half), n.div_ceil(COLS));
         // Jobs of the same rows round them each for itself, jobs of the same columns read the same panels: the larger operand is shared out.
         let (row_jobs, col_jobs) = if self.m >= n || cols < 4 * wanted {
             let row_jobs = rows.min(wanted);
@@ -141,8 +157,9 @@ impl Bf16Product<'_> {
         parallel_for(jobs, work / jobs + 1, |range| {
             for job in range {
                 self.block(
-                    cut(self.m, ROWS, row_jobs, job % row_jobs),
+                    cut(self.m, 2 * half, row_jobs, job % row_jobs),
                     cut(n, COLS, col_jobs, job / row_jobs),
+                    half,
                 );
             }
         });
@@ -150,75 +167,111 @@ impl Bf16Product<'_> {
 
     /// Computes it on the calling thread.
     pub fn run_here(&self) {
-        self.block(0..self.m, 0..self.b.cols);
+        self.block(0..self.m, 0..self.b.cols, Computer::half(self.m));
     }
 
-    /// Computes a part of `C` whose columns start at a panel.
-    fn block(&self, rows: Range<usize>, cols: Range<usize>) {
+    /// Computes a part of `C` whose columns start at a panel, by tiles whose halves have so many rows.
+    fn block(&self, rows: Range<usize>, cols: Range<usize>, half: usize) {
         if rows.is_empty() || cols.is_empty() {
             return;
         }
         if self.b.depth == 0 {
             return self.without_depth(rows, cols);
         }
-        let a_step = row_step(self.b.depth);
+        let (tile, a_step) = (2 * half, row_step(self.b.depth));
         let near = a_step * (cols.len() + 1) <= NEAR;
-        let height = (if near { FEW_ROWS } else { BLOCK_ROWS } / a_step / ROWS).max(1) * ROWS;
+        let height = (if near { FEW_ROWS } else { BLOCK_ROWS } / a_step / tile).max(1) * tile;
         let blocks = rows.len().div_ceil(height);
-        let most = rows.len().div_ceil(blocks).next_multiple_of(ROWS) + ROWS;
-        let put_aside = if self.b.depth > BLOCK_DEPTH { most } else { ROWS };
-        with_scratch(most * a_step / 2 + put_aside * COLS, |space| {
-            let (sums, a) = space.split_at_mut(put_aside * COLS);
-            let a: &mut [u16] = bytemuck::cast_slice_mut(a);
+        let most = (rows.len().div_ceil(blocks).div_ceil(tile) + 1) * tile;
+        let put_aside = if self.b.depth > BLOCK_DEPTH { most } else { tile };
+        // Of rows that are read where they lie, only those are copied behind which no other rows lie.
+        let in_place = self.in_place(half);
+        let copied = if in_place.is_some() { tile } else { most };
+        with_scratch(copied * a_step / 2 + put_aside * COLS, |space| {
+            let (sums, space) = space.split_at_mut(put_aside * COLS);
+            let space: &mut [u16] = bytemuck::cast_slice_mut(space);
             for block in 0..blocks {
-                let part = cut(rows.len(), ROWS, blocks, block);
+                let part = cut(rows.len(), tile, blocks, block);
                 let part = rows.start + part.start..rows.start + part.end;
-                self.copy(part.clone(), a, a_step);
-                self.panels(part, cols.clone(), a, a_step, sums);
+                let lying = in_place.map_or(0, |(lying, _)| lying.saturating_sub(part.start).min(part.len()));
+                // Whole tiles.
+                let lying = if lying < part.len() { lying / tile * tile } else { lying };
+                if lying < part.len() {
+                    self.copy(part.start + lying..part.end, space, a_step);
+                }
+                let a = Lines {
+                    lying,
+                    in_place: in_place.map(|(_, rows)| rows),
+                    copied: (space, a_step),
+                    start: part.start,
+                };
+                self.panels(part, cols.clone(), &a, half, sums);
             }
         });
+    }
+
+    /// The rows that may be read where they lie, and how many there are behind which others lie up to a multiple of `half`; elements from one to the next.
+    fn in_place(&self, half: usize) -> Option<(usize, (&[u16], usize))> {
+        let Bf16Rows::Rounded(a, step) = self.a else { return None };
+        let k = self.b.depth;
+        // Rows of a tile must not share a few places of the first-level cache.
+        let lines = step / LINE;
+        let places = WAY >> lines.trailing_zeros().min(WAY.trailing_zeros());
+        if !k.is_multiple_of(STEPS) || !step.is_multiple_of(LINE) || places * WAYS < 2 * ROWS {
+            return None;
+        }
+        let there = if a.len() < k { 0 } else { (a.len() - k) / step + 1 };
+        assert!(there >= self.m, "room for rows");
+        let lying = if self.m.next_multiple_of(half) <= there { self.m } else { self.m / half * half };
+        Some((lying, (a, step)))
     }
 
     /// Writes some rows, rounded and filled up with zeros.
     fn copy(&self, rows: Range<usize>, to: &mut [u16], a_step: usize) {
         let k = self.b.depth;
+        let holds = |len: usize, step: usize| {
+            assert!((rows.len() - 1) * step + k <= len && rows.len() * a_step <= to.len(), "room for rows");
+        };
         match self.a {
             Bf16Rows::Gather(gather) => gather(rows, to.as_mut_ptr(), a_step),
             Bf16Rows::Single(a, step) => {
                 let a = &a[rows.start * step..];
-                assert!(
-                    (rows.len() - 1) * step + k <= a.len() && rows.len() * a_step <= to.len(),
-                    "room for rows"
-                );
+                holds(a.len(), step);
                 // SAFETY: as was checked.
                 unsafe { round_rows(rows.len(), k, (a.as_ptr(), step), (to.as_mut_ptr(), a_step)) };
+            }
+            Bf16Rows::Rounded(a, step) => {
+                let a = &a[rows.start * step..];
+                holds(a.len(), step);
+                // SAFETY: as was checked.
+                unsafe { copy_rows(rows.len(), k, (a.as_ptr(), step), (to.as_mut_ptr(), a_step)) };
             }
         }
     }
 
-    /// Some rows, rounded, times some columns.
-    fn panels(&self, rows: Range<usize>, cols: Range<usize>, a: &[u16], a_step: usize, sums: &mut [f32]) {
-        let computer = Computer::new();
+    /// Some rows times some columns.
+    fn panels(&self, rows: Range<usize>, cols: Range<usize>, a: &Lines<'_>, half: usize, sums: &mut [f32]) {
+        let computer = Computer::new(half);
+        let tile = 2 * half;
         let depth = self.b.depth.next_multiple_of(STEPS);
         let parts = depth.div_ceil(BLOCK_DEPTH);
-        let ahead = Ahead::of(rows.len());
+        let ahead = Ahead::of(rows.len().div_ceil(tile));
         for col in cols.clone().step_by(COLS) {
             let panel = &self.b.data[col / COLS * self.b.panel()..][..self.b.panel()];
             let count = COLS.min(cols.end - col);
             for part in 0..parts {
                 let steps = cut(depth, STEPS, parts, part);
-                for first in (0..rows.len()).step_by(ROWS) {
-                    let height = ROWS.min(rows.len() - first);
-                    let whole = height.next_multiple_of(WHOLE);
+                let last = part + 1 == parts;
+                for first in (0..rows.len()).step_by(tile) {
+                    let height = tile.min(rows.len() - first);
+                    let whole = height.next_multiple_of(half);
                     let place = if parts > 1 { first * COLS } else { 0 };
                     let sums = &mut sums[place..][..whole * COLS];
-                    let a = &a[first * a_step + steps.start..][..(whole - 1) * a_step + steps.len()];
+                    let (a, a_step) = a.from(first);
+                    let a = &a[steps.start..][..(whole - 1) * a_step + steps.len()];
                     let b = &panel[steps.start * COLS..steps.end * COLS];
-                    let (ahead, ahead_bytes) = ahead.at(first, b);
+                    let (ahead, ahead_bytes) = ahead.at(first / tile, b);
                     let row = rows.start + first;
-                    // SAFETY: the element is in `C`.
-                    let c = unsafe { self.c.ptr(self.c_start + row * self.c_step + col) };
-                    let to = (part + 1 == parts).then_some((c.cast_const(), self.c_step));
                     // SAFETY: the slices hold what the tile names.
                     unsafe {
                         computer.compute(&Bf16Tile {
@@ -229,35 +282,101 @@ impl Bf16Product<'_> {
                             b: b.as_ptr(),
                             ahead,
                             ahead_bytes,
-                            to,
+                            to: if last { self.to(row, col) } else { None },
                             sums: sums.as_mut_ptr(),
                             adds: part > 0,
                         });
                     }
-                    if part + 1 == parts {
-                        let end = self.epilogue.of_tile(row, col, self.c_step);
-                        // SAFETY: the part of `C` is this job's own; the epilogue was checked.
-                        unsafe {
-                            finish(sums.as_ptr(), c, self.c_step, height, count, self.adds, &end);
-                        }
+                    if last {
+                        // SAFETY: the part of `C` is this job's own.
+                        unsafe { self.finish(sums, row, col, height, count) };
                     }
                 }
             }
-            // SAFETY: as above.
-            unsafe {
-                self.epilogue.activate(self.c.ptr(self.c_start), self.c_step, rows.clone(), col..col + count);
+            if let Bf16Results::Single(c) = self.c {
+                // SAFETY: as above; the epilogue was checked.
+                unsafe {
+                    self.epilogue.activate(c.ptr(self.c_start), self.c_step, rows.clone(), col..col + count);
+                }
+            }
+        }
+    }
+
+    /// Where a tile's sums go as they are.
+    fn to(&self, row: usize, col: usize) -> Option<(*const f32, usize)> {
+        match self.c {
+            // SAFETY: the element is in `C`.
+            Bf16Results::Single(c) => {
+                Some(unsafe { (c.ptr(self.c_start + row * self.c_step + col).cast_const(), self.c_step) })
+            }
+            Bf16Results::Rounded(_) => None,
+        }
+    }
+
+    /// Writes a tile of `height` rows and `count` columns to `C`, with what follows; activations that are more than bounds only where results are rounded.
+    ///
+    /// # Safety
+    /// The part of `C` is the caller's own, and the sums hold the tile.
+    unsafe fn finish(&self, sums: &mut [f32], row: usize, col: usize, height: usize, count: usize) {
+        let end = self.epilogue.of_tile(row, col, self.c_step);
+        let at = self.c_start + row * self.c_step + col;
+        // SAFETY: the caller's promise; the element is in `C`, and the epilogue was checked.
+        unsafe {
+            match self.c {
+                Bf16Results::Single(c) => {
+                    finish(sums.as_ptr(), c.ptr(at), self.c_step, height, count, self.adds, &end);
+                }
+                Bf16Results::Rounded(c) => {
+                    let activate = |sums: *mut f32| self.epilogue.activate(sums, COLS, 0..height, 0..count);
+                    let activate: Option<&dyn Fn(*mut f32)> =
+                        if self.epilogue.is_bounds() { None } else { Some(&activate) };
+                    let (to, size) = ((c.ptr(at), self.c_step), (height, count));
+                    finish_rounded(sums.as_mut_ptr(), to, size, self.adds, &end, activate);
+                }
             }
         }
     }
 
     /// A product of depth 0: zeros, and the epilogue.
     fn without_depth(&self, rows: Range<usize>, cols: Range<usize>) {
-        for row in rows.clone().filter(|_| !self.adds) {
-            let start = self.c_start + row * self.c_step;
-            // SAFETY: this part of `C` is this job's own.
-            unsafe { self.c.slice(start + cols.start..start + cols.end) }.fill(0.0);
+        for col in cols.clone().step_by(COLS) {
+            let count = COLS.min(cols.end - col);
+            for row in rows.clone().step_by(ROWS) {
+                let mut sums = [0.0; ROWS * COLS];
+                // SAFETY: this part of `C` is this job's own.
+                unsafe { self.finish(&mut sums, row, col, ROWS.min(rows.end - row), count) };
+            }
+            if let Bf16Results::Single(c) = self.c {
+                // SAFETY: as above; the epilogue was checked.
+                unsafe {
+                    self.epilogue.activate(c.ptr(self.c_start), self.c_step, rows.clone(), col..col + count);
+                }
+            }
         }
-        // SAFETY: as above; the epilogue was checked.
-        unsafe { self.epilogue.apply(self.c.ptr(self.c_start), self.c_step, rows, cols) };
+    }
+}
+
+/// Rows of `A` that a block reads: the first where they lie, the others copied.
+struct Lines<'a> {
+    /// How many of the block's rows are read where they lie.
+    lying: usize,
+    /// All rows, and elements from one to the next.
+    in_place: Option<(&'a [u16], usize)>,
+    /// The rows behind those, and elements from one to the next.
+    copied: (&'a [u16], usize),
+    /// The block's first row among all.
+    start: usize,
+}
+
+impl Lines<'_> {
+    /// The rows from one of the block's on, and elements from one to the next.
+    fn from(&self, first: usize) -> (&[u16], usize) {
+        match self.in_place {
+            Some((a, step)) if first < self.lying => (&a[(self.start + first) * step..], step),
+            _ => {
+                let (a, step) = self.copied;
+                (&a[(first - self.lying) * step..], step)
+            }
+        }
     }
 }

@@ -1,19 +1,22 @@
 //! The innermost part: a tile of sums.
 
 use super::instructions::Instructions;
+use super::pack::round;
 use crate::gemm::tile::Finish;
 use crate::simd::dispatched;
 
 /// Rows of a full tile.
-pub(super) const ROWS: usize = 32;
+pub(super) const ROWS: usize = 2 * HALF_ROWS;
+/// Most rows of each half of a tile.
+pub(super) const HALF_ROWS: usize = 16;
 /// Columns of a tile, which is also the width of a panel of `B`.
 pub(crate) const COLS: usize = 32;
 /// Columns of one half of a panel's block: a vector of pairs.
 pub(super) const HALF: usize = 16;
 /// Steps of the depth in a block: 16 pairs.
 pub(crate) const STEPS: usize = 32;
-/// Rows that are computed whole: memory for rows of `A` and for sums is there up to a multiple of it.
-pub(crate) const WHOLE: usize = 16;
+/// Rows that are computed whole: memory for rows of `A` and for sums is there up to a multiple of it, or of what else is a [half](Computer::half).
+pub(crate) const WHOLE: usize = HALF_ROWS;
 
 /// Bytes of each of `B`'s blocks that one tile of AMX asks for: as many tiles as there are of them ask for all.
 pub(super) const AHEAD: usize = 512;
@@ -26,7 +29,7 @@ const LINE: usize = 64;
 pub(super) struct Bf16Tile {
     /// Blocks of the depth; at least 1.
     pub blocks: usize,
-    /// Rows that are wanted; up to a multiple of [`WHOLE`] are computed.
+    /// Rows that are wanted; one half of a tile or both are computed.
     pub rows: usize,
     /// The tile's first row of `A`.
     pub a: *const u16,
@@ -37,7 +40,7 @@ pub(super) struct Bf16Tile {
     /// What is asked for to come to the second-level cache, any address: for each block of the depth some bytes, as far apart as blocks of `B`.
     #[allow(dead_code, reason = "widened tiles wait for their arithmetic alone")]
     pub ahead: *const u16,
-    /// How many bytes of each block that is; AMX always asks for [`AHEAD`].
+    /// How many bytes of each block that is; AMX asks for [`AHEAD`], two or four times as many.
     #[allow(dead_code, reason = "as above")]
     pub ahead_bytes: usize,
     /// Where rows of sums go afterwards, and elements from one to the next, if they do: any address, asked for to be written.
@@ -59,22 +62,38 @@ pub(super) enum Computer {
 }
 
 impl Computer {
-    /// The fastest. There is one at a time a thread.
-    pub fn new() -> Self {
+    /// Rows of each half of a tile with which a product of `m` rows computes the fewest that nobody wants: AMX takes as long as a tile has rows, and
+    /// the system configures how many that are.
+    pub fn half(m: usize) -> usize {
+        /// Below this, loads of `B` take longer than products.
+        const LEAST: usize = 9;
+        if !Instructions::current().are_tiles() {
+            return HALF_ROWS;
+        }
+        let computed = |half: usize| {
+            let (tiles, rest) = (m / (2 * half), m % (2 * half));
+            2 * half * tiles + rest.next_multiple_of(half)
+        };
+        // Of those that compute as many, the largest.
+        (LEAST..=HALF_ROWS).rev().min_by_key(|&half| computed(half)).unwrap_or(HALF_ROWS)
+    }
+
+    /// The fastest, for tiles whose halves have so many rows. There is one at a time a thread.
+    pub fn new(half: usize) -> Self {
         match Instructions::current() {
             Instructions::Widened => Self::Widened,
             #[cfg(target_arch = "x86_64")]
             Instructions::Dot => Self::Dot,
             #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
             // SAFETY: the machine has it; no product runs within another's loops.
-            Instructions::Tiles => Self::Tiles(unsafe { super::amx::Tiles::new() }),
+            Instructions::Tiles => Self::Tiles(unsafe { super::amx::Tiles::new(half) }),
         }
     }
 
     /// Computes a tile.
     ///
     /// # Safety
-    /// The pointers are valid for what the tile's fields say: `A` and the sums for rows up to a multiple of [`WHOLE`], `A`'s rows for all of the
+    /// The pointers are valid for what the tile's fields say: `A` and the sums for as many halves as hold the rows, `A`'s rows for all of the
     /// blocks.
     #[inline]
     pub unsafe fn compute(&self, tile: &Bf16Tile) {
@@ -211,6 +230,104 @@ dispatched! {
                     s.store(to.add(r * COLS), sums[r]);
                 }
             }
+        }
+    }
+}
+
+/// [`finish`] of results that are rounded to bf16: `rows` rows of `cols` of a tile's sums, which are overwritten, go to `c` or are added to it. What is
+/// more than bounds, `activate` does to the sums, if there is any.
+///
+/// # Safety
+/// The sums are valid for the rows, [`COLS`] apart, and `c` for the rows, `c_step` apart; so is what the finish points to, which adds no other numbers.
+pub(super) unsafe fn finish_rounded(
+    sums: *mut f32,
+    (c, c_step): (*mut u16, usize),
+    (rows, cols): (usize, usize),
+    adds: bool,
+    end: &Finish,
+    activate: Option<&dyn Fn(*mut f32)>,
+) {
+    debug_assert!(end.residual.is_null(), "rounded results are added to where they lie");
+    let instructions = Instructions::current();
+    // SAFETY: the caller's promise; instructions were detected.
+    unsafe {
+        match (instructions, activate) {
+            #[cfg(target_arch = "x86_64")]
+            (Instructions::Dot, None) => return rounded_at_once(sums, (c, c_step), (rows, cols), adds, end),
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
+            (Instructions::Tiles, None) => {
+                return rounded_at_once(sums, (c, c_step), (rows, cols), adds, end);
+            }
+            _ => {}
+        }
+        for row in 0..rows {
+            let row_bias = if end.row_bias.is_null() { 0.0 } else { *end.row_bias.add(row) };
+            for col in 0..cols {
+                let col_bias = if end.col_bias.is_null() { 0.0 } else { *end.col_bias.add(col) };
+                let mut x = *sums.add(row * COLS + col);
+                if adds {
+                    x += f32_of(*c.add(row * c_step + col));
+                }
+                x += row_bias + col_bias;
+                // These let NaN through.
+                x = if x < end.low { end.low } else { x };
+                *sums.add(row * COLS + col) = if x > end.high { end.high } else { x };
+            }
+        }
+        if let Some(activate) = activate {
+            activate(sums);
+        }
+        for row in 0..rows {
+            round(instructions, sums.add(row * COLS), cols, c.add(row * c_step));
+        }
+    }
+}
+
+/// [`finish_rounded`] by AVX-512-BF16, without an activation.
+///
+/// # Safety
+/// As for [`finish_rounded`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+unsafe fn rounded_at_once(
+    sums: *const f32,
+    (c, c_step): (*mut u16, usize),
+    (rows, cols): (usize, usize),
+    adds: bool,
+    end: &Finish,
+) {
+    use core::arch::x86_64::*;
+    use core::mem::transmute;
+    let columns = if cols >= COLS { u32::MAX } else { (1 << cols) - 1 };
+    let (low, high) = (_mm512_set1_ps(end.low), _mm512_set1_ps(end.high));
+    // SAFETY: the caller's promise; what lies beyond the columns is neither read nor written.
+    unsafe {
+        let mut col_bias = [_mm512_setzero_ps(); 2];
+        if !end.col_bias.is_null() {
+            col_bias = [
+                _mm512_maskz_loadu_ps(columns as u16, end.col_bias),
+                _mm512_maskz_loadu_ps((columns >> HALF) as u16, end.col_bias.wrapping_add(HALF)),
+            ];
+        }
+        for row in 0..rows {
+            let (from, to) = (sums.add(row * COLS), c.add(row * c_step));
+            let row_bias = _mm512_set1_ps(if end.row_bias.is_null() { 0.0 } else { *end.row_bias.add(row) });
+            let mut x = [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(HALF))];
+            if adds {
+                let there = _mm512_maskz_loadu_epi16(columns, to.cast());
+                let halves = [_mm512_castsi512_si256(there), _mm512_extracti64x4_epi64::<1>(there)];
+                for (x, half) in x.iter_mut().zip(halves) {
+                    let wide = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half));
+                    *x = _mm512_add_ps(*x, _mm512_castsi512_ps(wide));
+                }
+            }
+            for (x, bias) in x.iter_mut().zip(col_bias) {
+                *x = _mm512_add_ps(*x, _mm512_add_ps(row_bias, bias));
+                // The operand order lets NaN through.
+                *x = _mm512_min_ps(high, _mm512_max_ps(low, *x));
+            }
+            let both = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(x[1], x[0]));
+            _mm512_mask_storeu_epi16(to.cast(), columns, both);
         }
     }
 }

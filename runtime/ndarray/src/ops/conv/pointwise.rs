@@ -1,6 +1,6 @@
 //! 1x1 convolutions that wait for whoever reads their result: a depthwise convolution that alone does is computed together with them.
 
-use crate::storage::Buffer;
+use crate::storage::{Buffer, Work};
 use crate::tensor::NdArrayTensor;
 use alloc::sync::Arc;
 use kiln_kernels::conv::{ConvLayer, ConvShape, ConvWay, ConvWeight, PackedConv, conv, pointwise_depthwise};
@@ -58,7 +58,9 @@ pub(super) fn with_layer(x: NdArrayTensor, layer: Layer) -> Result<NdArrayTensor
         // If these wait themselves, for no depthwise convolution as is clear now, they do so no longer: waiting convolutions are no chain.
         let _: &[f32] = x.slice();
         let dims = layer.output_dims();
-        return Ok(NdArrayTensor::deferred(Pointwise { layer, x }, dims.into()).channels_first());
+        return Ok(
+            NdArrayTensor::deferred(Work::Pointwise(Pointwise { layer, x }), dims.into()).channels_first()
+        );
     }
     if layer.shape.way() != ConvWay::Depthwise || !x.layout().is_channels_last() {
         return Err(x);

@@ -1,0 +1,122 @@
+//! Convolutions of operands that are rounded to bf16. They wait for whoever reads their result: for another one of them they round it too, so that
+//! half as much passes through the caches, and anybody else gets f32.
+
+use super::{End, check_residual};
+use crate::ops::cast;
+use crate::storage::{Buffer, Work};
+use crate::tensor::NdArrayTensor;
+use alloc::sync::Arc;
+use kiln_kernels::conv::{ConvShape, ConvWay, Numbers, NumbersMut, PackedConvBf16, conv_bf16, round};
+use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::{Activation, DType, bf16};
+
+/// What packed weights were made for: the layout of the weights, the groups and the way.
+type Key = (Layout, usize, ConvWay);
+
+/// A convolution of rounded operands and the images that it is to be applied to.
+pub(crate) struct RoundedConv {
+    shape: ConvShape,
+    weight: Arc<(Key, PackedConvBf16)>,
+    /// f32 and contiguous.
+    bias: Option<NdArrayTensor>,
+    activation: Option<Activation>,
+    /// Contiguous with the channels last.
+    x: NdArrayTensor,
+    /// What is added before the activation, like `x`.
+    residual: Option<NdArrayTensor>,
+}
+
+impl RoundedConv {
+    fn output_len(&self) -> usize {
+        self.shape.output_dims().iter().product()
+    }
+
+    /// The result, with its channels last.
+    pub(crate) fn run(mut self) -> Buffer {
+        let residual = self.residual.take();
+        let adds = residual.is_some();
+        // What is added becomes the result: where it lies, if nobody else needs it.
+        let mut out =
+            residual.map_or_else(|| Buffer::new::<f32>(self.output_len()), NdArrayTensor::into_buffer);
+        self.run_into(adds, NumbersMut::Single(out.as_mut()));
+        out
+    }
+
+    /// [`RoundedConv::run`] with the result rounded.
+    pub(crate) fn run_rounded(mut self) -> Buffer {
+        let residual = self.residual.take();
+        let adds = residual.is_some();
+        let mut out = match residual.map(NdArrayTensor::into_rounded) {
+            None => Buffer::new::<bf16>(self.output_len()),
+            Some(Ok(buffer)) => buffer,
+            Some(Err(residual)) => {
+                let mut copy = Buffer::new::<bf16>(self.output_len());
+                match residual.rounded() {
+                    Some(numbers) => copy.as_mut().copy_from_slice(numbers),
+                    None => round(residual.slice(), copy.as_mut()),
+                }
+                copy
+            }
+        };
+        self.run_into(adds, NumbersMut::Rounded(out.as_mut()));
+        out
+    }
+
+    fn run_into(&self, adds: bool, out: NumbersMut<'_>) {
+        let bias = self.bias.as_ref().map(NdArrayTensor::slice);
+        let rounded = if self.yields_rounded() { self.x.rounded() } else { None };
+        let x = rounded.map_or_else(|| Numbers::Single(self.x.slice()), Numbers::Rounded);
+        conv_bf16(&self.shape, x, &self.weight.1, bias, self.activation, adds, out);
+    }
+
+    /// Whether it takes and yields rounded numbers.
+    fn yields_rounded(&self) -> bool {
+        self.weight.0.2 == ConvWay::Rows
+    }
+}
+
+/// A convolution with image and weights rounded to bf16; see [`ConvShape::is_faster_rounded`].
+pub(super) fn rounded(
+    shape: &ConvShape,
+    x: NdArrayTensor,
+    weight: &NdArrayTensor,
+    bias: Option<&NdArrayTensor>,
+    End { residual, activation }: End,
+) -> NdArrayTensor {
+    check_residual(shape, residual.as_ref());
+    let last = |tensor: NdArrayTensor| tensor.channels_last().into_contiguous();
+    let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
+    // Packed weights depend on their own dims, the groups and the way alone.
+    let way = shape.rounded_way();
+    let is_key = |key: &Key| key.0 == *weight.layout() && (key.1, key.2) == (shape.groups, way);
+    let key = || (weight.layout().clone(), shape.groups, way);
+    let packed = weight.prepared(is_key, || {
+        let weight = as_f32();
+        (key(), PackedConvBf16::consuming(shape, weight.slice(), &|read| weight.release(read)))
+    });
+    let packed = packed.cloned();
+    let waits = packed.is_some() && way == ConvWay::Rows;
+    let once = || {
+        let key = (weight.layout().clone(), shape.groups, ConvWay::Rows);
+        Arc::new((key, PackedConvBf16::once(shape, as_f32().slice())))
+    };
+    let work = RoundedConv {
+        shape: shape.clone(),
+        weight: packed.unwrap_or_else(once),
+        bias: bias.cloned(),
+        activation,
+        x: last(x),
+        residual: residual.map(last),
+    };
+    let mut dims = shape.output_dims();
+    dims[1..].rotate_left(1);
+    let y = if waits {
+        // What it takes waits no longer: waiting convolutions are no chain.
+        work.x.complete_rounded();
+        work.residual.iter().for_each(Primitive::complete_rounded);
+        NdArrayTensor::deferred(Work::Rounded(work), dims.into())
+    } else {
+        NdArrayTensor::from_buffer(work.run(), dims.into(), DType::F32)
+    };
+    y.channels_first()
+}
