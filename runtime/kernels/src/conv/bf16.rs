@@ -5,7 +5,7 @@ use super::winograd::{self, RoundedFilters};
 use super::{ConvShape, ConvWay, End};
 use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::gemm::{
-    Bf16Product, Bf16Results, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, copy_rows,
+    Bf16Product, Bf16Results, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, WindowRows, copy_rows,
     multiplies_tiles, round_rows, round_slice,
 };
 use crate::scratch::with_scratch;
@@ -276,9 +276,18 @@ fn by_products(
         let image = &mut bytemuck::cast_slice_mut::<f32, u16>(space)[..padded.len()];
         padded.round(x, image);
         let image = &*image;
+        let offsets = padded.block_offsets();
         products(shape, groups, end, out, |group, run| {
-            // SAFETY: the image has its padding, and the product gives room for what it asks for.
-            run(Bf16Rows::Gather(&|rows, to, step| unsafe { padded.gather(image, group, rows, to, step) }));
+            let start = |row| padded.start(group, row);
+            let line = (shape.windows.output[2], shape.windows.stride[2] * shape.in_channels);
+            let windows = offsets.as_ref().and_then(|offsets| WindowRows::new(image, offsets, line, &start));
+            match &windows {
+                Some(windows) => run(Bf16Rows::Windows(windows)),
+                // SAFETY: the image has its padding, and the product gives room for what it asks for.
+                None => run(Bf16Rows::Gather(&|rows, to, step| unsafe {
+                    padded.gather(image, group, rows, to, step);
+                })),
+            }
         });
     });
 }
@@ -367,6 +376,30 @@ impl<'a> Padded<'a> {
         Self { shape, size, run, runs }
     }
 
+    /// The bytes from a window's start to each block of [`STEPS`] elements, where windows are whole blocks.
+    fn block_offsets(&self) -> Option<SmallVec<[usize; INLINE]>> {
+        let blocks = (0..self.run).step_by(STEPS);
+        let offsets = || {
+            self.runs.iter().flat_map(|run| blocks.clone().map(move |block| (run + block) * size_of::<u16>()))
+        };
+        self.run.is_multiple_of(STEPS).then(|| offsets().collect())
+    }
+
+    /// Where a window (counted over all images) starts.
+    fn start(&self, group: usize, row: usize) -> usize {
+        let w = &self.shape.windows;
+        let [od, oh, ow] = w.output;
+        let [n, z, y, x] = [row / (od * oh * ow), row / (oh * ow) % od, row / ow % oh, row % ow];
+        self.pixel(n, z, y, x) * self.shape.in_channels + group * self.shape.group_channels().0
+    }
+
+    /// The pixel at which the window of a place of the result starts.
+    fn pixel(&self, n: usize, z: usize, y: usize, x: usize) -> usize {
+        let stride = self.shape.windows.stride;
+        let line = (n * self.size[0] + z * stride[0]) * self.size[1] + y * stride[1];
+        line * self.size[2] + x * stride[2]
+    }
+
     /// Elements of all images.
     fn len(&self) -> usize {
         self.shape.batch * self.size.iter().product::<usize>() * self.shape.in_channels
@@ -422,16 +455,14 @@ impl<'a> Padded<'a> {
         step: usize,
         copy: unsafe fn(*const u16, *mut u16, usize),
     ) {
-        let (w, channels) = (&self.shape.windows, self.shape.in_channels);
+        let channels = self.shape.in_channels;
         let depth = self.shape.depth();
         let (padding, first) = (depth.next_multiple_of(STEPS) - depth, group * self.shape.group_channels().0);
         for_each_line(self.shape, rows, |[n, oz, oy, ox], part| {
-            let line =
-                ((n * self.size[0] + oz * w.stride[0]) * self.size[1] + oy * w.stride[1]) * self.size[2];
             for (col, row) in (ox..).zip(part) {
                 // SAFETY: the caller's promise: the window's elements are in the image, and there is room for the row.
                 unsafe {
-                    let from = x.as_ptr().add((line + col * w.stride[2]) * channels + first);
+                    let from = x.as_ptr().add(self.pixel(n, oz, oy, col) * channels + first);
                     let to = to.add(row * step);
                     for (i, &run) in self.runs.iter().enumerate() {
                         copy(from.add(run), to.add(i * self.run), self.run);
@@ -499,6 +530,11 @@ mod tests {
             ([1, 33, 10, 11], [35, 33, 3, 3], options(1, (1, 1), 1, 1)),
             ([1, 64, 7, 7], [64, 64, 3, 3], options(1, (2, 2), 2, 1)),
             ([1, 160, 6, 6], [160, 80, 3, 3], options(1, (1, 1), 1, 2)),
+            // Lines of whole halves of tiles.
+            ([2, 32, 5, 14], [40, 32, 3, 3], options(1, (1, 1), 1, 1)),
+            ([1, 64, 9, 30], [33, 64, 3, 5], options(2, (1, 0), 1, 1)),
+            ([1, 64, 6, 22], [35, 64, 3, 3], options(1, (2, 0), 2, 1)),
+            ([1, 192, 3, 20], [160, 96, 3, 3], options(1, (1, 1), 1, 2)),
         ];
         for (x_dims, w_dims, options) in cases {
             let shape = ConvShape::new(&x_dims, &w_dims, &options);
@@ -552,6 +588,11 @@ mod tests {
             ([2, 40, 9, 8], [34, 40, 1, 1], options(2, 0, 1)),
             ([1, 33, 10, 11], [35, 33, 3, 3], options(1, 1, 1)),
             ([1, 64, 15, 14], [70, 64, 3, 3], options(2, 1, 1)),
+            // Lines of whole halves of tiles: windows that are read where they lie, an odd number of halves, sums in several parts, groups.
+            ([1, 32, 5, 14], [40, 32, 3, 3], options(1, 1, 1)),
+            ([2, 64, 28, 28], [33, 64, 3, 3], options(2, 1, 1)),
+            ([1, 128, 4, 28], [70, 128, 3, 3], options(1, 1, 1)),
+            ([1, 192, 3, 20], [160, 96, 3, 3], options(1, 1, 2)),
         ];
         with_all_instructions(|level, instructions| {
             for (x_dims, w_dims, options) in &cases {

@@ -18,7 +18,7 @@ pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use bf16::{
-    Bf16Product, Bf16Results, Bf16Rows, PANEL, Packed as PackedBf16View, STEPS, WHOLE, copy_rows,
+    Bf16Product, Bf16Results, Bf16Rows, PANEL, Packed as PackedBf16View, STEPS, WHOLE, WindowRows, copy_rows,
     multiplies_pairs, multiplies_tiles, pack_bf16_into, packed_bf16_len, panel_sums, round_rows, round_slice,
     row_step,
 };

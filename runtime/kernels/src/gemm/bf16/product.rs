@@ -1,7 +1,10 @@
 //! The loops around the tile: blocks that fit the caches, threads.
 
 use super::pack::{Packed, copy_rows, round_rows};
-use super::tile::{AHEAD, Bf16Tile, COLS, Computer, HALF_ROWS, ROWS, STEPS, WHOLE, finish, finish_rounded};
+use super::tile::{
+    AHEAD, BLOCK_DEPTH, Bf16Tile, COLS, CONTIGUOUS, Computer, HALF_ROWS, ROWS, STEPS, WHOLE, finish,
+    finish_rounded,
+};
 use crate::gemm::{Epilogue, blocked::cut};
 use crate::scratch::with_scratch;
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
@@ -9,8 +12,6 @@ use core::ops::Range;
 
 /// Multiply-adds in a nanosecond, roughly, where the machine multiplies bf16.
 pub(super) const PER_NANOSECOND: usize = 500;
-/// Steps of the depth after which sums are put aside: a panel of `B` stays in the first-level cache for all rows.
-const BLOCK_DEPTH: usize = 512;
 /// Elements of rounded rows that are used again and again: 3/4 of a second-level cache of 1 MiB.
 const BLOCK_ROWS: usize = 384 * 1024;
 /// Elements of rounded rows beside a `B` that stays in the second-level cache.
@@ -75,7 +76,9 @@ pub(crate) fn panel_sums(rows: usize, a: &[u16], a_step: usize, panel: &[u16], s
                     blocks: steps.len() / STEPS,
                     rows: ROWS.min(rows - first),
                     a: a.as_ptr().add(first * a_step + steps.start),
+                    lower: a.as_ptr().add(first * a_step + steps.start).wrapping_add(HALF_ROWS * a_step),
                     a_step,
+                    offsets: CONTIGUOUS.as_ptr(),
                     b: b.as_ptr(),
                     ahead,
                     ahead_bytes,
@@ -100,6 +103,49 @@ pub(crate) enum Bf16Rows<'a> {
     Rounded(&'a [u16], usize),
     /// Written when needed.
     Gather(&'a Gather<'a>),
+    /// They are windows of an image that was rounded before.
+    Windows(&'a WindowRows<'a>),
+}
+
+/// Rows of `A` that are windows of an image and lie in it in blocks of [`STEPS`]. Lines of them have [halves of tiles](Computer::half_of).
+pub(crate) struct WindowRows<'a> {
+    /// The image with its padding.
+    image: &'a [u16],
+    /// For each block of the depth, the bytes to it from a window's start.
+    offsets: &'a [usize],
+    /// Elements from a window's start to behind its last one.
+    reach: usize,
+    /// Elements from one window to the next in a line.
+    step: usize,
+    /// Rows of each half of a tile.
+    half: usize,
+    /// Where a window starts.
+    start: &'a (dyn Fn(usize) -> usize + Sync + 'a),
+}
+
+impl<'a> WindowRows<'a> {
+    /// Windows in lines of `line`, each `step` elements from the one before it, of the blocks at the given bytes from where they `start`; none where rows of a
+    /// tile must lie evenly.
+    pub fn new(
+        image: &'a [u16],
+        offsets: &'a [usize],
+        (line, step): (usize, usize),
+        start: &'a (dyn Fn(usize) -> usize + Sync + 'a),
+    ) -> Option<Self> {
+        let half = Computer::half_of(line)?;
+        let reach = offsets.iter().max().map_or(0, |last| last / size_of::<u16>() + STEPS);
+        Some(Self { image, offsets, reach, step, half, start })
+    }
+
+    /// The first of the rows of a half of a tile.
+    fn at(&self, row: usize) -> *const u16 {
+        let start = (self.start)(row);
+        assert!(
+            start + (self.half - 1) * self.step + self.reach <= self.image.len(),
+            "windows lie in the image"
+        );
+        self.image[start..].as_ptr()
+    }
 }
 
 /// Where results go.
@@ -144,7 +190,7 @@ impl Bf16Product<'_> {
             1 => 1,
             threads => (threads * 2).min((work / (INLINE_WORK / 2)).max(1)),
         };
-        let half = Computer::half(self.m);
+        let half = self.half();
         let (rows, cols) = (self.m.div_ceil(2 * half), n.div_ceil(COLS));
         // Jobs of the same rows round them each for itself, jobs of the same columns read the same panels: the larger operand is shared out.
         let (row_jobs, col_jobs) = if self.m >= n || cols < 4 * wanted {
@@ -167,7 +213,21 @@ impl Bf16Product<'_> {
 
     /// Computes it on the calling thread.
     pub fn run_here(&self) {
-        self.block(0..self.m, 0..self.b.cols, Computer::half(self.m));
+        self.block(0..self.m, 0..self.b.cols, self.half());
+    }
+
+    /// Rows of each half of a tile.
+    fn half(&self) -> usize {
+        match self.a {
+            Bf16Rows::Windows(windows) => {
+                assert!(
+                    self.m.is_multiple_of(windows.half) && windows.offsets.len() * STEPS == self.b.depth,
+                    "whole lines of whole blocks"
+                );
+                windows.half
+            }
+            Bf16Rows::Single(..) | Bf16Rows::Rounded(..) | Bf16Rows::Gather(_) => Computer::half(self.m),
+        }
     }
 
     /// Computes a part of `C` whose columns start at a panel, by tiles whose halves have so many rows.
@@ -183,27 +243,33 @@ impl Bf16Product<'_> {
         let height = (if near { FEW_ROWS } else { BLOCK_ROWS } / a_step / tile).max(1) * tile;
         let blocks = rows.len().div_ceil(height);
         let most = (rows.len().div_ceil(blocks).div_ceil(tile) + 1) * tile;
-        let put_aside = if self.b.depth > BLOCK_DEPTH { most } else { tile };
+        // Otherwise those of two tiles: of one that is computed, and of the one before it.
+        let put_aside = if self.b.depth > BLOCK_DEPTH { most } else { 2 * tile };
         // Of rows that are read where they lie, only those are copied behind which no other rows lie.
         let in_place = self.in_place(half);
-        let copied = if in_place.is_some() { tile } else { most };
+        let copied = match self.a {
+            Bf16Rows::Windows(_) => 0,
+            _ if in_place.is_some() => tile,
+            _ => most,
+        };
         with_scratch(copied * a_step / 2 + put_aside * COLS, |space| {
             let (sums, space) = space.split_at_mut(put_aside * COLS);
             let space: &mut [u16] = bytemuck::cast_slice_mut(space);
             for block in 0..blocks {
                 let part = cut(rows.len(), tile, blocks, block);
                 let part = rows.start + part.start..rows.start + part.end;
-                let lying = in_place.map_or(0, |(lying, _)| lying.saturating_sub(part.start).min(part.len()));
-                // Whole tiles.
-                let lying = if lying < part.len() { lying / tile * tile } else { lying };
-                if lying < part.len() {
-                    self.copy(part.start + lying..part.end, space, a_step);
-                }
-                let a = Lines {
-                    lying,
-                    in_place: in_place.map(|(_, rows)| rows),
-                    copied: (space, a_step),
-                    start: part.start,
+                let a = if let Bf16Rows::Windows(windows) = self.a {
+                    Lines::Windows(windows)
+                } else {
+                    let lying =
+                        in_place.map_or(0, |(lying, _)| lying.saturating_sub(part.start).min(part.len()));
+                    // Whole tiles.
+                    let lying = if lying < part.len() { lying / tile * tile } else { lying };
+                    if lying < part.len() {
+                        self.copy(part.start + lying..part.end, space, a_step);
+                    }
+                    let in_place = in_place.map(|(_, (a, step))| (&a[part.start * step..], step));
+                    Lines::Even { lying, in_place, copied: (space, a_step) }
                 };
                 self.panels(part, cols.clone(), &a, half, sums);
             }
@@ -233,6 +299,7 @@ impl Bf16Product<'_> {
             assert!((rows.len() - 1) * step + k <= len && rows.len() * a_step <= to.len(), "room for rows");
         };
         match self.a {
+            Bf16Rows::Windows(_) => unreachable!("windows are read where they lie"),
             Bf16Rows::Gather(gather) => gather(rows, to.as_mut_ptr(), a_step),
             Bf16Rows::Single(a, step) => {
                 let a = &a[rows.start * step..];
@@ -259,38 +326,55 @@ impl Bf16Product<'_> {
         for col in cols.clone().step_by(COLS) {
             let panel = &self.b.data[col / COLS * self.b.panel()..][..self.b.panel()];
             let count = COLS.min(cols.end - col);
+            // A tile's sums are finished while the next one's are computed: whoever waits for them otherwise waits for all of its products.
+            let mut computed: Option<(usize, usize)> = None;
             for part in 0..parts {
                 let steps = cut(depth, STEPS, parts, part);
                 let last = part + 1 == parts;
-                for first in (0..rows.len()).step_by(tile) {
+                for (i, first) in (0..rows.len()).step_by(tile).enumerate() {
                     let height = tile.min(rows.len() - first);
                     let whole = height.next_multiple_of(half);
-                    let place = if parts > 1 { first * COLS } else { 0 };
-                    let sums = &mut sums[place..][..whole * COLS];
-                    let (a, a_step) = a.from(first);
-                    let a = &a[steps.start..][..(whole - 1) * a_step + steps.len()];
-                    let b = &panel[steps.start * COLS..steps.end * COLS];
-                    let (ahead, ahead_bytes) = ahead.at(first / tile, b);
+                    let place = if parts > 1 { first } else { i % 2 * tile };
                     let row = rows.start + first;
-                    // SAFETY: the slices hold what the tile names.
+                    let b = &panel[steps.start * COLS..steps.end * COLS];
+                    let (ahead, ahead_bytes) = ahead.at(i, b);
+                    let [a, lower] = [first, first + half.min(whole - half)]
+                        .map(|first| a.at(rows.start, first, half, steps.clone()));
+                    // SAFETY: the operands hold what the tile names.
                     unsafe {
                         computer.compute(&Bf16Tile {
                             blocks: steps.len() / STEPS,
                             rows: height,
-                            a: a.as_ptr(),
-                            a_step,
+                            a: a.rows,
+                            lower: lower.rows,
+                            a_step: a.step,
+                            offsets: a.offsets,
                             b: b.as_ptr(),
                             ahead,
                             ahead_bytes,
                             to: if last { self.to(row, col) } else { None },
-                            sums: sums.as_mut_ptr(),
+                            sums: sums[place * COLS..][..whole * COLS].as_mut_ptr(),
                             adds: part > 0,
                         });
                     }
-                    if last {
+                    if last && let Some((first, place)) = computed.replace((first, place)) {
                         // SAFETY: the part of `C` is this job's own.
-                        unsafe { self.finish(sums, row, col, height, count) };
+                        unsafe {
+                            self.finish(&mut sums[place * COLS..], rows.start + first, col, tile, count)
+                        };
                     }
+                }
+            }
+            if let Some((first, place)) = computed {
+                // SAFETY: as above.
+                unsafe {
+                    self.finish(
+                        &mut sums[place * COLS..],
+                        rows.start + first,
+                        col,
+                        rows.len() - first,
+                        count,
+                    );
                 }
             }
             if let Bf16Results::Single(c) = self.c {
@@ -356,26 +440,45 @@ impl Bf16Product<'_> {
     }
 }
 
-/// Rows of `A` that a block reads: the first where they lie, the others copied.
-struct Lines<'a> {
-    /// How many of the block's rows are read where they lie.
-    lying: usize,
-    /// All rows, and elements from one to the next.
-    in_place: Option<(&'a [u16], usize)>,
-    /// The rows behind those, and elements from one to the next.
-    copied: (&'a [u16], usize),
-    /// The block's first row among all.
-    start: usize,
+/// Rows of `A` that a block reads.
+enum Lines<'a> {
+    /// They lie evenly.
+    Even {
+        /// How many of the block's rows are read where they lie.
+        lying: usize,
+        /// The block's rows where they lie, and elements from one to the next.
+        in_place: Option<(&'a [u16], usize)>,
+        /// The rows behind those that are read there, and elements from one to the next.
+        copied: (&'a [u16], usize),
+    },
+    /// They are windows.
+    Windows(&'a WindowRows<'a>),
+}
+
+/// Where some rows of `A` lie that are half of a tile.
+struct Half {
+    rows: *const u16,
+    /// Elements from one row to the next.
+    step: usize,
+    /// For each block, the bytes to it from a row's start.
+    offsets: *const usize,
 }
 
 impl Lines<'_> {
-    /// The rows from one of the block's on, and elements from one to the next.
-    fn from(&self, first: usize) -> (&[u16], usize) {
-        match self.in_place {
-            Some((a, step)) if first < self.lying => (&a[(self.start + first) * step..], step),
-            _ => {
-                let (a, step) = self.copied;
-                (&a[(first - self.lying) * step..], step)
+    /// `half` rows of a block that starts at a row, from its row `first` on, and some steps of them.
+    fn at(&self, start: usize, first: usize, half: usize, steps: Range<usize>) -> Half {
+        match *self {
+            Self::Windows(windows) => {
+                let offsets = windows.offsets[steps.start / STEPS..steps.end / STEPS].as_ptr();
+                Half { rows: windows.at(start + first), step: windows.step, offsets }
+            }
+            Self::Even { lying, in_place, copied } => {
+                let (a, step, first) = match in_place {
+                    Some((a, step)) if first < lying => (a, step, first),
+                    _ => (copied.0, copied.1, first - lying),
+                };
+                let rows = &a[first * step + steps.start..][..(half - 1) * step + steps.len()];
+                Half { rows: rows.as_ptr(), step, offsets: CONTIGUOUS.as_ptr() }
             }
         }
     }

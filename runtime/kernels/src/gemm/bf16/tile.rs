@@ -9,12 +9,16 @@ use crate::simd::dispatched;
 pub(super) const ROWS: usize = 2 * HALF_ROWS;
 /// Most rows of each half of a tile.
 pub(super) const HALF_ROWS: usize = 16;
+/// The fewest rows of each half for which a machine's tiles are configured: below this, loads of `B` take longer than products.
+const LEAST_ROWS: usize = 9;
 /// Columns of a tile, which is also the width of a panel of `B`.
 pub(crate) const COLS: usize = 32;
 /// Columns of one half of a panel's block: a vector of pairs.
 pub(super) const HALF: usize = 16;
 /// Steps of the depth in a block: 16 pairs.
 pub(crate) const STEPS: usize = 32;
+/// Steps of the depth after which sums are put aside: a panel of `B` stays in the first-level cache for all rows.
+pub(super) const BLOCK_DEPTH: usize = 512;
 /// Rows that are computed whole: memory for rows of `A` and for sums is there up to a multiple of it, or of what else is a [half](Computer::half).
 pub(crate) const WHOLE: usize = HALF_ROWS;
 
@@ -23,6 +27,17 @@ pub(super) const AHEAD: usize = 512;
 /// Bytes of a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
+
+/// The [offsets](Bf16Tile::offsets) of blocks that follow each other: as many as a tile sums up at a time.
+pub(super) const CONTIGUOUS: [usize; BLOCK_DEPTH / STEPS] = {
+    let mut offsets = [0; BLOCK_DEPTH / STEPS];
+    let mut i = 0;
+    while i < offsets.len() {
+        offsets[i] = i * STEPS * size_of::<u16>();
+        i += 1;
+    }
+    offsets
+};
 
 /// One tile: `sums = A · B`, or `sums += A · B`.
 #[derive(Clone, Copy)]
@@ -33,8 +48,13 @@ pub(super) struct Bf16Tile {
     pub rows: usize,
     /// The tile's first row of `A`.
     pub a: *const u16,
-    /// Elements from one row of `A` to the next.
+    /// The first row of its second half: that many behind the first, but where [tiles are multiplied](super::multiplies_tiles) any row.
+    #[allow(dead_code, reason = "only AMX has halves")]
+    pub lower: *const u16,
+    /// Elements from one row of `A` to the next, in each half.
     pub a_step: usize,
+    /// For each block of the depth, the bytes to it from a row's start.
+    pub offsets: *const usize,
     /// The first block of `B`'s panel: [`HALF`] pairs of steps of [`HALF`] columns each, and the same of the other half of the columns.
     pub b: *const u16,
     /// What is asked for to come to the second-level cache, any address: for each block of the depth some bytes, as far apart as blocks of `B`.
@@ -65,8 +85,6 @@ impl Computer {
     /// Rows of each half of a tile with which a product of `m` rows computes the fewest that nobody wants: AMX takes as long as a tile has rows, and
     /// the system configures how many that are.
     pub fn half(m: usize) -> usize {
-        /// Below this, loads of `B` take longer than products.
-        const LEAST: usize = 9;
         if !Instructions::current().are_tiles() {
             return HALF_ROWS;
         }
@@ -75,7 +93,13 @@ impl Computer {
             2 * half * tiles + rest.next_multiple_of(half)
         };
         // Of those that compute as many, the largest.
-        (LEAST..=HALF_ROWS).rev().min_by_key(|&half| computed(half)).unwrap_or(HALF_ROWS)
+        (LEAST_ROWS..=HALF_ROWS).rev().min_by_key(|&half| computed(half)).unwrap_or(HALF_ROWS)
+    }
+
+    /// Rows of each half of a tile such that lines of `line` rows are whole halves, if there are such and each half may lie anywhere.
+    pub fn half_of(line: usize) -> Option<usize> {
+        let fits = |&half: &usize| line.is_multiple_of(half) && Instructions::current().are_tiles();
+        (LEAST_ROWS..=HALF_ROWS).rev().find(fits)
     }
 
     /// The fastest, for tiles whose halves have so many rows. There is one at a time a thread.
@@ -167,7 +191,7 @@ unsafe fn dot_rows<const R: usize>(tile: &Bf16Tile, groups: usize) {
             }
             let ahead = tile.ahead.wrapping_byte_add(group * asks * LINE);
             for block in 0..tile.blocks {
-                let (a, b) = (a.add(block * STEPS), tile.b.add(block * STEPS * COLS));
+                let (a, b) = (a.byte_add(*tile.offsets.add(block)), tile.b.add(block * STEPS * COLS));
                 let ahead = ahead.wrapping_add(block * STEPS * COLS);
                 for line in 0..asks {
                     _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_byte_add(line * LINE).cast());
@@ -214,7 +238,7 @@ dispatched! {
                 let a = tile.a.add(first * tile.a_step);
                 let b = tile.b.add((col / HALF * STEPS / 2 * HALF + col % HALF) * 2);
                 for block in 0..tile.blocks {
-                    let (a, b) = (a.add(block * STEPS), b.add(block * STEPS * COLS));
+                    let (a, b) = (a.byte_add(*tile.offsets.add(block)), b.add(block * STEPS * COLS));
                     for pair in 0..STEPS / 2 {
                         let pairs = s.bits(s.load(b.add(pair * 2 * HALF).cast()));
                         let low = s.float_of_bits(s.shl::<16>(pairs));
