@@ -239,8 +239,8 @@ impl Bf16Product<'_> {
             return self.without_depth(rows, cols);
         }
         let (tile, a_step) = (2 * half, row_step(self.b.depth));
-        let near = a_step * (cols.len() + 1) <= NEAR;
-        let height = (if near { FEW_ROWS } else { BLOCK_ROWS } / a_step / tile).max(1) * tile;
+        let height =
+            (if self.is_near(cols.len()) { FEW_ROWS } else { BLOCK_ROWS } / a_step / tile).max(1) * tile;
         let blocks = rows.len().div_ceil(height);
         let most = (rows.len().div_ceil(blocks).div_ceil(tile) + 1) * tile;
         // Otherwise those of two tiles: of one that is computed, and of the one before it.
@@ -320,70 +320,64 @@ impl Bf16Product<'_> {
     fn panels(&self, rows: Range<usize>, cols: Range<usize>, a: &Lines<'_>, half: usize, sums: &mut [f32]) {
         let computer = Computer::new(half);
         let tile = 2 * half;
-        let depth = self.b.depth.next_multiple_of(STEPS);
+        let (depth, tiles) = (self.b.depth.next_multiple_of(STEPS), rows.len().div_ceil(tile));
         let parts = depth.div_ceil(BLOCK_DEPTH);
-        let ahead = Ahead::of(rows.len().div_ceil(tile));
-        for col in cols.clone().step_by(COLS) {
-            let panel = &self.b.data[col / COLS * self.b.panel()..][..self.b.panel()];
-            let count = COLS.min(cols.end - col);
-            // A tile's sums are finished while the next one's are computed: whoever waits for them otherwise waits for all of its products.
-            let mut computed: Option<(usize, usize)> = None;
-            for part in 0..parts {
-                let steps = cut(depth, STEPS, parts, part);
-                let last = part + 1 == parts;
-                for (i, first) in (0..rows.len()).step_by(tile).enumerate() {
-                    let height = tile.min(rows.len() - first);
-                    let whole = height.next_multiple_of(half);
-                    let place = if parts > 1 { first } else { i % 2 * tile };
-                    let row = rows.start + first;
-                    let b = &panel[steps.start * COLS..steps.end * COLS];
-                    let (ahead, ahead_bytes) = ahead.at(i, b);
-                    let [a, lower] = [first, first + half.min(whole - half)]
-                        .map(|first| a.at(rows.start, first, half, steps.clone()));
-                    // SAFETY: the operands hold what the tile names.
-                    unsafe {
-                        computer.compute(&Bf16Tile {
-                            blocks: steps.len() / STEPS,
-                            rows: height,
-                            a: a.rows,
-                            lower: lower.rows,
-                            a_step: a.step,
-                            offsets: a.offsets,
-                            b: b.as_ptr(),
-                            ahead,
-                            ahead_bytes,
-                            to: if last { self.to(row, col) } else { None },
-                            sums: sums[place * COLS..][..whole * COLS].as_mut_ptr(),
-                            adds: part > 0,
-                        });
-                    }
-                    if last && let Some((first, place)) = computed.replace((first, place)) {
-                        // SAFETY: the part of `C` is this job's own.
-                        unsafe {
-                            self.finish(&mut sums[place * COLS..], rows.start + first, col, tile, count)
-                        };
-                    }
-                }
+        let ahead = Ahead::of(tiles);
+        // A tile's sums are finished while the next one's are computed: whoever waits for them otherwise waits for all of its products.
+        let mut computed: Option<Tile> = None;
+        let mut compute = |col: usize, part: usize, i: usize| {
+            let steps = cut(depth, STEPS, parts, part);
+            let last = part + 1 == parts;
+            let first = i * tile;
+            let height = tile.min(rows.len() - first);
+            let whole = height.next_multiple_of(half);
+            let place =
+                if parts > 1 { first } else { computed.as_ref().map_or(0, |before| tile - before.place) };
+            let this = Tile { row: rows.start + first, col, height, count: COLS.min(cols.end - col), place };
+            let b = &self.b.data[col / COLS * self.b.panel()..][steps.start * COLS..steps.end * COLS];
+            let (ahead, ahead_bytes) = ahead.at(i, b);
+            let [a, lower] = [first, first + half.min(whole - half)]
+                .map(|first| a.at(rows.start, first, half, steps.clone()));
+            // SAFETY: the operands hold what the tile names.
+            unsafe {
+                computer.compute(&Bf16Tile {
+                    blocks: steps.len() / STEPS,
+                    rows: height,
+                    a: a.rows,
+                    lower: lower.rows,
+                    a_step: a.step,
+                    offsets: a.offsets,
+                    b: b.as_ptr(),
+                    ahead,
+                    ahead_bytes,
+                    to: if last { self.to(this.row, col) } else { None },
+                    sums: sums[place * COLS..][..whole * COLS].as_mut_ptr(),
+                    adds: part > 0,
+                });
             }
-            if let Some((first, place)) = computed {
-                // SAFETY: as above.
-                unsafe {
-                    self.finish(
-                        &mut sums[place * COLS..],
-                        rows.start + first,
-                        col,
-                        rows.len() - first,
-                        count,
-                    );
-                }
+            if last && let Some(before) = computed.replace(this) {
+                // SAFETY: the part of `C` is this job's own.
+                unsafe { self.finish(sums, &before) };
             }
-            if let Bf16Results::Single(c) = self.c {
-                // SAFETY: as above; the epilogue was checked.
-                unsafe {
-                    self.epilogue.activate(c.ptr(self.c_start), self.c_step, rows.clone(), col..col + count);
-                }
-            }
+        };
+        let panels = || cols.clone().step_by(COLS);
+        if parts == 1 && self.is_near(cols.len()) {
+            // Rows are written whole.
+            (0..tiles).for_each(|i| panels().for_each(|col| compute(col, 0, i)));
+        } else {
+            panels().for_each(|col| {
+                (0..parts).for_each(|part| (0..tiles).for_each(|i| compute(col, part, i)));
+            });
         }
+        if let Some(last) = computed {
+            // SAFETY: as above.
+            unsafe { self.finish(sums, &last) };
+        }
+    }
+
+    /// Whether so many columns of `B` stay in the second-level cache.
+    fn is_near(&self, cols: usize) -> bool {
+        row_step(self.b.depth) * (cols + 1) <= NEAR
     }
 
     /// Where a tile's sums go as they are.
@@ -397,25 +391,35 @@ impl Bf16Product<'_> {
         }
     }
 
-    /// Writes a tile of `height` rows and `count` columns to `C`, with what follows; activations that are more than bounds only where results are rounded.
+    /// Writes a tile to `C`, with what follows.
     ///
     /// # Safety
-    /// The part of `C` is the caller's own, and the sums hold the tile.
-    unsafe fn finish(&self, sums: &mut [f32], row: usize, col: usize, height: usize, count: usize) {
+    /// The part of `C` is the caller's own, and the tile inside of the product.
+    unsafe fn finish(&self, sums: &mut [f32], tile: &Tile) {
+        let &Tile { row, col, height, count, place } = tile;
+        let sums = sums[place * COLS..][..height * COLS].as_mut_ptr();
         let end = self.epilogue.of_tile(row, col, self.c_step);
         let at = self.c_start + row * self.c_step + col;
         // SAFETY: the caller's promise; the element is in `C`, and the epilogue was checked.
         unsafe {
             match self.c {
                 Bf16Results::Single(c) => {
-                    finish(sums.as_ptr(), c.ptr(at), self.c_step, height, count, self.adds, &end);
+                    finish(sums, c.ptr(at), self.c_step, height, count, self.adds, &end);
+                    let (rows, cols) = (row..row + height, col..col + count);
+                    self.epilogue.activate(c.ptr(self.c_start), self.c_step, rows, cols);
                 }
                 Bf16Results::Rounded(c) => {
                     let activate = |sums: *mut f32| self.epilogue.activate(sums, COLS, 0..height, 0..count);
                     let activate: Option<&dyn Fn(*mut f32)> =
                         if self.epilogue.is_bounds() { None } else { Some(&activate) };
-                    let (to, size) = ((c.ptr(at), self.c_step), (height, count));
-                    finish_rounded(sums.as_mut_ptr(), to, size, self.adds, &end, activate);
+                    finish_rounded(
+                        sums,
+                        (c.ptr(at), self.c_step),
+                        (height, count),
+                        self.adds,
+                        &end,
+                        activate,
+                    );
                 }
             }
         }
@@ -424,20 +428,26 @@ impl Bf16Product<'_> {
     /// A product of depth 0: zeros, and the epilogue.
     fn without_depth(&self, rows: Range<usize>, cols: Range<usize>) {
         for col in cols.clone().step_by(COLS) {
-            let count = COLS.min(cols.end - col);
             for row in rows.clone().step_by(ROWS) {
-                let mut sums = [0.0; ROWS * COLS];
+                let (height, count) = (ROWS.min(rows.end - row), COLS.min(cols.end - col));
+                let tile = Tile { row, col, height, count, place: 0 };
                 // SAFETY: this part of `C` is this job's own.
-                unsafe { self.finish(&mut sums, row, col, ROWS.min(rows.end - row), count) };
-            }
-            if let Bf16Results::Single(c) = self.c {
-                // SAFETY: as above; the epilogue was checked.
-                unsafe {
-                    self.epilogue.activate(c.ptr(self.c_start), self.c_step, rows.clone(), col..col + count);
-                }
+                unsafe { self.finish(&mut [0.0; ROWS * COLS], &tile) };
             }
         }
     }
+}
+
+/// A tile whose sums were computed.
+struct Tile {
+    /// Its first row and column of `C`.
+    row: usize,
+    col: usize,
+    /// Rows and columns that are wanted.
+    height: usize,
+    count: usize,
+    /// The row of the memory for sums where they start.
+    place: usize,
 }
 
 /// Rows of `A` that a block reads.
