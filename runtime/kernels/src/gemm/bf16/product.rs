@@ -18,6 +18,8 @@ const BLOCK_ROWS: usize = 384 * 1024;
 const FEW_ROWS: usize = 48 * 1024;
 /// Elements of such a `B`.
 const NEAR: usize = 256 * 1024;
+/// Rows beside which it costs little to wait for such a `B`.
+const MANY_ROWS: usize = 512;
 /// Bytes of a block of `B`.
 const BLOCK_BYTES: usize = STEPS * COLS * size_of::<u16>();
 /// Elements in a cache line.
@@ -361,8 +363,8 @@ impl Bf16Product<'_> {
             }
         };
         let panels = || cols.clone().step_by(COLS);
-        if parts == 1 && self.is_near(cols.len()) {
-            // Rows are written whole.
+        if parts == 1 && self.m >= MANY_ROWS && self.is_near(cols.len()) {
+            // Rows are written whole. The first of them wait for all of `B`, which comes from afar.
             (0..tiles).for_each(|i| panels().for_each(|col| compute(col, 0, i)));
         } else {
             panels().for_each(|col| {
