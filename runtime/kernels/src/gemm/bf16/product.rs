@@ -245,8 +245,7 @@ impl Bf16Product<'_> {
             (if self.is_near(cols.len()) { FEW_ROWS } else { BLOCK_ROWS } / a_step / tile).max(1) * tile;
         let blocks = rows.len().div_ceil(height);
         let most = (rows.len().div_ceil(blocks).div_ceil(tile) + 1) * tile;
-        // Otherwise those of two tiles: of one that is computed, and of the one before it.
-        let put_aside = if self.b.depth > BLOCK_DEPTH { most } else { 2 * tile };
+        let put_aside = if self.b.depth > BLOCK_DEPTH { most } else { tile };
         // Of rows that are read where they lie, only those are copied behind which no other rows lie.
         let in_place = self.in_place(half);
         let copied = match self.a {
@@ -325,55 +324,50 @@ impl Bf16Product<'_> {
         let (depth, tiles) = (self.b.depth.next_multiple_of(STEPS), rows.len().div_ceil(tile));
         let parts = depth.div_ceil(BLOCK_DEPTH);
         let ahead = Ahead::of(tiles);
-        // A tile's sums are finished while the next one's are computed: whoever waits for them otherwise waits for all of its products.
-        let mut computed: Option<Tile> = None;
-        let mut compute = |col: usize, part: usize, i: usize| {
-            let steps = cut(depth, STEPS, parts, part);
-            let last = part + 1 == parts;
-            let first = i * tile;
+        let mut compute = |col: usize, part: usize, steps: &Range<usize>, i: usize| {
+            let (first, last) = (i * tile, part + 1 == parts);
             let height = tile.min(rows.len() - first);
             let whole = height.next_multiple_of(half);
-            let place =
-                if parts > 1 { first } else { computed.as_ref().map_or(0, |before| tile - before.place) };
-            let this = Tile { row: rows.start + first, col, height, count: COLS.min(cols.end - col), place };
+            let sums = &mut sums[if parts > 1 { first * COLS } else { 0 }..][..whole * COLS];
             let b = &self.b.data[col / COLS * self.b.panel()..][steps.start * COLS..steps.end * COLS];
             let (ahead, ahead_bytes) = ahead.at(i, b);
-            let [a, lower] = [first, first + half.min(whole - half)]
-                .map(|first| a.at(rows.start, first, half, steps.clone()));
+            let upper = a.at(rows.start, first, half, steps);
+            let lower =
+                if whole > half { a.at(rows.start, first + half, half, steps).rows } else { upper.rows };
             // SAFETY: the operands hold what the tile names.
             unsafe {
                 computer.compute(&Bf16Tile {
                     blocks: steps.len() / STEPS,
                     rows: height,
-                    a: a.rows,
-                    lower: lower.rows,
-                    a_step: a.step,
-                    offsets: a.offsets,
+                    a: upper.rows,
+                    lower,
+                    a_step: upper.step,
+                    offsets: upper.offsets,
                     b: b.as_ptr(),
                     ahead,
                     ahead_bytes,
-                    to: if last { self.to(this.row, col) } else { None },
-                    sums: sums[place * COLS..][..whole * COLS].as_mut_ptr(),
+                    to: if last { self.to(rows.start + first, col) } else { None },
+                    sums: sums.as_mut_ptr(),
                     adds: part > 0,
                 });
             }
-            if last && let Some(before) = computed.replace(this) {
+            if last {
+                let count = COLS.min(cols.end - col);
                 // SAFETY: the part of `C` is this job's own.
-                unsafe { self.finish(sums, &before) };
+                unsafe { self.finish(sums, rows.start + first, col, height, count) };
             }
         };
         let panels = || cols.clone().step_by(COLS);
         if parts == 1 && self.m >= MANY_ROWS && self.is_near(cols.len()) {
             // Rows are written whole. The first of them wait for all of `B`, which comes from afar.
-            (0..tiles).for_each(|i| panels().for_each(|col| compute(col, 0, i)));
-        } else {
-            panels().for_each(|col| {
-                (0..parts).for_each(|part| (0..tiles).for_each(|i| compute(col, part, i)));
-            });
+            (0..tiles).for_each(|i| panels().for_each(|col| compute(col, 0, &(0..depth), i)));
+            return;
         }
-        if let Some(last) = computed {
-            // SAFETY: as above.
-            unsafe { self.finish(sums, &last) };
+        for col in panels() {
+            for part in 0..parts {
+                let steps = cut(depth, STEPS, parts, part);
+                (0..tiles).for_each(|i| compute(col, part, &steps, i));
+            }
         }
     }
 
@@ -393,13 +387,12 @@ impl Bf16Product<'_> {
         }
     }
 
-    /// Writes a tile to `C`, with what follows.
+    /// Writes a tile of `height` rows and `count` columns to `C`, with what follows.
     ///
     /// # Safety
     /// The part of `C` is the caller's own, and the tile inside of the product.
-    unsafe fn finish(&self, sums: &mut [f32], tile: &Tile) {
-        let &Tile { row, col, height, count, place } = tile;
-        let sums = sums[place * COLS..][..height * COLS].as_mut_ptr();
+    unsafe fn finish(&self, sums: &mut [f32], row: usize, col: usize, height: usize, count: usize) {
+        let sums = sums[..height * COLS].as_mut_ptr();
         let end = self.epilogue.of_tile(row, col, self.c_step);
         let at = self.c_start + row * self.c_step + col;
         // SAFETY: the caller's promise; the element is in `C`, and the epilogue was checked.
@@ -432,24 +425,11 @@ impl Bf16Product<'_> {
         for col in cols.clone().step_by(COLS) {
             for row in rows.clone().step_by(ROWS) {
                 let (height, count) = (ROWS.min(rows.end - row), COLS.min(cols.end - col));
-                let tile = Tile { row, col, height, count, place: 0 };
                 // SAFETY: this part of `C` is this job's own.
-                unsafe { self.finish(&mut [0.0; ROWS * COLS], &tile) };
+                unsafe { self.finish(&mut [0.0; ROWS * COLS], row, col, height, count) };
             }
         }
     }
-}
-
-/// A tile whose sums were computed.
-struct Tile {
-    /// Its first row and column of `C`.
-    row: usize,
-    col: usize,
-    /// Rows and columns that are wanted.
-    height: usize,
-    count: usize,
-    /// The row of the memory for sums where they start.
-    place: usize,
 }
 
 /// Rows of `A` that a block reads.
@@ -478,7 +458,7 @@ struct Half {
 
 impl Lines<'_> {
     /// `half` rows of a block that starts at a row, from its row `first` on, and some steps of them.
-    fn at(&self, start: usize, first: usize, half: usize, steps: Range<usize>) -> Half {
+    fn at(&self, start: usize, first: usize, half: usize, steps: &Range<usize>) -> Half {
         match *self {
             Self::Windows(windows) => {
                 let offsets = windows.offsets[steps.start / STEPS..steps.end / STEPS].as_ptr();

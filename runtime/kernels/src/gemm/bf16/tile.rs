@@ -85,7 +85,7 @@ impl Computer {
     /// Rows of each half of a tile with which a product of `m` rows computes the fewest that nobody wants: AMX takes as long as a tile has rows, and
     /// the system configures how many that are.
     pub fn half(m: usize) -> usize {
-        if !Instructions::current().are_tiles() {
+        if m.is_multiple_of(HALF_ROWS) || !Instructions::current().are_tiles() {
             return HALF_ROWS;
         }
         let computed = |half: usize| {
