@@ -351,7 +351,7 @@ fn seen_by(query: usize, shape: &AttentionShape, options: &AttentionOptions) -> 
 fn rounded<'a>(b: Matrix<'_>, depth: usize, cols: usize, space: &'a mut [f32]) -> PackedBf16View<'a> {
     let data: &mut [u16] = bytemuck::cast_slice_mut(space);
     pack_bf16_into(b, depth, cols, data);
-    PackedBf16View { data, depth, cols }
+    PackedBf16View { data, depth, cols, is_far: false }
 }
 
 /// `c = a · b` for `m` rows, `c` contiguous from `start` on; elements of the rows of `a` lie side by side.

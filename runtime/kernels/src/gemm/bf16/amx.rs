@@ -125,6 +125,8 @@ impl Tiles {
                 "add {at}, {lower}",
                 "tileloadd tmm5, [{at} + {a_step}]",
                 // A part of the next block, while products are computed.
+                "test {ahead_bytes:e}, {ahead_bytes:e}",
+                "jz 4f",
                 "prefetcht1 [{ahead}]",
                 "prefetcht1 [{ahead} + 64]",
                 "prefetcht1 [{ahead} + 128]",

@@ -91,7 +91,7 @@ pub fn gemm_bf16_batched(
             let product = Bf16Product {
                 m,
                 a: Bf16Rows::Single(&a.data[a_start..], a.row_stride),
-                b: Packed { data: packed, depth: k, cols: n },
+                b: Packed { data: packed, depth: k, cols: n, is_far: false },
                 c: Bf16Results::Single(&c),
                 c_start: i * m * n,
                 c_step: n,

@@ -34,6 +34,8 @@ pub(crate) struct Packed<'a> {
     pub depth: usize,
     /// Columns.
     pub cols: usize,
+    /// Whether it comes from afar, and is asked for before it is read: a weight, not what was just packed.
+    pub is_far: bool,
 }
 
 impl PackedBf16 {
@@ -62,7 +64,7 @@ impl PackedBf16 {
 
     /// The same, held by this.
     pub(crate) fn view(&self) -> Packed<'_> {
-        Packed { data: bytemuck::cast_slice(&self.data), depth: self.depth, cols: self.cols }
+        Packed { data: bytemuck::cast_slice(&self.data), depth: self.depth, cols: self.cols, is_far: true }
     }
 }
 

@@ -330,7 +330,7 @@ impl Bf16Product<'_> {
             let whole = height.next_multiple_of(half);
             let sums = &mut sums[if parts > 1 { first * COLS } else { 0 }..][..whole * COLS];
             let b = &self.b.data[col / COLS * self.b.panel()..][steps.start * COLS..steps.end * COLS];
-            let (ahead, ahead_bytes) = ahead.at(i, b);
+            let (ahead, ahead_bytes) = if self.b.is_far { ahead.at(i, b) } else { (b.as_ptr(), 0) };
             let upper = a.at(rows.start, first, half, steps);
             let lower =
                 if whole > half { a.at(rows.start, first + half, half, steps).rows } else { upper.rows };

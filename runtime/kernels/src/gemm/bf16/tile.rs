@@ -60,7 +60,7 @@ pub(super) struct Bf16Tile {
     /// What is asked for to come to the second-level cache, any address: for each block of the depth some bytes, as far apart as blocks of `B`.
     #[allow(dead_code, reason = "widened tiles wait for their arithmetic alone")]
     pub ahead: *const u16,
-    /// How many bytes of each block that is; AMX asks for [`AHEAD`], two or four times as many.
+    /// How many bytes of each block that is; AMX asks for none, [`AHEAD`], two or four times as many.
     #[allow(dead_code, reason = "as above")]
     pub ahead_bytes: usize,
     /// Where rows of sums go afterwards, and elements from one to the next, if they do: any address, asked for to be written.
