@@ -339,10 +339,10 @@ impl Bf16Product<'_> {
                 computer.compute(&Bf16Tile {
                     blocks: steps.len() / STEPS,
                     rows: height,
-                    a: upper.rows,
-                    lower,
-                    a_step: upper.step,
-                    offsets: upper.offsets,
+                    a: a.upper,
+                    lower: a.lower,
+                    a_step: a.step,
+                    offsets: a.offsets,
                     b: b.as_ptr(),
                     ahead,
                     ahead_bytes,
@@ -357,17 +357,25 @@ impl Bf16Product<'_> {
                 unsafe { self.finish(sums, rows.start + first, col, height, count) };
             }
         };
-        let panels = || cols.clone().step_by(COLS);
+        let panels = || cols.clone().step_by(COLS).map(|col| col..cols.end.min(col + COLS));
         if parts == 1 && self.m >= MANY_ROWS && self.is_near(cols.len()) {
             // Rows are written whole. The first of them wait for all of `B`, which comes from afar.
-            (0..tiles).for_each(|i| panels().for_each(|col| compute(col, 0, &(0..depth), i)));
+            for (i, first) in rows.clone().step_by(tile).enumerate() {
+                for panel in panels() {
+                    compute(panel.start, 0, &(0..depth), i);
+                    // SAFETY: the part of `C` is this job's own.
+                    unsafe { self.activate(first..rows.end.min(first + tile), panel) };
+                }
+            }
             return;
         }
-        for col in panels() {
+        for panel in panels() {
             for part in 0..parts {
                 let steps = cut(depth, STEPS, parts, part);
-                (0..tiles).for_each(|i| compute(col, part, &steps, i));
+                (0..tiles).for_each(|i| compute(panel.start, part, &steps, i));
             }
+            // SAFETY: as above.
+            unsafe { self.activate(rows.clone(), panel) };
         }
     }
 
@@ -387,7 +395,18 @@ impl Bf16Product<'_> {
         }
     }
 
-    /// Writes a tile of `height` rows and `count` columns to `C`, with what follows.
+    /// Applies an activation that is more than bounds to a part of a `C` that is not rounded.
+    ///
+    /// # Safety
+    /// The part of `C` is the caller's own.
+    unsafe fn activate(&self, rows: Range<usize>, cols: Range<usize>) {
+        if let Bf16Results::Single(c) = self.c {
+            // SAFETY: the caller's promise; the epilogue was checked.
+            unsafe { self.epilogue.activate(c.ptr(self.c_start), self.c_step, rows, cols) };
+        }
+    }
+
+    /// Writes a tile of `height` rows and `count` columns to `C`, with what follows but for what [`Self::activate`] does.
     ///
     /// # Safety
     /// The part of `C` is the caller's own, and the tile inside of the product.
@@ -400,8 +419,6 @@ impl Bf16Product<'_> {
             match self.c {
                 Bf16Results::Single(c) => {
                     finish(sums, c.ptr(at), self.c_step, height, count, self.adds, &end);
-                    let (rows, cols) = (row..row + height, col..col + count);
-                    self.epilogue.activate(c.ptr(self.c_start), self.c_step, rows, cols);
                 }
                 Bf16Results::Rounded(c) => {
                     let activate = |sums: *mut f32| self.epilogue.activate(sums, COLS, 0..height, 0..count);
@@ -426,7 +443,10 @@ impl Bf16Product<'_> {
             for row in rows.clone().step_by(ROWS) {
                 let (height, count) = (ROWS.min(rows.end - row), COLS.min(cols.end - col));
                 // SAFETY: this part of `C` is this job's own.
-                unsafe { self.finish(&mut [0.0; ROWS * COLS], row, col, height, count) };
+                unsafe {
+                    self.finish(&mut [0.0; ROWS * COLS], row, col, height, count);
+                    self.activate(row..row + height, col..col + count);
+                }
             }
         }
     }
@@ -447,30 +467,36 @@ enum Lines<'a> {
     Windows(&'a WindowRows<'a>),
 }
 
-/// Where some rows of `A` lie that are half of a tile.
-struct Half {
-    rows: *const u16,
-    /// Elements from one row to the next.
+/// Where the rows of a tile lie.
+struct TileRows {
+    /// The first of each half.
+    upper: *const u16,
+    lower: *const u16,
+    /// Elements from one row to the next in a half.
     step: usize,
     /// For each block, the bytes to it from a row's start.
     offsets: *const usize,
 }
 
 impl Lines<'_> {
-    /// `half` rows of a block that starts at a row, from its row `first` on, and some steps of them.
-    fn at(&self, start: usize, first: usize, half: usize, steps: &Range<usize>) -> Half {
+    /// Some steps of as many rows as one half of a tile has, or both, from a row of the product on, which is the block's `first`.
+    #[inline(always)]
+    fn at(&self, row: usize, first: usize, (rows, half): (usize, usize), steps: &Range<usize>) -> TileRows {
         match *self {
             Self::Windows(windows) => {
+                let upper = windows.at(row);
+                let lower = if rows > half { windows.at(row + half) } else { upper };
                 let offsets = windows.offsets[steps.start / STEPS..steps.end / STEPS].as_ptr();
-                Half { rows: windows.at(start + first), step: windows.step, offsets }
+                TileRows { upper, lower, step: windows.step, offsets }
             }
             Self::Even { lying, in_place, copied } => {
                 let (a, step, first) = match in_place {
                     Some((a, step)) if first < lying => (a, step, first),
                     _ => (copied.0, copied.1, first - lying),
                 };
-                let rows = &a[first * step + steps.start..][..(half - 1) * step + steps.len()];
-                Half { rows: rows.as_ptr(), step, offsets: CONTIGUOUS.as_ptr() }
+                let all = &a[first * step + steps.start..][..(rows - 1) * step + steps.len()];
+                let upper = all.as_ptr();
+                TileRows { upper, lower: upper.wrapping_add(half * step), step, offsets: CONTIGUOUS.as_ptr() }
             }
         }
     }
