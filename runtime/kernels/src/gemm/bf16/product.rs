@@ -331,9 +331,7 @@ impl Bf16Product<'_> {
             let sums = &mut sums[if parts > 1 { first * COLS } else { 0 }..][..whole * COLS];
             let b = &self.b.data[col / COLS * self.b.panel()..][steps.start * COLS..steps.end * COLS];
             let (ahead, ahead_bytes) = if self.b.is_far { ahead.at(i, b) } else { (b.as_ptr(), 0) };
-            let upper = a.at(rows.start, first, half, steps);
-            let lower =
-                if whole > half { a.at(rows.start, first + half, half, steps).rows } else { upper.rows };
+            let a = a.at(rows.start + first, first, (whole, half), steps);
             // SAFETY: the operands hold what the tile names.
             unsafe {
                 computer.compute(&Bf16Tile {
