@@ -6,6 +6,7 @@
 
 mod activation;
 mod affine;
+mod branches;
 mod constants;
 mod counters;
 mod dead_code;
@@ -164,7 +165,7 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 10] {
 const SIMPLIFY: [Rule; 3] = [identities::RULE, movement::RULE, counters::RULE];
 
 /// Rules that merge operations into their neighbours.
-const FUSE: [Rule; 3] = [affine::RULE, residual::RULE, activation::RULE];
+const FUSE: [Rule; 4] = [affine::RULE, branches::RULE, residual::RULE, activation::RULE];
 
 /// Rules that come last, since nothing reads what they make.
 const CHAIN: [Rule; 2] = [making::RULE, elementwise::RULE];

@@ -6,7 +6,7 @@ use crate::data::{Elements, Strided};
 use crate::ir::{
     BatchNorm, Channels, Constant, Conv, Expand, Linear, Node, Norm, Op, Provenance, Reshape, ValueId,
 };
-use kiln_types::BinaryOp;
+use kiln_types::{BinaryOp, DType};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -35,7 +35,7 @@ struct Layer {
 
 /// One number a channel, known while the model is compiled.
 #[derive(Clone)]
-struct Numbers {
+pub(super) struct Numbers {
     values: Vec<f64>,
     /// How they are made of parameters; of a literal where they are not.
     provenance: Arc<Provenance>,
@@ -84,7 +84,8 @@ impl Layer {
         let weight = match scale {
             Some(scale) => {
                 cx.remake(&self.weight.data)?;
-                Some((self.places.scaled(&self.weight.data, &scale.values)?, self.scaled_by(scale)))
+                let data = self.places.scaled(&self.weight.data, &scale.values)?;
+                Some(Constant { name: self.weight.name.clone(), data, provenance: self.scaled_by(scale) })
             }
             None => None,
         };
@@ -97,20 +98,16 @@ impl Layer {
             (None, Some(shift)) => bias = Some(shift.clone()),
             _ => {}
         }
-        let bias = bias.map(|bias| {
-            let data = Elements::Float(bias.values).store(self.weight.data.dtype, vec![self.channels]);
-            (data, bias.derived.then_some(bias.provenance))
-        });
-        let lost = |made: &(_, Option<Arc<Provenance>>)| made.1.as_ref().is_some_and(|made| made.is_loss());
-        if weight.iter().chain(&bias).any(lost) {
+        let bias = bias.map(|bias| bias.constant(self.bias_name.clone(), self.weight.data.dtype));
+        if weight.iter().chain(&bias).any(is_loss) {
             return None;
         }
         let mut inputs = vec![self.node.inputs[0], self.node.inputs[1]];
-        if let Some((data, provenance)) = weight {
-            inputs[1] = Some(cx.add_derived(self.weight.name.clone(), data, provenance));
+        if let Some(weight) = weight {
+            inputs[1] = Some(cx.add_derived(weight.name, weight.data, weight.provenance));
         }
-        if let Some((data, provenance)) = bias {
-            inputs.push(Some(cx.add_derived(self.bias_name, data, provenance)));
+        if let Some(bias) = bias {
+            inputs.push(Some(cx.add_derived(bias.name, bias.data, bias.provenance)));
         }
         cx.replace_as(self.node.op, inputs, Some(self.node.origin))
     }
@@ -120,6 +117,11 @@ impl Layer {
         let derived = scale.derived || self.weight.provenance.is_some();
         derived.then(|| Provenance::scaled(self.places, history(&self.weight), scale.provenance.clone()))
     }
+}
+
+/// Whether no checkpoint could be taken any more if the model had this constant.
+pub(super) fn is_loss(constant: &Constant) -> bool {
+    constant.provenance.as_ref().is_some_and(|made| made.is_loss())
 }
 
 /// How a constant was made, a literal if it was not.
@@ -134,6 +136,13 @@ impl Numbers {
             provenance: history(constant),
             derived: constant.provenance.is_some(),
         }
+    }
+
+    /// A parameter of one axis that holds them.
+    pub(super) fn constant(self, name: Option<String>, dtype: DType) -> Constant {
+        let shape = vec![self.values.len()];
+        let data = Elements::Float(self.values).store(dtype, shape);
+        Constant { name, data, provenance: self.derived.then_some(self.provenance) }
     }
 
     fn multiply(&mut self, other: &Self) {
@@ -159,9 +168,21 @@ fn batch_norm(cx: &mut Rewrite<'_>, epsilon: f64) -> Option<&'static str> {
     if layer.axis != 1 {
         return None;
     }
+    let (scale, shift) = norm(cx, cx.node(), layer.channels, epsilon)?;
+    layer.absorb(cx, Some(&scale), Some(&shift))?;
+    Some("batch normalization into its layer")
+}
+
+/// What a batch normalization of so many channels multiplies by, and what it adds then.
+pub(super) fn norm(
+    cx: &Rewrite<'_>,
+    node: &Node,
+    channels: usize,
+    epsilon: f64,
+) -> Option<(Numbers, Numbers)> {
     let mut parameters = Vec::with_capacity(4);
     for n in 1..=4 {
-        let id = cx.input(n)?;
+        let id = node.inputs.get(n).copied().flatten()?;
         let numbers = match cx.constant(id) {
             Some(constant) => {
                 cx.look(constant.data.num_elements())?;
@@ -169,7 +190,7 @@ fn batch_norm(cx: &mut Rewrite<'_>, epsilon: f64) -> Option<&'static str> {
             }
             None => Numbers::of(&Constant { name: None, data: cx.data(id)?, provenance: None }),
         };
-        if numbers.values.len() != layer.channels {
+        if numbers.values.len() != channels {
             return None;
         }
         parameters.push(numbers);
@@ -191,8 +212,7 @@ fn batch_norm(cx: &mut Rewrite<'_>, epsilon: f64) -> Option<&'static str> {
     });
     let scale = Numbers { values: scale, provenance: of_scale, derived };
     let shift = Numbers { values: shift, provenance: of_shift, derived };
-    layer.absorb(cx, Some(&scale), Some(&shift))?;
-    Some("batch normalization into its layer")
+    Some((scale, shift))
 }
 
 /// `layer(x) * c` and `layer(x) ± c`, where `c` has one number a channel.

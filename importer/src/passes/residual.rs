@@ -67,8 +67,8 @@ mod tests {
 
     #[test]
     fn of_two_convolutions_the_later_one_adds() {
-        let g = graph(&["f32[n, 4, 5, 5]"], |b, x| {
-            let (first, second) = (conv(b, x[0], "first"), conv(b, x[0], "second"));
+        let g = graph(&["f32[n, 4, 5, 5]", "f32[n, 4, 5, 5]"], |b, x| {
+            let (first, second) = (conv(b, x[0], "first"), conv(b, x[1], "second"));
             vec![sum(b, second, first)]
         });
         let g = checked(g, &[("n", 2)]);

@@ -355,6 +355,23 @@ const CASES: &[Case] = &[
         dilation: &[1, 1],
         groups: 150,
     },
+    // Lines of seven.
+    Case {
+        x: &[1, 150, 9, 26],
+        w: &[150, 1, 7, 7],
+        stride: &[1, 1],
+        padding: &[(3, 3), (3, 3)],
+        dilation: &[1, 1],
+        groups: 150,
+    },
+    Case {
+        x: &[2, 70, 9, 27],
+        w: &[70, 1, 3, 7],
+        stride: &[1, 2],
+        padding: &[(1, 1), (3, 2)],
+        dilation: &[1, 1],
+        groups: 70,
+    },
     // Rows that are gathered because of their distance, and deep ones.
     Case {
         x: &[1, 512, 5, 7],

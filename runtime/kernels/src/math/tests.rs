@@ -242,3 +242,13 @@ fn activations_vanish_far_below_zero() {
         }
     });
 }
+
+/// Subnormal numbers are slow to compute and slow to compute with.
+#[test]
+fn gelu_is_zero_before_it_is_subnormal() {
+    let x: Vec<f32> = (0..4096).map(|i| 8.0 + i as f32 / 1024.0).flat_map(|x| [x, -x]).collect();
+    at_each_level(|level| {
+        let y = run(Map::Activation(Activation::Gelu), &x);
+        assert!(y.iter().all(|y| !y.is_subnormal()), "{level:?}");
+    });
+}

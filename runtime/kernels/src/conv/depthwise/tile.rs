@@ -91,13 +91,13 @@ type Table = [[Kind; 2]; 3];
 struct Tables {
     /// For any line and step.
     any: Table,
-    /// For lines of three and of five neighbours, and windows one and two pixels apart.
-    usual: [[Table; 2]; 2],
+    /// For lines of three, five and seven neighbours, and windows one and two pixels apart.
+    usual: [[Table; 2]; 3],
 }
 
 impl Tables {
     fn of(&'static self, w: &Windows) -> &'static Table {
-        let taps = [3, 5].iter().position(|&taps| taps == w.kernel[2] && w.dilation[2] == 1);
+        let taps = [3, 5, 7].iter().position(|&taps| taps == w.kernel[2] && w.dilation[2] == 1);
         let step = [1, 2].iter().position(|&step| step == w.stride[2]);
         match (taps, step) {
             (Some(taps), Some(step)) => &self.usual[taps][step],
@@ -241,13 +241,13 @@ unsafe fn tile_of_neighbours<
                     weights[k][v] = s.load(weight.add(k * t.channels + v * S::LANES));
                 }
             }
-            unrolled!(p < (T - 1) * STEP + K, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16], {
+            unrolled!(p < (T - 1) * STEP + K, [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18], {
                 // A pixel before the image counts as one far behind it.
                 let there = INSIDE || ((t.first + p as isize) as usize) < t.width;
                 let pixel = if there { from.wrapping_add(p * t.channels) } else { ZEROS.as_ptr() };
                 for v in 0..V {
                     let pixel = s.load(pixel.add(v * S::LANES));
-                    unrolled!(k < K, [0 1 2 3 4], {
+                    unrolled!(k < K, [0 1 2 3 4 5 6], {
                         // The window whose `k`-th pixel it is.
                         if p >= k && (p - k).is_multiple_of(STEP) && (p - k) / STEP < T {
                             let i = (p - k) / STEP;
@@ -329,6 +329,10 @@ macro_rules! kernels {
                 [
                     kernels!(@usual $any, $usual, $seven, $three, $one, 5, 1),
                     kernels!(@usual $any, $usual, $seven, $three, $one, 5, 2),
+                ],
+                [
+                    kernels!(@usual $any, $usual, $seven, $three, $one, 7, 1),
+                    kernels!(@usual $any, $usual, $seven, $three, $one, 7, 2),
                 ],
             ],
         };
