@@ -1,12 +1,13 @@
 //! Results are the same, to the bit, for any number of threads. In a process of its own, whose only test sets that number.
 
 use kiln_kernels::conv::{
-    ConvLayer, ConvShape, ConvWeight, PackedConv, PackedConvBf16, conv, conv_bf16, pointwise_depthwise,
+    ConvLayer, ConvShape, ConvWay, ConvWeight, Numbers, NumbersMut, PackedConv, PackedConvBf16, conv,
+    conv_bf16, pointwise_depthwise, round, widen,
 };
 use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs, gemm, gemm_bf16};
 use kiln_kernels::reduce::reduce;
 use kiln_kernels::threads::set_threads;
-use kiln_types::{Activation, ConvOptions, ReduceOp};
+use kiln_types::{Activation, ConvOptions, ReduceOp, bf16};
 
 fn noise(len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect()
@@ -71,11 +72,28 @@ fn results_are_the_same_for_any_number_of_threads() {
         });
         if shape.is_product() {
             let packed = PackedConvBf16::new(&shape, &weight);
+            let len = shape.output_dims().iter().product();
             same_for_all(&format!("convolution {ic}>{oc} of bf16, {size}x{size}, kernel {kernel}"), || {
-                let mut out = vec![0.0; shape.output_dims().iter().product()];
-                conv_bf16(&shape, &x, &packed, None, Some(Activation::Silu), false, &mut out);
+                let mut out = vec![0.0; len];
+                let (x, to) = (Numbers::Single(&x), NumbersMut::Single(&mut out));
+                conv_bf16(&shape, x, &packed, None, Some(Activation::Silu), false, to);
                 out
             });
+            if shape.rounded_way() == ConvWay::Rows {
+                let mut near = vec![bf16::ZERO; x.len()];
+                round(&x, &mut near);
+                same_for_all(
+                    &format!("convolution {ic}>{oc} to bf16, {size}x{size}, kernel {kernel}"),
+                    || {
+                        let mut out = vec![bf16::ZERO; len];
+                        let (x, to) = (Numbers::Rounded(&near), NumbersMut::Rounded(&mut out));
+                        conv_bf16(&shape, x, &packed, None, Some(Activation::Silu), false, to);
+                        let mut wide = vec![0.0; len];
+                        widen(&out, &mut wide);
+                        wide
+                    },
+                );
+            }
         }
     }
     // Images, pixels, channels.

@@ -385,9 +385,10 @@ impl Bf16Product<'_> {
     /// Where a tile's sums go as they are.
     fn to(&self, row: usize, col: usize) -> Option<(*const f32, usize)> {
         match self.c {
-            // SAFETY: the element is in `C`.
             Bf16Results::Single(c) => {
-                Some(unsafe { (c.ptr(self.c_start + row * self.c_step + col).cast_const(), self.c_step) })
+                // SAFETY: the element is in `C`.
+                let first = unsafe { c.ptr(self.c_start + row * self.c_step + col) };
+                Some((first.cast_const(), self.c_step))
             }
             Bf16Results::Rounded(_) => None,
         }
