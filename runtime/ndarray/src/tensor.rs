@@ -73,11 +73,6 @@ impl NdArrayTensor {
         self.storage.get_mut().and_then(|storage| storage.take_work(wanted)).ok_or(self)
     }
 
-    /// Does the work that waits, if some does, for a convolution that rounds its operands.
-    pub(crate) fn complete_rounded(&self) {
-        self.storage.complete_rounded();
-    }
-
     /// The elements of a contiguous tensor of f32 that is held in bf16.
     pub(crate) fn rounded(&self) -> Option<&[bf16]> {
         debug_assert!(self.layout.is_contiguous());
@@ -86,10 +81,8 @@ impl NdArrayTensor {
 
     /// The memory of a contiguous tensor of f32 that is held in bf16 and that nobody else can read; otherwise the tensor.
     pub(crate) fn into_rounded(mut self) -> Result<Buffer, Self> {
-        let whole = self
-            .rounded()
-            .is_some_and(|part| self.storage.rounded().is_some_and(|all| all.len() == part.len()));
-        if !whole {
+        debug_assert!(self.layout.is_contiguous());
+        if self.storage.rounded().is_none_or(|all| all.len() != self.layout.len()) {
             return Err(self);
         }
         self.storage.get_mut().and_then(|storage| storage.take_rounded()).ok_or(self)

@@ -3,9 +3,11 @@
 use kiln_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 use kiln_profile::{Profiled, ProfiledOperation, Recorder, scope};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{Activation, ConvOptions, DType, UnaryOp};
+use kiln_tensor::{Activation, ConvOptions, DType, Precision, TensorData, UnaryOp};
 
-type B = Profiled<NdArray>;
+/// What does the work.
+type Inner = NdArray;
+type B = Profiled<Inner>;
 
 fn ones(dims: &[usize]) -> NdArrayTensor {
     B::full(dims.into(), 1.0.into(), DType::F32, &NdArrayDevice::Cpu)
@@ -47,6 +49,30 @@ fn together_with_the_depthwise_convolution_that_it_waits_for() {
     assert_eq!(operations[1].flops, Some(POINTS * (2 * 8 + 1) + results * 2 * 9));
     // What is between them is never whole.
     assert_eq!(operations[1].bytes, Some(4 * (8 * 130 * 115 + 40 * 8 + 40 * 9 + results)));
+}
+
+/// What is recorded computes what it does otherwise: a convolution that rounds its operands gets rounded results.
+#[test]
+fn for_a_convolution_that_rounds_it() {
+    fn block<B: Backend<Primitive = NdArrayTensor>>() -> Vec<f32> {
+        let ramp = |dims: &[usize], seed: usize| {
+            let count: usize = dims.iter().product();
+            let values: Vec<f32> =
+                (0..count).map(|i| ((i + seed) * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
+            Inner::from_data(TensorData::new(values, dims.to_vec()), &NdArrayDevice::Cpu)
+        };
+        let weight = |seed| Inner::prepare(ramp(&[40, 40, 1, 1], seed));
+        let options = ConvOptions::new([1; 2], [0; 2], [1; 2], 1);
+        let x = B::conv(ramp(&[1, 40, 5, 6], 1), weight(2), None, &options);
+        assert!(x.waiting().is_some());
+        let y = B::conv(x.clone(), weight(3), None, &options);
+        let y = B::conv_added(y, weight(4), None, x, Some(Activation::Relu), &options);
+        Inner::into_data(y).expect("the data").iter::<f32>().collect()
+    }
+    let mut recorder = Recorder::default();
+    let mut recorded = Vec::new();
+    recorder.pass(|| recorded = Precision::Bf16.run(block::<B>));
+    assert_eq!(recorded, Precision::Bf16.run(block::<Inner>));
 }
 
 #[test]

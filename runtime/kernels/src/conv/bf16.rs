@@ -6,7 +6,7 @@ use super::{ConvShape, ConvWay, End};
 use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::gemm::{
     Bf16Product, Bf16Results, Bf16Rows, Bias, Epilogue, Matrix, PackedBf16, STEPS, WindowRows, copy_rows,
-    multiplies_tiles, round_rows, round_slice,
+    f32_of, multiplies_tiles, round_rows, round_slice,
 };
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_chunks};
@@ -104,9 +104,7 @@ pub fn round(from: &[f32], to: &mut [bf16]) {
 pub fn widen(from: &[bf16], to: &mut [f32]) {
     assert_eq!(from.len(), to.len(), "as many numbers");
     parallel_chunks(to, PIECE, PIECE / 16, |i, to| {
-        // A bf16 is the upper half of the f32 that is the same number.
-        let wide = |x: &bf16| f32::from_bits(u32::from(x.to_bits()) << 16);
-        from[i * PIECE..].iter().zip(to).for_each(|(from, to)| *to = wide(from));
+        from[i * PIECE..].iter().zip(to).for_each(|(from, to)| *to = f32_of(from.to_bits()));
     });
 }
 

@@ -19,8 +19,8 @@ pub use pack::{PackedLhs, PackedRhs};
 
 pub(crate) use bf16::{
     Bf16Product, Bf16Results, Bf16Rows, PANEL, Packed as PackedBf16View, STEPS, WHOLE, WindowRows, copy_rows,
-    multiplies_pairs, multiplies_tiles, pack_bf16_into, packed_bf16_len, panel_sums, round_rows, round_slice,
-    row_step,
+    f32_of, multiplies_pairs, multiplies_tiles, pack_bf16_into, packed_bf16_len, panel_sums, round_rows,
+    round_slice, row_step,
 };
 pub(crate) use blocked::{Panels, Product, cut};
 pub(crate) use pack::{

@@ -103,6 +103,7 @@ impl Computer {
     }
 
     /// The fastest, for tiles whose halves have so many rows. There is one at a time a thread.
+    #[allow(unused_variables, reason = "only AMX has halves")]
     pub fn new(half: usize) -> Self {
         match Instructions::current() {
             Instructions::Widened => Self::Widened,
@@ -356,9 +357,9 @@ unsafe fn rounded_at_once(
     }
 }
 
-/// The number that a bf16 is.
+/// The number that a bf16 is: the upper half of the f32 that is the same number.
 #[inline(always)]
-pub(super) fn f32_of(bits: u16) -> f32 {
+pub(crate) fn f32_of(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
