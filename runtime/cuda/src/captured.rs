@@ -1,5 +1,11 @@
 //! A computation that is captured by itself, once for each shape of its inputs.
 
+#[cfg(feature = "autodiff")]
+mod gradients;
+
+#[cfg(feature = "autodiff")]
+pub use gradients::CapturedGradients;
+
 use crate::graph::{Graph, Tensors};
 use crate::{CaptureError, ReplayError};
 use std::fmt;
@@ -27,9 +33,49 @@ const CAPACITY: usize = 8;
 /// ```
 pub struct Captured<F, I, O> {
     computation: F,
+    graphs: Graphs<Graph<I, O>>,
+}
+
+/// Graphs of one computation.
+struct Graphs<G> {
     /// The one that was used last comes last.
-    graphs: Vec<Graph<I, O>>,
+    all: Vec<G>,
     capacity: usize,
+}
+
+impl<G> Default for Graphs<G> {
+    fn default() -> Self {
+        Self { all: Vec::new(), capacity: CAPACITY }
+    }
+}
+
+impl<G> Graphs<G> {
+    fn set_capacity(&mut self, graphs: usize) {
+        self.capacity = graphs.max(1);
+    }
+
+    fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The graph that fits, captured if none does; those of a device that was opened again are forgotten.
+    fn find_or_capture(
+        &mut self,
+        is_current: impl FnMut(&G) -> bool,
+        fits: impl FnMut(&G) -> bool,
+        capture: impl FnOnce() -> Result<G, CapturedError>,
+    ) -> Result<&G, CapturedError> {
+        self.all.retain(is_current);
+        let graph = match self.all.iter().position(fits) {
+            Some(known) => self.all.remove(known),
+            None => {
+                // Its memory is the next one's.
+                self.all.drain(..(self.all.len() + 1).saturating_sub(self.capacity));
+                capture()?
+            }
+        };
+        Ok(self.all.push_mut(graph))
+    }
 }
 
 impl<F, I, O> fmt::Debug for Captured<F, I, O> {
@@ -46,14 +92,14 @@ where
 {
     /// A computation that was not captured yet. One with several inputs takes a tuple of them.
     pub fn new(computation: F) -> Self {
-        Self { computation, graphs: Vec::new(), capacity: CAPACITY }
+        Self { computation, graphs: Graphs::default() }
     }
 
     /// Keeps as many graphs (one at least); beyond that, the one that was not used for longest is forgotten. Each holds the memory of
     /// all that it computes.
     #[must_use]
     pub fn with_capacity(mut self, graphs: usize) -> Self {
-        self.capacity = graphs.max(1);
+        self.graphs.set_capacity(graphs);
         self
     }
 
@@ -67,20 +113,13 @@ where
     /// # Errors
     /// When the computation cannot be captured, or the device fails.
     pub fn run(&mut self, inputs: I) -> Result<O, CapturedError> {
-        self.graphs.retain(Graph::is_current);
         let all = inputs.clone().into_all();
-        let graph = match self.graphs.iter().position(|graph| graph.fits(&all).is_ok()) {
-            Some(known) => self.graphs.remove(known),
-            None => {
-                if self.graphs.len() >= self.capacity {
-                    self.graphs.remove(0);
-                }
-                Graph::capture(inputs, &mut self.computation)?
-            }
-        };
-        let outputs = graph.replay_all(&all);
-        self.graphs.push(graph);
-        Ok(outputs?)
+        let graph = self.graphs.find_or_capture(
+            Graph::is_current,
+            |graph| graph.fits(&all).is_ok(),
+            || Ok(Graph::capture(inputs, &mut self.computation)?),
+        )?;
+        Ok(graph.replay_all(&all)?)
     }
 }
 

@@ -29,6 +29,16 @@ impl<F: Element, I: Element, const D: usize, K: TensorKind<Cuda<F, I>>> Tensors 
     }
 }
 
+impl Tensors for CudaTensor {
+    fn into_all(self) -> Vec<CudaTensor> {
+        vec![self]
+    }
+
+    fn from_all(all: &mut dyn Iterator<Item = CudaTensor>, like: &Self) -> Self {
+        all.next().unwrap_or_else(|| like.clone())
+    }
+}
+
 impl<T: Tensors> Tensors for Vec<T> {
     fn into_all(self) -> Vec<CudaTensor> {
         self.into_iter().flat_map(T::into_all).collect()
@@ -191,8 +201,9 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let buffers: Vec<u64> = places.iter().map(Place::buffer).collect();
         let (written, recorded) = context.capture(&buffers, || {
             let (next, outputs) = forward(S::from_all(&mut own_state.into_iter(), &state), given());
-            // An output may be a view, an input or state: each replay leaves it in memory of its own, before the state moves on.
-            let all = copied(&outputs.clone().into_all());
+            // What of the outputs is state is copied before that moves on.
+            let all: Vec<CudaTensor> =
+                outputs.clone().into_all().into_iter().map(|output| state::beside(&places, output)).collect();
             let like_outputs = O::from_all(&mut all.iter().cloned(), &outputs);
             drop(outputs);
             let next = next.into_all();

@@ -11,7 +11,7 @@
 //! variable [`KILN_CUDA_WITHOUT`](driver::WITHOUT) names them. What they refuse runs on kernels of Kiln's, as all else does.
 //!
 //! A computation whose shapes do not change is [captured](Graph::capture) once and launched as a whole; [`Captured`] does so by itself,
-//! for each shape of inputs that it meets.
+//! for each shape of inputs that it meets, and `CapturedGradients` (feature `autodiff`) for the loss and the gradients of a module.
 
 mod batch;
 pub mod cache;
@@ -25,6 +25,8 @@ mod memory;
 mod runtime;
 mod statistics;
 
+#[cfg(feature = "autodiff")]
+pub use captured::CapturedGradients;
 pub use captured::{Captured, CapturedError};
 pub use device::open_with;
 pub use device::{CudaDevice, InitError, init, reopen, set_library_relu, set_tf32};

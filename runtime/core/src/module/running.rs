@@ -65,6 +65,11 @@ impl<V: Parameter> RunningState<V> {
         *param = param.with_constant(value);
     }
 
+    /// The id, which clones share.
+    pub fn id(&self) -> ParamId {
+        self.state.lock().id
+    }
+
     /// The value.
     pub fn value(&self) -> V {
         self.state.lock().val()
@@ -97,7 +102,7 @@ impl<V: Parameter> Clone for RunningState<V> {
 
 impl<V: Parameter> fmt::Debug for RunningState<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RunningState(id={})", self.state.lock().id)
+        write!(f, "RunningState(id={})", self.id())
     }
 }
 
@@ -116,6 +121,11 @@ impl<V: Parameter> ModuleDisplayDefault for RunningState<V> {
 impl<V: Parameter> ModuleDisplay for RunningState<V> {}
 
 impl<B: Backend, const D: usize> RunningState<Tensor<B, D>> {
+    /// Shows a visitor the state as a parameter.
+    pub(super) fn visit_param<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
+        visitor.visit_float(&self.state.lock());
+    }
+
     /// What a mapper makes of the state as a parameter.
     pub(super) fn map_param<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {
         self.replace(|param| mapper.map_float(param))
@@ -126,7 +136,7 @@ impl<B: Backend, const D: usize> Module<B> for RunningState<Tensor<B, D>> {
     type Record = Param<Tensor<B, D>>;
 
     fn visit<V: ModuleVisitor<B>>(&self, visitor: &mut V) {
-        visitor.visit_float(&self.state.lock());
+        visitor.visit_running(self);
     }
 
     fn map<M: ModuleMapper<B>>(self, mapper: &mut M) -> Self {

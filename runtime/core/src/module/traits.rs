@@ -287,6 +287,14 @@ pub trait ModuleVisitor<B: Backend> {
         adapter::visit(param, self);
     }
 
+    /// A statistic that a layer moves by itself: shown as a float parameter, unless overridden.
+    fn visit_running<const D: usize>(&mut self, state: &RunningState<Tensor<B, D>>)
+    where
+        Self: Sized,
+    {
+        state.visit_param(self);
+    }
+
     /// For containers that know the whole path of a float parameter.
     fn visit_float_with_path<const D: usize>(&mut self, path: &[String], id: ParamId, tensor: &Tensor<B, D>) {
     }

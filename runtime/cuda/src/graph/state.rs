@@ -58,6 +58,16 @@ pub(super) fn check(given: &[CudaTensor], returned: &[CudaTensor]) -> Result<(),
     Ok(())
 }
 
+/// The tensor, copied if it lies in a place of the state, or is a view of one.
+pub(super) fn beside(places: &[Place], tensor: CudaTensor) -> CudaTensor {
+    if is_a_place(places, &tensor) { tensor.copied() } else { tensor }
+}
+
+fn is_a_place(places: &[Place], tensor: &CudaTensor) -> bool {
+    let buffer = tensor.viewed_memory().buffer();
+    buffer.is_some_and(|buffer| places.iter().any(|place| place.buffer == buffer.id))
+}
+
 /// Brings the state that a computation returned to its places while launches are written down; yields it there.
 pub(super) fn settle(
     context: &Arc<Context>,
@@ -65,15 +75,11 @@ pub(super) fn settle(
     returned: Vec<CudaTensor>,
 ) -> Result<Vec<CudaTensor>, CaptureError> {
     // What lies in the place of other state (two that are exchanged), or is a part of its own, is copied first: that place is written to.
-    let is_a_place = |tensor: &CudaTensor| {
-        let buffer = tensor.viewed_memory().buffer();
-        buffer.is_some_and(|buffer| places.iter().any(|place| place.buffer == buffer.id))
+    let of_others = |(tensor, place): (CudaTensor, &Place)| match place.holds(&tensor) {
+        true => tensor,
+        false => beside(places, tensor),
     };
-    let beside = |(tensor, place): (CudaTensor, &Place)| match is_a_place(&tensor) && !place.holds(&tensor) {
-        true => tensor.copied(),
-        false => tensor,
-    };
-    let returned: Vec<CudaTensor> = returned.into_iter().zip(places).map(beside).collect();
+    let returned: Vec<CudaTensor> = returned.into_iter().zip(places).map(of_others).collect();
     let settled = returned.into_iter().zip(places).enumerate().map(|(number, (tensor, place))| {
         if place.holds(&tensor) {
             return Ok(tensor);

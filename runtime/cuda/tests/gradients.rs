@@ -1,0 +1,226 @@
+//! Loss and gradients that are captured are those that are computed operation by operation.
+
+#![cfg(target_os = "linux")]
+
+mod host;
+
+use kiln_autodiff::Autodiff;
+use kiln_core::module::{Module, Param};
+use kiln_core::nn::loss::CrossEntropyLossConfig;
+use kiln_core::nn::{BatchNorm, BatchNormConfig, Embedding, EmbeddingConfig, Linear, LinearConfig};
+use kiln_cuda::{CaptureError, CapturedError, CapturedGradients, Cuda, CudaDevice, statistics};
+use kiln_optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
+use kiln_tensor::backend::Backend;
+use kiln_tensor::{Int, Tensor, TensorData, activation};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type B = Autodiff<Cuda>;
+type Tokens = Tensor<B, 2, Int>;
+type Targets = Tensor<B, 1, Int>;
+
+/// Counts are the device's, and so are random numbers, which the tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A table of words that is the last layer too, batch normalization, and a bias that nothing reads.
+#[derive(Module, Debug)]
+struct Network<B: Backend> {
+    words: Embedding<B>,
+    inner: Linear<B>,
+    norm: BatchNorm<B>,
+    unused: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> Network<B> {
+    fn new(device: &B::Device) -> Self {
+        B::seed(device, 3);
+        Self {
+            words: EmbeddingConfig::new(7, 6).init(device),
+            inner: LinearConfig::new(6, 6).init(device),
+            norm: BatchNormConfig::new(6).init(device),
+            unused: Param::from_tensor(Tensor::zeros([4], device)),
+        }
+    }
+
+    /// `[batch, 7]` of `[batch, words]`.
+    fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+        let words = self.words.forward(tokens).sum_dim(1).squeeze_dim::<2>(1);
+        let hidden = activation::relu(self.norm.forward::<2>(self.inner.forward(words)));
+        hidden.matmul(self.words.weight.val().transpose())
+    }
+}
+
+fn batch(rows: usize, seed: usize) -> (Tokens, Targets) {
+    let device = CudaDevice::default();
+    let numbers = |count: usize, times: usize| -> Vec<i64> {
+        (0..count).map(|n| ((n * 31 + seed * times) % 1009 % 7) as i64).collect()
+    };
+    let tokens = Tensor::from_data(TensorData::new(numbers(rows * 3, 17), [rows, 3]), &device);
+    (tokens, Tensor::from_data(TensorData::new(numbers(rows, 5), [rows]), &device))
+}
+
+fn loss(network: &Network<B>, (tokens, targets): (Tokens, Targets)) -> (Tensor<B, 1>, Tensor<B, 2>) {
+    let logits = network.forward(tokens);
+    let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), targets);
+    (loss, logits)
+}
+
+fn floats<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().to_vec().expect("floats")
+}
+
+/// All numbers of a network, its statistics with them.
+fn all(network: &Network<B>) -> Vec<Vec<f32>> {
+    let Network { words, inner, norm, unused } = network;
+    let statistics = [norm.running_mean.value(), norm.running_var.value()];
+    let vectors = [norm.gamma.val(), norm.beta.val(), unused.val()].into_iter().chain(statistics);
+    let bias = inner.bias.as_ref().map(Param::val);
+    let matrices = [words.weight.val(), inner.weight.val()].into_iter().map(floats);
+    matrices.chain(vectors.chain(bias).map(floats)).collect()
+}
+
+/// A step by what is captured, and one without, on networks that are equal before; whether they are afterwards.
+struct Twins<O> {
+    captured: Network<B>,
+    plain: Network<B>,
+    optimizers: [O; 2],
+}
+
+impl<O: Optimizer<Network<B>, B>> Twins<O> {
+    fn new(network: &Network<B>, optimizer: O) -> Self {
+        // Statistics are shared by clones, but not by records.
+        let copy = Network::new(&CudaDevice::default()).load_record(network.clone().into_record());
+        Self { captured: network.clone(), plain: copy, optimizers: [optimizer.clone(), optimizer] }
+    }
+
+    fn step<F>(
+        mut self,
+        backward: &mut CapturedGradients<F, Network<B>, (Tokens, Targets), Tensor<B, 2>, B>,
+        batch: (Tokens, Targets),
+    ) -> Self
+    where
+        F: FnMut(&Network<B>, (Tokens, Targets)) -> (Tensor<B, 1>, Tensor<B, 2>),
+    {
+        let (found, logits, gradients) = backward.run(&self.captured, batch.clone()).expect("a graph");
+        let (expected, of_expected) = loss(&self.plain, batch);
+        let expected_gradients = GradientsParams::from_grads(expected.backward(), &self.plain);
+        assert_eq!(gradients.len(), expected_gradients.len());
+        assert_eq!(floats(found), floats(expected));
+        assert!(!logits.is_tracked());
+        assert_eq!(floats(logits), floats(of_expected));
+        let [first, second] = &mut self.optimizers;
+        self.captured = first.step(0.1, self.captured, gradients);
+        self.plain = second.step(0.1, self.plain, expected_gradients);
+        assert_eq!(all(&self.captured), all(&self.plain));
+        self
+    }
+}
+
+#[test]
+fn steps_are_those_that_are_not_captured() {
+    let _alone = alone();
+    let network = Network::new(&CudaDevice::default());
+    let mut backward = CapturedGradients::new(loss);
+    let mut twins = Twins::new(&network, AdamWConfig::new().init());
+    for seed in 0..5 {
+        twins = twins.step(&mut backward, batch(4, seed));
+        assert_eq!(backward.graphs(), 1);
+    }
+    // The first step moved the network's own statistics.
+    assert_ne!(floats(network.norm.running_mean.value()), [0.0; 6]);
+    // What came with other rows has a graph of its own, and the first is there still.
+    for (rows, seed) in [(2, 7), (4, 8), (2, 9)] {
+        twins = twins.step(&mut backward, batch(rows, seed));
+        assert_eq!(backward.graphs(), 2);
+    }
+}
+
+#[test]
+fn what_is_frozen_on_the_way_has_another_graph() {
+    let _alone = alone();
+    let mut backward = CapturedGradients::new(loss);
+    let network = Network::new(&CudaDevice::default());
+    let mut twins = Twins::new(&network, AdamWConfig::new().init()).step(&mut backward, batch(4, 1));
+    let freeze = |network: Network<B>, pattern: &str| network.freeze(pattern).expect("a parameter");
+    // Then batch normalization works with its statistics, which stay; then all thaws.
+    for (pattern, graphs) in [("inner", 2), ("norm", 3)] {
+        twins.captured = freeze(twins.captured, pattern);
+        twins.plain = freeze(twins.plain, pattern);
+        for seed in 2..4 {
+            twins = twins.step(&mut backward, batch(4, seed));
+            assert_eq!(backward.graphs(), graphs);
+        }
+    }
+    twins.captured = twins.captured.unfreeze("*").expect("parameters");
+    twins.plain = twins.plain.unfreeze("*").expect("parameters");
+    twins = twins.step(&mut backward, batch(4, 5));
+    // Low-rank pairs are parameters too; the same ones, made before they are used.
+    let with_pair = |network: Network<B>| {
+        B::seed(&CudaDevice::default(), 5);
+        let network = network.with_low_rank("inner", 2, 4.0).expect("a weight");
+        network.inner.weight.val();
+        network
+    };
+    twins.captured = with_pair(twins.captured);
+    twins.plain = with_pair(twins.plain);
+    for seed in 6..8 {
+        twins = twins.step(&mut backward, batch(4, seed));
+    }
+}
+
+#[test]
+fn gradients_are_kept_beyond_the_next_step() {
+    let _alone = alone();
+    let network = Network::new(&CudaDevice::default());
+    let mut backward = CapturedGradients::new(loss);
+    let (mut found, mut expected) = (GradientsAccumulator::new(), GradientsAccumulator::new());
+    for seed in 0..3 {
+        let (_, _, gradients) = backward.run(&network, batch(4, seed)).expect("a graph");
+        found.accumulate(&network, gradients);
+        let (loss, _) = loss(&network, batch(4, seed));
+        expected.accumulate(&network, GradientsParams::from_grads(loss.backward(), &network));
+    }
+    let of_words = |mut sums: GradientsAccumulator<Network<B>>| {
+        let sum = sums.grads().get::<Cuda, 2>(network.words.weight.id);
+        floats(sum.expect("a gradient"))
+    };
+    assert_eq!(of_words(found), of_words(expected));
+}
+
+#[test]
+fn a_replay_is_one_launch_beside_copies() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let network = Network::new(&device);
+    let mut backward = CapturedGradients::new(loss);
+    for seed in 0..2 {
+        backward.run(&network, batch(4, seed)).expect("a graph");
+    }
+    let inputs = batch(4, 2);
+    B::sync(&device).expect("a device");
+    let before = statistics(&device);
+    let results = backward.run(&network, inputs).expect("a graph");
+    B::sync(&device).expect("a device");
+    let after = statistics(&device);
+    assert_eq!(after.replays - before.replays, 1);
+    // Seven tensors and two inputs go in, five gradients, two statistics, the loss and the logits come out: those of one kind together.
+    assert!(after.launches - before.launches <= 8, "{}", after.launches - before.launches);
+    assert_eq!(after.buffers, before.buffers);
+    drop(results);
+}
+
+#[test]
+fn what_cannot_be_captured_is_refused_by_name() {
+    let _alone = alone();
+    let network = Network::new(&CudaDevice::default());
+    let mut reads = CapturedGradients::new(|network: &Network<B>, batch| {
+        let (loss, logits) = loss(network, batch);
+        let _ = B::sync(&CudaDevice::default());
+        (loss, logits)
+    });
+    let error = reads.run(&network, batch(4, 1)).expect_err("a read");
+    assert!(matches!(error, CapturedError::Capture(CaptureError::Read)), "{error}");
+    assert_eq!(reads.graphs(), 0);
+}
