@@ -1,8 +1,8 @@
 //! Times training steps of one imported model: forward, loss, backward, AdamW, each of which is waited for.
 //!
-//! `kiln-training-bench MODEL RECORD FOLDER BACKEND SECONDS [tf32]`, where `FOLDER` holds the batch (`inputs.bin`, `targets.bin`) and `BACKEND` is
-//! `ndarray=THREADS`, `cuda` or `cuda-bf16`; by the last, weights, activations, gradients and the optimizer's averages are all bf16. Prints one JSON
-//! object. `scripts/bench_training.py` and `scripts/cuda_training.py` run it beside PyTorch.
+//! `kiln-training-bench MODEL RECORD FOLDER BACKEND SECONDS [tf32] [captured]`, where `FOLDER` holds the batch (`inputs.bin`, `targets.bin`) and `BACKEND` is
+//! `ndarray=THREADS`, `cuda` or `cuda-bf16`; by the last, weights, activations, gradients and the optimizer's averages are all bf16. On CUDA, products
+//! may be of TF32, and forward and backward a captured graph. Prints one JSON object. `scripts/bench_training.py` and `scripts/cuda_training.py` run it beside PyTorch.
 
 use kiln::backend::{Autodiff, NdArray};
 use kiln::module::AutodiffModule;
@@ -14,6 +14,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+const USAGE: &str = "kiln-training-bench MODEL RECORD FOLDER BACKEND SECONDS [tf32] [captured]";
 /// Steps whose losses are reported, and which are not timed.
 const LOSSES: usize = 5;
 /// Steps that are timed at least.
@@ -92,12 +93,35 @@ struct Report {
     device: Option<[f64; 2]>,
 }
 
+/// A loss, and the gradients for the optimizer.
+type Backward<B> = (Tensor<<B as AutodiffBackend>::InnerBackend, 1>, GradientsParams);
+
+/// A batch on the device, with its targets.
+type Given<B, M> = (<M as Network<B>>::Inputs, Tensor<B, 1, Int>);
+
 impl<B: AutodiffBackend> Run<'_, B> {
+    fn loss<M: Network<B>>(&self) -> impl Fn(&M, Given<B, M>) -> Tensor<B, 1> + use<B, M> {
+        let loss = CrossEntropyLossConfig::new().init::<B>(&self.device);
+        move |model, (inputs, targets)| loss.forward(model.logits(inputs), targets)
+    }
+
+    /// Operation by operation.
     fn train<M: AutodiffModule<B> + Network<B>>(&self) -> Result<Report, Box<dyn Error>> {
+        let loss = self.loss::<M>();
+        self.train_by(|model: &M, given| {
+            let loss = loss(model, given);
+            let gradients = GradientsParams::from_grads(loss.backward(), model);
+            Ok((loss.inner(), gradients))
+        })
+    }
+
+    fn train_by<M: AutodiffModule<B> + Network<B>>(
+        &self,
+        mut backward: impl FnMut(&M, Given<B, M>) -> Result<Backward<B>, Box<dyn Error>>,
+    ) -> Result<Report, Box<dyn Error>> {
         let mut model = M::load(self.record, &self.device);
         let inputs = M::inputs(&self.batch, &self.device)?;
         let targets = Tensor::<B, 1, Int>::from_data(self.batch.targets()?, &self.device);
-        let loss = CrossEntropyLossConfig::new().init::<B>(&self.device);
         let mut optimizer = AdamWConfig::new().with_epsilon(1e-6).with_weight_decay(1e-2).init::<B, M>();
         let before = resident("VmRSS")?;
         let mut report = Report {
@@ -116,8 +140,7 @@ impl<B: AutodiffBackend> Run<'_, B> {
                 break;
             }
             let started = Instant::now();
-            let loss = loss.forward(model.logits(inputs.clone()), targets.clone());
-            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            let (loss, gradients) = backward(&model, (inputs.clone(), targets.clone()))?;
             model = optimizer.step(1e-4, model, gradients);
             B::sync(&self.device)?;
             let time = started.elapsed().as_secs_f64();
@@ -139,6 +162,24 @@ impl<B: AutodiffBackend> Run<'_, B> {
 
     fn launches(&self) -> u64 {
         (self.counts)(&self.device).map_or(0, |counts| counts.launches)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<F: kiln::tensor::Element> Run<'_, Autodiff<kiln::backend::Cuda<F>>> {
+    /// Forward and backward by a graph.
+    fn train_captured<M>(&self) -> Result<Report, Box<dyn Error>>
+    where
+        M: AutodiffModule<Autodiff<kiln::backend::Cuda<F>>>
+            + Network<Autodiff<kiln::backend::Cuda<F>>, Inputs: kiln::backend::cuda::Tensors>,
+    {
+        let loss = self.loss::<M>();
+        let mut backward =
+            kiln::backend::cuda::CapturedGradients::new(|model: &M, given| (loss(model, given), ()));
+        self.train_by(|model: &M, given| {
+            let (loss, (), gradients) = backward.run(model, given)?;
+            Ok((loss, gradients))
+        })
     }
 }
 
@@ -173,6 +214,17 @@ macro_rules! networks {
                 other => Err(format!("no model is called {other}").into()),
             }
         }
+
+        #[cfg(feature = "cuda")]
+        fn train_captured<F: kiln::tensor::Element>(
+            name: &str,
+            run: &Run<'_, Autodiff<kiln::backend::Cuda<F>>>,
+        ) -> Result<Report, Box<dyn Error>> {
+            match name {
+                $(stringify!($name) => run.train_captured::<$name::Model<_>>(),)*
+                other => Err(format!("no model is called {other}").into()),
+            }
+        }
     };
 }
 
@@ -186,48 +238,47 @@ struct Arguments<'a> {
     length: Duration,
 }
 
-impl Arguments<'_> {
-    fn train<B: AutodiffBackend>(
+impl<'a> Arguments<'a> {
+    fn run<B: AutodiffBackend>(
         &self,
         device: B::Device,
         counts: fn(&B::Device) -> Option<Counts>,
-    ) -> Result<Report, Box<dyn Error>> {
-        let &Self { model, record, folder, length } = self;
-        train::<B>(model, &Run { record, batch: Batch(folder), length, device, counts })
+    ) -> Run<'a, B> {
+        let &Self { record, folder, length, .. } = self;
+        Run { record, batch: Batch(folder), length, device, counts }
     }
 
     fn train_on_cpu(&self, threads: usize) -> Result<Report, Box<dyn Error>> {
         kiln_kernels::threads::set_threads(threads);
-        self.train::<Autodiff<NdArray>>(Default::default(), |_| None)
+        train::<Autodiff<NdArray>>(self.model, &self.run(Default::default(), |_| None))
     }
 
     #[cfg(feature = "cuda")]
-    fn train_on_cuda(&self, is_bf16: bool, tf32: bool) -> Result<Report, Box<dyn Error>> {
+    fn train_on_cuda<F: kiln::tensor::Element>(&self, options: &[&str]) -> Result<Report, Box<dyn Error>> {
         use kiln::backend::{Cuda, CudaDevice, cuda};
 
         let device = CudaDevice::default();
-        cuda::set_tf32(&device, tf32)?;
+        cuda::set_tf32(&device, options.contains(&"tf32"))?;
         let counts = |device: &CudaDevice| {
             let found = cuda::statistics(device);
             let memory = found.buffer_bytes - found.released_bytes;
             Some(Counts { launches: found.launches, memory })
         };
-        if is_bf16 {
-            self.train::<Autodiff<Cuda<kiln::tensor::bf16>>>(device, counts)
-        } else {
-            self.train::<Autodiff<Cuda>>(device, counts)
-        }
+        let run = self.run::<Autodiff<Cuda<F>>>(device, counts);
+        if options.contains(&"captured") { train_captured(self.model, &run) } else { train(self.model, &run) }
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (&[model, record, folder, backend, seconds] | &[model, record, folder, backend, seconds, "tf32"]) =
-        words.as_slice()
-    else {
-        return Err("kiln-training-bench MODEL RECORD FOLDER BACKEND SECONDS [tf32]".into());
+    let &[model, record, folder, backend, seconds, ref options @ ..] = words.as_slice() else {
+        return Err(USAGE.into());
     };
+    let is_on_cpu = backend.starts_with("ndarray=");
+    if options.iter().any(|option| is_on_cpu || !["tf32", "captured"].contains(option)) {
+        return Err(USAGE.into());
+    }
     let arguments = Arguments {
         model,
         record: Path::new(record),
@@ -237,9 +288,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = match (backend, backend.strip_prefix("ndarray=")) {
         (_, Some(threads)) => arguments.train_on_cpu(threads.parse()?),
         #[cfg(feature = "cuda")]
-        ("cuda" | "cuda-bf16", _) => {
-            arguments.train_on_cuda(backend == "cuda-bf16", words.last() == Some(&"tf32"))
-        }
+        ("cuda", _) => arguments.train_on_cuda::<f32>(options),
+        #[cfg(feature = "cuda")]
+        ("cuda-bf16", _) => arguments.train_on_cuda::<kiln::tensor::bf16>(options),
         _ => Err(format!("no backend is called {backend}").into()),
     }?;
     let Report { losses, times, thread_time, memory: [before, peak], device } = report;

@@ -17,8 +17,7 @@ const CAPACITY: usize = 8;
 /// from then on.
 ///
 /// Inputs are static: each call copies them into the graph's own memory, and its outputs out of it. All that holds of [`Graph`] holds
-/// here: what the computation reads besides its inputs are weights, and it can neither read what the device computes nor draw random
-/// numbers.
+/// here: what the computation reads besides its inputs are weights, and it cannot read what the device computes.
 ///
 /// ```no_run
 /// # use kiln_cuda::{Captured, Cuda};

@@ -9,7 +9,6 @@ mod product;
 use crate::batch::{Batch, Seen};
 use crate::cache::Cache;
 use crate::driver::{Address, Driver, DriverError, Function};
-use crate::graph::CaptureError;
 use crate::kernel::{CudaKernel, KernelError};
 use crate::memory::{Buffer, Memory};
 use crate::statistics::Counters;
@@ -177,17 +176,7 @@ impl Context {
 
     /// The next random key.
     pub fn random_key(&self) -> u64 {
-        if let Some(capture) = &mut self.state().capture {
-            capture.refused.get_or_insert(CaptureError::Random);
-        }
         lock(&self.draws).next_key()
-    }
-
-    /// Notes a draw of a thread's own random numbers.
-    pub fn note_random(&self) {
-        if let Some(capture) = &mut self.state().capture {
-            capture.refused.get_or_insert(CaptureError::Random);
-        }
     }
 
     /// What a kernel sees of memory: nothing of memory that went as the device was opened again.

@@ -1,5 +1,6 @@
 //! Computations that are written down once and launched as a whole.
 
+pub(crate) mod salt;
 mod state;
 
 use crate::context::Recorded;
@@ -7,6 +8,7 @@ use crate::device::{CudaDevice, context};
 use crate::{Cuda, CudaTensor, InitError};
 use kiln_tensor::backend::{ExecutionError, Primitive};
 use kiln_tensor::{DType, Element, Shape, Tensor, TensorKind};
+use salt::Salted;
 use state::Place;
 use std::fmt;
 
@@ -101,6 +103,7 @@ tuples! {
 /// A computation that was written down: the device runs it anew as a whole, which costs the host one launch.
 ///
 /// What it reads besides its inputs and its state (weights) is what these hold when it runs, and stays in memory as long as the graph.
+/// Random numbers (dropout's) are others in each replay; they follow from the device's seed.
 ///
 /// ```no_run
 /// # use kiln_cuda::{Cuda, Graph};
@@ -147,6 +150,8 @@ pub struct Graph<I, O, S = ()> {
     outputs: Vec<CudaTensor>,
     /// Where each finds the state, and leaves it.
     state: Vec<CudaTensor>,
+    /// Where each finds what makes its random numbers others, if it draws any.
+    salt: Option<CudaTensor>,
     like_outputs: O,
     like_state: S,
     recorded: Recorded,
@@ -162,8 +167,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
     /// compiled and weights packed, and while it is written down. Other threads that use the device wait meanwhile.
     ///
     /// # Errors
-    /// When it reads what the device computes, draws random numbers or captures a graph itself; when its inputs are none or on
-    /// several devices, or the device fails.
+    /// When it reads what the device computes or captures a graph itself; when its inputs are none or on several devices, or the device
+    /// fails.
     pub fn capture(inputs: I, mut forward: impl FnMut(I) -> O) -> Result<Self, CaptureError> {
         Self::capture_with_state((), inputs, |(), inputs| ((), forward(inputs)))
     }
@@ -189,6 +194,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
             return Err(CaptureError::SeveralDevices);
         }
         let context = context(&device)?;
+        let salted = Salted::begin(&device);
         let given = || I::from_all(&mut own.iter().cloned(), &inputs);
         let (next, outputs) = forward(S::from_all(&mut copied(&initial).into_iter(), &state), given());
         drop(outputs);
@@ -213,7 +219,18 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let (outputs, like_outputs, own_state) = written?;
         let like_state = S::from_all(&mut own_state.iter().cloned(), &state);
         let like = std::marker::PhantomData;
-        Ok(Self { inputs: own, like, outputs, state: own_state, like_outputs, like_state, recorded, device })
+        let salt = salted.end();
+        Ok(Self {
+            inputs: own,
+            like,
+            outputs,
+            state: own_state,
+            salt,
+            like_outputs,
+            like_state,
+            recorded,
+            device,
+        })
     }
 
     /// Runs the computation on other inputs, and on the state that the last replay left.
@@ -230,6 +247,9 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let context = context(&self.device)?;
         context.check_graph(&self.recorded)?;
         inputs.iter().zip(&self.inputs).for_each(|(input, own)| own.overwrite(input));
+        if let Some(own) = &self.salt {
+            own.overwrite(&salt::drawn(&self.device));
+        }
         context.replay(&self.recorded)?;
         // The next replay overwrites them.
         Ok(O::from_all(&mut copied(&self.outputs).into_iter(), &self.like_outputs))
@@ -307,12 +327,6 @@ pub enum CaptureError {
          depends on data, such as `nonzero`): leave that out of it"
     )]
     Read,
-    /// It draws random numbers.
-    #[error(
-        "a captured computation draws random numbers, which would be the same in every replay: make them before, and give them as \
-         an input"
-    )]
-    Random,
     /// It captures.
     #[error("a captured computation captures another")]
     Nested,

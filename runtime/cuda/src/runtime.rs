@@ -1,6 +1,8 @@
 //! What the operations ask of a device.
 
+use crate::CudaTensor;
 use crate::device::{CudaDevice, expect_context};
+use crate::graph::salt;
 use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
@@ -137,14 +139,12 @@ impl Runtime for CudaRuntime {
     }
 
     fn random_key(device: &CudaDevice) -> u64 {
-        let context = expect_context(device);
-        match OWN.with_borrow_mut(|own| own.get_mut(device).map(Draws::next_key)) {
-            Some(key) => {
-                context.note_random();
-                key
-            }
-            None => context.random_key(),
-        }
+        let own = OWN.with_borrow_mut(|own| own.get_mut(device).map(Draws::next_key));
+        own.unwrap_or_else(|| expect_context(device).random_key())
+    }
+
+    fn salt(device: &CudaDevice) -> Option<CudaTensor> {
+        salt::current(device)
     }
 
     fn seed_thread(device: &CudaDevice, seed: Option<u64>) {

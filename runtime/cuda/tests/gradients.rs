@@ -11,7 +11,7 @@ use kiln_core::nn::{BatchNorm, BatchNormConfig, Embedding, EmbeddingConfig, Line
 use kiln_cuda::{CaptureError, CapturedError, CapturedGradients, Cuda, CudaDevice, statistics};
 use kiln_optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Int, Tensor, TensorData, activation};
+use kiln_tensor::{Int, Tensor, TensorData, activation, module};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type B = Autodiff<Cuda>;
@@ -209,6 +209,28 @@ fn a_replay_is_one_launch_beside_copies() {
     assert!(after.launches - before.launches <= 8, "{}", after.launches - before.launches);
     assert_eq!(after.buffers, before.buffers);
     drop(results);
+}
+
+#[test]
+fn what_dropout_drops_has_no_gradient() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let network = Network::new(&device);
+    let mut backward = CapturedGradients::new(|network: &Network<B>, ()| {
+        // Of a bias of zeros, those that stay add 2 each to the loss.
+        let dropped = module::dropout(network.unused.val() + 1.0, 0.5);
+        (dropped.clone().sum(), dropped)
+    });
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..20 {
+        let (loss, dropped, gradients) = backward.run(&network, ()).expect("a graph");
+        let gradient = gradients.get::<Cuda, 1>(network.unused.id).expect("a gradient");
+        let (dropped, gradient) = (floats(dropped), floats(gradient));
+        assert_eq!(gradient, dropped);
+        assert_eq!(floats(loss), [dropped.iter().sum::<f32>()]);
+        seen.insert(dropped.iter().map(|value| *value > 0.0).collect::<Vec<_>>());
+    }
+    assert!(seen.len() > 4, "{seen:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use kiln_cuda::{
     statistics,
 };
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{DType, Distribution, IndexingUpdateOp, Int, Tensor, TensorData, activation};
+use kiln_tensor::{DType, Distribution, IndexingUpdateOp, Int, Tensor, TensorData, activation, module};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type T<const D: usize> = Tensor<Cuda, D>;
@@ -156,11 +156,6 @@ fn what_cannot_be_replayed_is_refused_by_name() {
         x
     });
     assert!(matches!(waits.map(|_| ()), Err(CaptureError::Read)));
-    let random = Graph::capture(x(), |x| {
-        let noise = T::<2>::random([5, 6], Distribution::Default, &CudaDevice::default());
-        x + noise
-    });
-    assert!(matches!(random.map(|_| ()), Err(CaptureError::Random)));
     let nested = Graph::capture(x(), |x| match Graph::capture(x.clone(), |x| x * 2.0) {
         Ok(inner) => inner.replay(x).expect("a replay"),
         Err(_) => x,
@@ -168,6 +163,58 @@ fn what_cannot_be_replayed_is_refused_by_name() {
     assert!(matches!(nested.map(|_| ()), Err(CaptureError::Read | CaptureError::Nested)));
     // The device goes on.
     assert_eq!(floats(x() + 1.0), floats(x()).iter().map(|x| x + 1.0).collect::<Vec<_>>());
+}
+
+#[test]
+fn random_numbers_are_others_in_each_replay() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let run = |x: T<2>| {
+        let noise = T::<2>::random([40, 50], Distribution::Default, &x.device());
+        let normal = T::<2>::random([40, 50], Distribution::Normal(0.0, 1.0), &x.device());
+        (x.clone() + noise.clone(), noise, normal, module::dropout(x.clone(), 0.5), module::dropout(x, 0.5))
+    };
+    let ones = || T::<2>::ones([40, 50], &device);
+    let replays = || {
+        // What follows the seed is the same, capture and replays.
+        Cuda::<f32, i64>::seed(&device, 11);
+        let graph = Graph::capture(ones(), run).expect("a graph");
+        (0..3)
+            .map(|_| graph.replay(ones()).expect("a replay"))
+            .map(|(sum, noise, normal, first, second)| {
+                let [sum, noise, normal, first, second] = [sum, noise, normal, first, second].map(floats);
+                assert_eq!(sum, noise.iter().map(|noise| noise + 1.0).collect::<Vec<_>>());
+                assert!(noise.iter().all(|noise| (0.0..1.0).contains(noise)));
+                let mean = normal.iter().sum::<f32>() / 2000.0;
+                assert!(mean.abs() < 0.1, "{mean}");
+                for dropped in [&first, &second] {
+                    let zeros = dropped.iter().filter(|value| **value == 0.0).count();
+                    assert!((850..1150).contains(&zeros), "{zeros}");
+                    assert!(dropped.iter().all(|value| [0.0, 2.0].contains(value)));
+                }
+                assert_ne!(first, second);
+                [noise, normal, first, second]
+            })
+            .collect::<Vec<_>>()
+    };
+    let all = replays();
+    for (n, kind) in all.iter().enumerate() {
+        for other in &all[n + 1..] {
+            assert!(kind.iter().zip(other).all(|(numbers, others)| numbers != others));
+        }
+    }
+    assert_eq!(all, replays());
+    // A thread's own sequence is followed as well.
+    let of_thread = || {
+        Cuda::<f32, i64>::seed_thread(&device, Some(5));
+        let graph = Graph::capture(ones(), |x| module::dropout(x, 0.5)).expect("a graph");
+        let all = [(); 2].map(|()| floats(graph.replay(ones()).expect("a replay")));
+        Cuda::<f32, i64>::seed_thread(&device, None);
+        all
+    };
+    let [first, second] = of_thread();
+    assert_ne!(first, second);
+    assert_eq!([first, second], of_thread());
 }
 
 #[test]
@@ -269,14 +316,14 @@ fn what_is_captured_by_itself_has_a_graph_for_each_shape() {
 #[test]
 fn what_cannot_be_captured_by_itself_is_refused_by_name() {
     let _alone = alone();
-    let mut random = Captured::new(|x: T<2>| {
-        let noise = T::<2>::random([5, 6], Distribution::Default, &CudaDevice::default());
-        x + noise
+    let mut waits = Captured::new(|x: T<2>| {
+        let _ = Cuda::<f32, i64>::sync(&CudaDevice::default());
+        x
     });
     for _ in 0..2 {
-        let error = random.run(numbers([5, 6], 3)).expect_err("random numbers");
-        assert!(matches!(error, CapturedError::Capture(CaptureError::Random)), "{error}");
-        assert_eq!(random.graphs(), 0);
+        let error = waits.run(numbers([5, 6], 3)).expect_err("a read");
+        assert!(matches!(error, CapturedError::Capture(CaptureError::Read)), "{error}");
+        assert_eq!(waits.graphs(), 0);
     }
     let mut nothing = Captured::new(|()| numbers([2, 2], 1));
     let error = nothing.run(()).expect_err("no inputs");

@@ -2,6 +2,7 @@
 
 use crate::kernels::Template;
 use crate::language::{Factors, Storage};
+use crate::tensor::GpuTensor;
 use kiln_tensor::backend::{DeviceOps, ExecutionError};
 use kiln_tensor::{Activation, DType, Windows};
 use smallvec::SmallVec;
@@ -123,6 +124,13 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
 
     /// The next random key: a new one for each call, which follows from the device's seed.
     fn random_key(device: &Self::Device) -> u64;
+
+    /// While launches are written down, to be run again and again: one integer of 64 bits that is another in each run, and that kernels mix
+    /// into the keys by which they draw.
+    fn salt(device: &Self::Device) -> Option<GpuTensor<Self>> {
+        let _ = device;
+        None
+    }
 
     /// Seeds the random numbers.
     fn seed(device: &Self::Device, seed: u64);

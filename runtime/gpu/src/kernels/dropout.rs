@@ -1,6 +1,6 @@
 //! Dropout: which elements are dropped is computed where they are.
 
-use super::random::philox;
+use super::random::{mixed, philox, salt};
 use super::{LINE, elementwise, launch, line_of, program};
 use crate::language::{Builder, Kernel};
 use crate::runtime::Runtime;
@@ -14,17 +14,22 @@ use kiln_tensor::{DType, Scalar};
 pub struct Dropout {
     /// The elements' dtype.
     pub dtype: DType,
+    /// Whether a [salt](Runtime::salt) is mixed into the key.
+    pub salted: bool,
 }
 
 impl Dropout {
-    /// The kernel: an invocation takes the four elements of a [`Philox`] block. Buffers: the elements, the result. Parameters: how many
-    /// there are, where the first is; the key's words, what a word is below whose element is dropped; the number.
+    /// The kernel: an invocation takes the four elements of a [`Philox`] block. Buffers: the salt if there is one, the
+    /// elements, the result. Parameters: how many there are, where the first is; the key's words, what a word is below whose element is dropped;
+    /// the number.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         Builder::kernel("dropout", [LINE, 1], |k| {
+            let salt = salt(k, self.salted);
             let (x, output) = (k.input(storage), k.output(storage));
             let (count, start) = (k.parameter(), k.parameter());
-            let (key, threshold) = ([k.parameter(), k.parameter()], k.parameter());
+            let key = mixed([k.parameter(), k.parameter()], salt);
+            let threshold = k.parameter();
             let scale = k.parameter_of(storage.value());
             let block = k.position(LINE);
             let words = philox(block, key);
@@ -55,6 +60,9 @@ pub(crate) fn dropout<R: Runtime>(x: GpuTensor<R>, probability: f64, key: u64) -
     let mut words = vec![out.len() as u32, x.layout.offset as u32, key as u32, (key >> 32) as u32, threshold];
     words.extend(program::scalar_words(Scalar::Float(1.0 / (1.0 - probability)), computed_in(x.dtype)));
     let groups = line_of::<R>(&x.device, out.len().div_ceil(4));
-    launch::<R>(&x.device, Dropout { dtype: x.dtype }, &[&x, &out], &words, groups);
+    let salt = R::salt(&x.device);
+    let tensors: Vec<_> = salt.iter().chain([&x, &out]).collect();
+    let template = Dropout { dtype: x.dtype, salted: salt.is_some() };
+    launch::<R>(&x.device, template, &tensors, &words, groups);
     out
 }

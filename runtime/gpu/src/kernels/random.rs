@@ -2,11 +2,14 @@
 //! bits of normal numbers in f64.
 
 use super::{LINE, launch, line_of, program};
-use crate::language::{Builder, Kernel, Storage, Type, Value};
+use crate::language::{Buffer, Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require, supports};
 use kiln_tensor::compose::bounds;
 use kiln_tensor::{DType, Distribution, Shape};
+
+/// What a [salt](Runtime::salt) is.
+pub const SALT: DType = DType::I64;
 
 /// Values over `[0, 1)`: so many, which f32 holds exactly.
 const VALUES: f64 = 16_777_216.0;
@@ -18,6 +21,8 @@ pub struct Random {
     pub draw: Draw,
     /// The elements' dtype.
     pub dtype: DType,
+    /// Whether a [salt](Runtime::salt) is mixed into the key.
+    pub salted: bool,
 }
 
 /// How numbers are distributed.
@@ -102,13 +107,15 @@ fn normal<'k>(words: [Value<'k>; 2], deviation: Value<'k>) -> Value<'k> {
 }
 
 impl Random {
-    /// The kernel: an invocation draws the elements of a block of words. Buffers: the result. Parameters: how many there are, the key's
-    /// words, the numbers of the distribution.
+    /// The kernel: an invocation draws the elements of a block of words. Buffers: the salt if there is one, the result. Parameters: how many
+    /// there are, the key's words, the numbers of the distribution.
     pub fn kernel(&self) -> Kernel {
         let storage = held_as(self.dtype);
         Builder::kernel("random", [LINE, 1], |k| {
+            let salt = salt(k, self.salted);
             let output = k.output(storage);
-            let (count, key) = (k.parameter(), [k.parameter(), k.parameter()]);
+            let count = k.parameter();
+            let key = mixed([k.parameter(), k.parameter()], salt);
             let block = k.position(LINE);
             for (place, value) in self.values(philox(block, key)).into_iter().enumerate() {
                 let at = block * self.draw.elements() + place as u32;
@@ -172,6 +179,18 @@ impl Random {
     }
 }
 
+/// The buffer of a [salt](Runtime::salt), if there is one.
+pub(super) fn salt(k: &Builder, salted: bool) -> Option<Buffer<'_>> {
+    salted.then(|| k.input(held_as(SALT)))
+}
+
+/// A key's words, a salt in them if there is one.
+pub(super) fn mixed<'k>([low, high]: [Value<'k>; 2], salt: Option<Buffer<'k>>) -> [Value<'k>; 2] {
+    let Some(salt) = salt else { return [low, high] };
+    let salt = salt.at(low.kernel().value(0_u32)).bits(Type::U64);
+    [low ^ salt.to(Type::U32), high ^ (salt >> 32_u32).to(Type::U32)]
+}
+
 /// The words of a block of [`Philox`](kiln_tensor::compose::Philox), whose number has 32 bits.
 pub(super) fn philox<'k>(block: Value<'k>, [mut first, mut second]: [Value<'k>; 2]) -> [Value<'k>; 4] {
     let product = |word: Value<'k>, factor: u64| {
@@ -207,6 +226,8 @@ pub(crate) fn random<R: Runtime>(
     let count = u32::try_from(out.len()).ok().filter(|_| out.is_visible())?;
     let words = [vec![count, key as u32, (key >> 32) as u32], numbers].concat();
     let groups = line_of::<R>(device, out.len().div_ceil(draw.elements() as usize));
-    launch::<R>(device, Random { draw, dtype }, &[&out], &words, groups);
+    let salt = R::salt(device);
+    let tensors: Vec<_> = salt.iter().chain([&out]).collect();
+    launch::<R>(device, Random { draw, dtype, salted: salt.is_some() }, &tensors, &words, groups);
     Some(out)
 }

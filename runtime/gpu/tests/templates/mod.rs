@@ -682,11 +682,12 @@ fn recurrent(dtypes: &[DType; 2]) -> Vec<Template> {
 }
 
 fn dropouts(dtypes: &[DType]) -> Vec<Template> {
-    dtypes.iter().map(|&dtype| Dropout { dtype }.into()).collect()
+    let of = |&dtype: &DType| [false, true].map(|salted| Dropout { dtype, salted }.into());
+    dtypes.iter().flat_map(of).collect()
 }
 
 fn randoms(all: &[(Draw, DType)]) -> Vec<Template> {
-    all.iter().map(|&(draw, dtype)| Random { draw, dtype }.into()).collect()
+    all.iter().map(|&(draw, dtype)| Random { draw, dtype, salted: draw == Draw::Unit }.into()).collect()
 }
 
 /// Kernels of every family.
