@@ -5,8 +5,8 @@ use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Flow, Pooling};
 use crate::kernels::{
-    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, quantized, random, recurrent,
-    sort,
+    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, norm_gradient, quantized,
+    random, recurrent, sort,
 };
 use crate::language::Storage;
 use crate::runtime::Runtime;
@@ -17,8 +17,8 @@ use core::ops::Range;
 use half::{bf16, f16};
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{
-    self, AttentionGradients, AttentionTrained, CrossEntropyOptions, CrossEntropyTrained, Quantized,
-    RnnOperands, RnnOutput,
+    self, AttentionGradients, AttentionTrained, CrossEntropyOptions, CrossEntropyTrained, NormGradients,
+    Quantized, RnnOperands, RnnOutput,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -565,6 +565,24 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn rms_norm(x: T<R>, weight: T<R>, epsilon: f64) -> T<R> {
         rows::norm(RowOp::RmsNorm, x, weight, None, epsilon)
+    }
+
+    fn layer_norm_gradient(gradient: T<R>, x: T<R>, weight: T<R>, epsilon: f64) -> NormGradients<T<R>> {
+        match norm_gradient::norm_gradient(true, &gradient, &x, &weight, epsilon) {
+            Some((input, rows)) => NormGradients {
+                input,
+                weight: compose::norm_weight_gradient::<Self>(gradient.clone(), x, &weight, rows),
+                bias: compose::norm_bias_gradient::<Self>(gradient, &weight),
+            },
+            None => compose::layer_norm_gradient::<Self>(gradient, x, weight, epsilon),
+        }
+    }
+
+    fn rms_norm_gradient(gradient: T<R>, x: T<R>, weight: T<R>, epsilon: f64) -> (T<R>, T<R>) {
+        match norm_gradient::norm_gradient(false, &gradient, &x, &weight, epsilon) {
+            Some((input, rows)) => (input, compose::norm_weight_gradient::<Self>(gradient, x, &weight, rows)),
+            None => compose::rms_norm_gradient::<Self>(gradient, x, weight, epsilon),
+        }
     }
 
     fn rnn(operands: RnnOperands<Self>, options: &RnnOptions) -> RnnOutput<Self> {

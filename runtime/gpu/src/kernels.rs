@@ -10,6 +10,7 @@ pub mod embedding;
 pub mod gemv;
 pub mod index;
 pub mod matmul;
+pub mod norm_gradient;
 mod order;
 mod parts;
 mod product;
@@ -75,6 +76,8 @@ templates! {
     ArgReduce(reduce::ArgReduce),
     /// Softmax and norms of rows.
     Rows(rows::Rows),
+    /// Gradients of norms of rows.
+    NormGradient(norm_gradient::NormGradient),
     /// Softmax and cross-entropy as one.
     CrossEntropy(cross_entropy::CrossEntropy),
     /// Running folds.

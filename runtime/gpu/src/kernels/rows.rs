@@ -75,11 +75,7 @@ impl Rows {
         let bias = bias.map(|bias| (bias, k.parameter()));
         let then = then::declare(k, &self.then);
 
-        let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
-        let (local, number) = match self.rows {
-            1 => (local, group),
-            several => (local % self.lanes, group * several + local / self.lanes),
-        };
+        let (local, number) = Division::place(k, self.lanes, self.rows);
         // What is beyond the last row repeats it, so that no invocation leaves before numbers are joined.
         let row = number.min(rows - 1_u32) * length;
         let group = Group::new(k, ty, local, self.lanes, self.subgroups);
@@ -135,17 +131,22 @@ impl Rows {
     }
 }
 
-/// The elements of a row that an invocation has: every so many-th.
-enum Elements<'e, 'k> {
+/// The elements of a row that an invocation has, every so many-th: a number of each, or several.
+pub(super) enum Elements<'e, 'k, T> {
     /// Read whenever they are needed.
-    Read(&'e dyn Fn(Value<'k>) -> Value<'k>),
+    Read(&'e dyn Fn(Value<'k>) -> T),
     /// Read once: the position of each, the element, and, of one that the row may be too short for, whether it is there.
-    Kept(Vec<(Value<'k>, Value<'k>, Option<Value<'k>>)>),
+    Kept(Vec<(Value<'k>, T, Option<Value<'k>>)>),
 }
 
-impl<'k> Elements<'_, 'k> {
+impl<'k, T> Elements<'_, 'k, T> {
     /// So many elements of each invocation of a group, of a row that has elements for all of them but the last.
-    fn kept(count: u32, group: &Group<'k>, length: Value<'k>, read: impl Fn(Value<'k>) -> Value<'k>) -> Self {
+    pub(super) fn kept(
+        count: u32,
+        group: &Group<'k>,
+        length: Value<'k>,
+        read: impl Fn(Value<'k>) -> T,
+    ) -> Self {
         let element = |n: u32| {
             let at = group.local + n * group.lanes;
             let is_there = (n + 1 == count).then(|| at.below(length));
@@ -173,11 +174,11 @@ impl<'k> Sums<'k> {
     }
 
     /// The fold of what `number` makes of each element.
-    fn fold_all(
+    pub fn fold_all<T: Copy>(
         &self,
         fold: Fold,
-        elements: &Elements<'_, 'k>,
-        number: impl Fn(Value<'k>) -> Value<'k>,
+        elements: &Elements<'_, 'k, T>,
+        number: impl Fn(T) -> Value<'k>,
     ) -> Value<'k> {
         let kept = match elements {
             Elements::Read(read) => return self.fold(fold, |at| number(read(at))),
@@ -193,7 +194,7 @@ impl<'k> Sums<'k> {
     }
 
     /// Does something with each element and its position.
-    fn each(&self, elements: &Elements<'_, 'k>, then: impl Fn(Value<'k>, Value<'k>)) {
+    pub fn each<T: Copy>(&self, elements: &Elements<'_, 'k, T>, then: impl Fn(Value<'k>, T)) {
         let Group { k, local, lanes, .. } = self.group;
         match elements {
             Elements::Read(read) => k.range(local, self.length, lanes, |at| then(at, read(at))),
@@ -225,6 +226,42 @@ pub(super) fn lanes_of_row<R: Runtime>(device: &R::Device) -> u32 {
     if R::limits(device).shared_memory { LINE } else { LANES }
 }
 
+/// How rows are divided among invocations.
+pub(super) struct Division {
+    /// Invocations of a row.
+    pub lanes: u32,
+    /// Rows of a workgroup: several where each is a warp's.
+    pub rows: u32,
+    /// Elements that an invocation keeps, if it does.
+    pub kept: Option<u32>,
+    pub groups: [u32; 3],
+}
+
+impl Division {
+    /// Of so many rows of `length` elements.
+    pub fn of<R: Runtime>(device: &R::Device, dtype: DType, rows: usize, length: usize) -> Self {
+        let most_of_warp = if rows >= MANY { MOST_OF_ONE_OF_MANY } else { MOST_OF_WARP };
+        let lanes = match subgroups_of::<R>(device, dtype) {
+            Subgroups::Warps if length <= most_of_warp => WARP,
+            Subgroups::None | Subgroups::OfAnySize | Subgroups::Warps => lanes_of_row::<R>(device),
+        };
+        let each = length.div_ceil(lanes as usize);
+        let is_kept = R::limits(device).shared_memory && each * held_as(dtype).value().words() <= MOST_KEPT;
+        let together = if lanes == WARP { LINE / WARP } else { 1 };
+        let groups = line_of_groups::<R>(device, rows.div_ceil(together as usize));
+        Self { lanes, rows: together, kept: is_kept.then_some(each as u32), groups }
+    }
+
+    /// An invocation's place in its row, and the number of that.
+    pub fn place(k: &Builder, lanes: u32, rows: u32) -> (Value<'_>, Value<'_>) {
+        let (local, group) = (k.builtin(Builtin::LocalIndex), k.group());
+        match rows {
+            1 => (local, group),
+            several => (local % lanes, group * several + local / lanes),
+        }
+    }
+}
+
 /// Rows of `length` elements, row-major, through an operation.
 fn run<R: Runtime>(
     op: RowOp,
@@ -245,27 +282,9 @@ fn run<R: Runtime>(
         words.extend(parameters.iter().map(|parameter| parameter.layout.offset as u32));
     }
     let (dtype, subgroups) = (x.dtype, subgroups_of::<R>(&x.device, x.dtype));
-    let most_of_warp = if rows >= MANY { MOST_OF_ONE_OF_MANY } else { MOST_OF_WARP };
-    let lanes = match subgroups {
-        Subgroups::Warps if length <= most_of_warp => WARP,
-        Subgroups::None | Subgroups::OfAnySize | Subgroups::Warps => lanes_of_row::<R>(&x.device),
-    };
-    let each = length.div_ceil(lanes as usize);
-    let is_kept = R::limits(&x.device).shared_memory && each * held_as(dtype).value().words() <= MOST_KEPT;
-    let kept = is_kept.then_some(each as u32);
-    let together = if lanes == WARP { LINE / WARP } else { 1 };
-    let groups = line_of_groups::<R>(&x.device, rows.div_ceil(together as usize));
+    let Division { lanes, rows, kept, groups } = Division::of::<R>(&x.device, dtype, rows, length);
     let reader = Reader { reads: Reads::Again, others: parameters, words: &words, groups };
-    reader.launch(x, out, |from| Rows {
-        op,
-        dtype,
-        lanes,
-        rows: together,
-        kept,
-        subgroups,
-        from,
-        then: Vec::new(),
-    })
+    reader.launch(x, out, |from| Rows { op, dtype, lanes, rows, kept, subgroups, from, then: Vec::new() })
 }
 
 /// A softmax along `dim`.

@@ -73,6 +73,7 @@ impl Template {
             Template::Transpose(template) => Some(&mut template.then),
             Template::Reduce(template) => Some(&mut template.then),
             Template::Rows(template) => Some(&mut template.then),
+            Template::NormGradient(template) => Some(&mut template.then),
             Template::Gather(template) => Some(&mut template.then),
             Template::Matmul(template) => Some(&mut template.then),
             Template::Direct(template) => Some(&mut template.then),

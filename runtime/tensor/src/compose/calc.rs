@@ -116,12 +116,18 @@ pub(crate) fn swapped(rank: usize, a: usize, b: usize) -> Dims {
     axes
 }
 
-/// Computes in f32 when the operand is half precision, for what would overflow or round too coarsely.
-pub(crate) fn widened<B: Backend>(a: T<B>, f: impl FnOnce(T<B>) -> T<B>) -> T<B> {
-    match a.dtype() {
-        dtype @ (DType::F16 | DType::BF16) => B::cast(f(B::cast(a, DType::F32)), dtype),
-        _ => f(a),
+/// The dtype in which what would overflow in a dtype, or be rounded too coarsely, is computed: f32 for floats of 16 bits.
+pub(crate) fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        dtype => dtype,
     }
+}
+
+/// Computes in the [wide] dtype.
+pub(crate) fn widened<B: Backend>(a: T<B>, f: impl FnOnce(T<B>) -> T<B>) -> T<B> {
+    let dtype = a.dtype();
+    to_dtype::<B>(f(to_dtype::<B>(a, wide(dtype))), dtype)
 }
 
 /// Like [`widened`], for a parameter that meets a widened operand.

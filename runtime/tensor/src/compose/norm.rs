@@ -1,7 +1,10 @@
 //! Softmax and the normalizations.
 
-use super::calc::{T, add, add_scalar, along, div, lead_to_rank, mean, mul, reshape, sub, to_dtype, widened};
+use super::calc::{
+    T, add, add_scalar, along, div, lead_to_rank, mean, mul, reshape, sub, to_dtype, wide, widened,
+};
 use crate::backend::{Backend, Primitive};
+use crate::trace::{self, Traced};
 use crate::{Dims, ReduceOp, UnaryOp};
 
 /// Default of [`Backend::softmax`].
@@ -103,13 +106,17 @@ pub fn batch_norm<B: Backend>(
     variance: T<B>,
     epsilon: f64,
 ) -> T<B> {
-    widened::<B>(x, |x| {
-        let (rank, dtype) = (x.shape().rank(), x.dtype());
-        let [weight, bias, mean, variance] =
-            [weight, bias, mean, variance].map(|parameter| to_dtype::<B>(parameter, dtype));
-        let deviation = B::unary(UnaryOp::Sqrt, add_scalar::<B>(variance, epsilon));
-        let scale = div::<B>(weight, deviation);
-        let shift = sub::<B>(bias, mul::<B>(mean, scale.clone()));
-        add::<B>(mul::<B>(x, along::<B>(scale, 1, rank)), along::<B>(shift, 1, rank))
-    })
+    let (rank, dtype, wide) = (x.shape().rank(), x.dtype(), wide(x.dtype()));
+    let [scale, shift] =
+        trace::run::<B, 4, 2>([weight, bias, mean, variance], |[weight, bias, mean, variance]| {
+            let deviation = (variance.cast(wide) + Traced::parameter(epsilon)).sqrt();
+            let scale = weight.cast(wide) / deviation;
+            [scale.clone(), bias.cast(wide) - mean.cast(wide) * scale]
+        });
+    let [scale, shift] = [scale, shift].map(|vector| along::<B>(vector, 1, rank));
+    // What is as large as the batch is read and written once.
+    let [output] = trace::run::<B, 3, 1>([x, scale, shift], |[x, scale, shift]| {
+        [(x.cast(wide) * scale + shift).cast(dtype)]
+    });
+    output
 }

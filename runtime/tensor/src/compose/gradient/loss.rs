@@ -1,8 +1,7 @@
 //! Softmax and cross-entropy as one.
 
-use super::norm::wide;
 use crate::backend::{Backend, Primitive};
-use crate::compose::calc::{T, mul, mul_scalar, reshape, sub, to_dtype};
+use crate::compose::calc::{T, mul, mul_scalar, reshape, sub, to_dtype, wide};
 use crate::trace::{self, Traced};
 use crate::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, UnaryOp};
 use alloc::vec::Vec;

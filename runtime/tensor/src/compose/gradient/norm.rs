@@ -2,19 +2,11 @@
 
 use crate::backend::{Backend, Primitive};
 use crate::compose::calc::{
-    T, add_scalar, along, lead_to_rank, mean, mul, reshape, scalar_like, sub, to_dtype,
+    T, add_scalar, along, lead_to_rank, mean, mul, reshape, scalar_like, sub, to_dtype, wide,
 };
 use crate::trace::{self, Traced};
-use crate::{DType, ReduceOp, Scalar, UnaryOp};
+use crate::{ReduceOp, Scalar, UnaryOp};
 use alloc::vec::Vec;
-
-/// The dtype in which sums of a dtype are taken.
-pub(super) fn wide(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        dtype => dtype,
-    }
-}
 
 /// Default of [`Backend::softmax_gradient`].
 pub fn softmax_gradient<B: Backend>(gradient: T<B>, output: T<B>, dim: usize) -> T<B> {
@@ -76,21 +68,61 @@ fn summed<B: Backend>(x: T<B>, axes: &[usize], dims: &[usize]) -> T<B> {
     reshape::<B>(x, dims)
 }
 
-/// Gradients of a normalization over the last dims, which the weight covers.
+/// What a normalization over the last dims found of each row.
+#[derive(Clone, Debug)]
+pub struct RowStatistics<P> {
+    /// The mean, where it was taken away.
+    pub center: Option<P>,
+    /// The inverse of what was divided by.
+    pub inverse: P,
+}
+
+/// The gradient of the weight of a normalization over the last dims, all of which it covers.
+pub fn norm_weight_gradient<B: Backend>(
+    gradient: T<B>,
+    x: T<B>,
+    weight: &T<B>,
+    rows: RowStatistics<T<B>>,
+) -> T<B> {
+    let (dtype, wide, lead) = (x.dtype(), wide(x.dtype()), leading::<B>(&x, weight));
+    let [products] = match rows.center {
+        Some(center) => {
+            trace::run::<B, 4, 1>([gradient, x, center, rows.inverse], |[g, x, center, inverse]| {
+                [g.cast(wide) * ((x.cast(wide) - center) * inverse)]
+            })
+        }
+        None => trace::run::<B, 3, 1>([gradient, x, rows.inverse], |[g, x, inverse]| {
+            [g.cast(wide) * (x.cast(wide) * inverse)]
+        }),
+    };
+    to_dtype::<B>(summed::<B>(products, &lead, weight.dims()), dtype)
+}
+
+/// The gradient of the bias of a normalization over the last dims.
+pub fn norm_bias_gradient<B: Backend>(gradient: T<B>, weight: &T<B>) -> T<B> {
+    let dtype = gradient.dtype();
+    let lead = leading::<B>(&gradient, weight);
+    to_dtype::<B>(summed::<B>(to_dtype::<B>(gradient, wide(dtype)), &lead, weight.dims()), dtype)
+}
+
+/// The dims of `x` before those that a weight covers.
+fn leading<B: Backend>(x: &T<B>, weight: &T<B>) -> Vec<usize> {
+    (0..x.dims().len() - weight.dims().len()).collect()
+}
+
+/// The gradient of the input of a normalization over the last dims, which the weight covers, and what was found of its rows.
 fn last_dims<B: Backend>(
     gradient: T<B>,
     x: T<B>,
-    weight: T<B>,
+    weight: &T<B>,
     centered: bool,
     epsilon: f64,
-) -> NormGradients<T<B>> {
-    let (dtype, wide) = (x.dtype(), wide(x.dtype()));
-    let (rank, shape) = (x.shape().rank(), weight.shape());
-    let lead: Vec<usize> = (0..rank - shape.rank()).collect();
-    let covered: Vec<usize> = (rank - shape.rank()..rank).collect();
+) -> (T<B>, RowStatistics<T<B>>) {
+    let (dtype, wide, rank) = (x.dtype(), wide(x.dtype()), x.dims().len());
+    let covered: Vec<usize> = (rank - weight.dims().len()..rank).collect();
     let nothing = || scalar_like::<B>(&x, Scalar::Float(0.0), wide, rank);
-    let weight = lead_to_rank::<B>(to_dtype::<B>(weight, wide), rank);
-    // What is as large as the input is read by the means and sums and by the last program, and nothing of it is written but the result.
+    let weight = lead_to_rank::<B>(to_dtype::<B>(weight.clone(), wide), rank);
+    // What is as large as the input is read by the means and by the last program, and nothing of it is written but the result.
     let center = if centered { mean::<B>(to_dtype::<B>(x.clone(), wide), &covered) } else { nothing() };
     let [square] = trace::run::<B, 2, 1>([x.clone(), center.clone()], |[x, center]| {
         let x = x.cast(wide) - center;
@@ -98,12 +130,6 @@ fn last_dims<B: Backend>(
     });
     let variance = add_scalar::<B>(mean::<B>(square, &covered), epsilon);
     let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, variance));
-    let operands = [gradient.clone(), x.clone(), center.clone(), inverse.clone()];
-    let [products] = trace::run::<B, 4, 1>(operands, |[g, x, center, inverse]| {
-        [g.cast(wide) * ((x.cast(wide) - center) * inverse)]
-    });
-    let of_weight = summed::<B>(products, &lead, &shape.dims);
-    let of_bias = summed::<B>(to_dtype::<B>(gradient.clone(), wide), &lead, &shape.dims);
     let operands = [gradient.clone(), x.clone(), center.clone(), inverse.clone(), weight.clone()];
     let [products] = trace::run::<B, 5, 1>(operands, |[g, x, center, inverse, weight]| {
         [g.cast(wide) * weight * ((x.cast(wide) - center) * inverse)]
@@ -116,13 +142,12 @@ fn last_dims<B: Backend>(
     } else {
         nothing()
     };
-    let operands = [gradient, x.clone(), center, inverse, weight, slope, level];
+    let operands = [gradient, x, center.clone(), inverse.clone(), weight, slope, level];
     let [input] = trace::run::<B, 7, 1>(operands, |[g, x, center, inverse, weight, slope, level]| {
         let y = (x.cast(wide) - center) * inverse.clone();
         [((g.cast(wide) * weight - level - y * slope) * inverse).cast(dtype)]
     });
-    let [weight, bias] = [of_weight, of_bias].map(|t| to_dtype::<B>(t, dtype));
-    NormGradients { input, weight, bias }
+    (input, RowStatistics { center: centered.then_some(center), inverse })
 }
 
 /// Default of [`Backend::layer_norm_gradient`].
@@ -132,13 +157,18 @@ pub fn layer_norm_gradient<B: Backend>(
     weight: T<B>,
     epsilon: f64,
 ) -> NormGradients<T<B>> {
-    last_dims::<B>(gradient, x, weight, true, epsilon)
+    let (input, rows) = last_dims::<B>(gradient.clone(), x.clone(), &weight, true, epsilon);
+    NormGradients {
+        input,
+        weight: norm_weight_gradient::<B>(gradient.clone(), x, &weight, rows),
+        bias: norm_bias_gradient::<B>(gradient, &weight),
+    }
 }
 
 /// Default of [`Backend::rms_norm_gradient`].
 pub fn rms_norm_gradient<B: Backend>(gradient: T<B>, x: T<B>, weight: T<B>, epsilon: f64) -> (T<B>, T<B>) {
-    let NormGradients { input, weight, .. } = last_dims::<B>(gradient, x, weight, false, epsilon);
-    (input, weight)
+    let (input, rows) = last_dims::<B>(gradient.clone(), x.clone(), &weight, false, epsilon);
+    (input, norm_weight_gradient::<B>(gradient, x, &weight, rows))
 }
 
 /// All axes but the channels'.
@@ -176,7 +206,7 @@ pub fn group_norm_gradient<B: Backend>(
     .map(|gradient| to_dtype::<B>(gradient, dtype))
 }
 
-/// What batch normalization yields in training.
+/// What batch normalization yields in training; statistics of floats of 16 bits are in f32.
 #[derive(Clone, Debug)]
 pub struct BatchNormTrained<P> {
     /// The normalized batch.
@@ -194,15 +224,15 @@ pub fn batch_norm_train<B: Backend>(
     bias: T<B>,
     epsilon: f64,
 ) -> BatchNormTrained<T<B>> {
-    let (dtype, shape) = (x.dtype(), x.shape());
-    let (axes, wide) = (around_channels(shape.rank()), wide(dtype));
+    let (wide, shape) = (wide(x.dtype()), x.shape());
+    let axes = around_channels(shape.rank());
     let center = mean::<B>(to_dtype::<B>(x.clone(), wide), &axes);
     let [square] = trace::run::<B, 2, 1>([x.clone(), center.clone()], |[x, center]| {
         let centered = x.cast(wide) - center;
         [centered.clone() * centered]
     });
     let square = mean::<B>(square, &axes);
-    let [mean, variance] = [center, square].map(|t| to_dtype::<B>(reshape::<B>(t, &shape[1..2]), dtype));
+    let [mean, variance] = [center, square].map(|t| reshape::<B>(t, &shape[1..2]));
     let output = B::batch_norm(x, weight, bias, mean.clone(), variance.clone(), epsilon);
     BatchNormTrained { output, mean, variance }
 }
