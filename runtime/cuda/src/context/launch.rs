@@ -25,6 +25,19 @@ pub(super) struct Last {
     pub writes: Option<(u64, usize)>,
 }
 
+impl Last {
+    /// Whether a launch that reads and writes such buffers does the same before it as behind it.
+    fn is_independent_of(&self, read: &[u64], written: &[u64]) -> bool {
+        let uses = |id: &u64| self.parts.iter().any(|part| part.id == *id);
+        // What else writes to one of several buffers is not told.
+        let only_reads = |id: &u64| {
+            matches!(self.template, Template::Elementwise(_))
+                && self.writes.is_some_and(|(written, _)| written != *id)
+        };
+        !written.iter().any(uses) && read.iter().all(|id| !uses(id) || only_reads(id))
+    }
+}
+
 /// One of several launches that are done at once.
 pub(super) struct Member {
     pub parts: Vec<Part>,
@@ -48,21 +61,22 @@ impl Context {
         );
         let mut state = self.state();
         let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
-        let waits = Waits::of(&template, groups, writes_all_of.is_some());
-        match waits {
-            Waits::Never => {
-                self.launch_all(&mut state);
-            }
-            Waits::Always { .. } | Waits::IfSeen => self.let_last_wait(&mut state, &template),
-        }
         state.reserve(parts.iter().map(|part| part.id));
         let parameters = parameters.to_vec();
-        if let Waits::Always { reads } = waits {
-            let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
-            let (read, written) = ids.split_at(reads.min(ids.len()));
-            let launch = Member { parts, parameters, blocks: groups[0] * groups[1] };
-            self.let_wait(&mut state, template, launch, read, written);
-            return;
+        match Waits::of(&template, groups, writes_all_of.is_some()) {
+            Waits::Always { reads } => {
+                let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
+                let (read, written) = ids.split_at(reads.min(ids.len()));
+                // What waits is launched before the last, which can still be added to.
+                if !state.last.as_ref().is_some_and(|last| last.is_independent_of(read, written)) {
+                    self.let_last_wait(&mut state, &template);
+                }
+                let launch = Member { parts, parameters, blocks: groups[0] * groups[1] };
+                self.let_wait(&mut state, template, launch, read, written);
+                return;
+            }
+            Waits::IfSeen => self.let_last_wait(&mut state, &template),
+            Waits::Never => self.launch_all(&mut state),
         }
         count(&self.counters.launches, 1);
         let writes =

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::module::{Module, Param, RunningState};
 use crate::nn::{Initializer, display::layer_display};
-use crate::tensor::{Tensor, backend::Backend, module};
+use crate::tensor::{Tensor, Traced, backend::Backend, elementwise_all, module};
 
 /// Configuration of [`BatchNorm`].
 #[derive(Config, Debug)]
@@ -67,18 +67,27 @@ impl<B: Backend> BatchNorm<B> {
         let dims = input.dims();
         let (output, mean, variance) = module::batch_norm_train(input, gamma, beta, self.epsilon);
         let count = dims.iter().product::<usize>() as f64 / dims[1].max(1) as f64;
-        self.observe(mean, variance * (count / (count - 1.0).max(1.0)));
+        self.observe(mean.detach(), variance.detach(), count / (count - 1.0).max(1.0));
         output
     }
 
-    /// Moves the running statistics towards those of a batch.
-    fn observe(&self, mean: Tensor<B, 1>, unbiased: Tensor<B, 1>) {
-        let step = |running: Tensor<B, 1>, new: Tensor<B, 1>| {
-            let new = new.detach().cast(running.dtype());
-            running * (1.0 - self.momentum) + new * self.momentum
-        };
-        self.running_mean.update(step(self.running_mean.value_sync(), mean));
-        self.running_var.update(step(self.running_var.value_sync(), unbiased));
+    /// Moves the running statistics towards those of a batch, whose variance is unbiased by a factor; in one pass.
+    fn observe(&self, mean: Tensor<B, 1>, variance: Tensor<B, 1>, unbiased: f64) {
+        let running = [self.running_mean.value_sync(), self.running_var.value_sync()];
+        let dtypes = [running[0].dtype(), running[1].dtype()];
+        let wide = mean.dtype();
+        let [running_mean, running_var] = running;
+        let operands = [running_mean, running_var, mean, variance];
+        let [mean, variance] = elementwise_all(operands, |[running_mean, running_var, mean, variance]| {
+            let step = |running: Traced, new: Traced| {
+                running.cast(wide) * Traced::parameter(1.0 - self.momentum)
+                    + new * Traced::parameter(self.momentum)
+            };
+            let variance = variance * Traced::parameter(unbiased);
+            [step(running_mean, mean).cast(dtypes[0]), step(running_var, variance).cast(dtypes[1])]
+        });
+        self.running_mean.update(mean);
+        self.running_var.update(variance);
     }
 }
 

@@ -100,9 +100,8 @@ pub fn norm_weight_gradient<B: Backend>(
 
 /// The gradient of the bias of a normalization over the last dims.
 pub fn norm_bias_gradient<B: Backend>(gradient: T<B>, weight: &T<B>) -> T<B> {
-    let dtype = gradient.dtype();
     let lead = leading::<B>(&gradient, weight);
-    to_dtype::<B>(summed::<B>(to_dtype::<B>(gradient, wide(dtype)), &lead, weight.dims()), dtype)
+    summed::<B>(gradient, &lead, weight.dims())
 }
 
 /// The dims of `x` before those that a weight covers.
@@ -248,9 +247,10 @@ pub fn batch_norm_gradient<B: Backend>(
 ) -> NormGradients<T<B>> {
     let (dtype, shape) = (x.dtype(), x.shape());
     let (axes, wide) = (around_channels(shape.rank()), wide(dtype));
-    let [weight, mean, variance] =
-        [weight, mean, variance].map(|t| along::<B>(to_dtype::<B>(t, wide), 1, shape.rank()));
-    let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, add_scalar::<B>(variance, epsilon)));
+    let [mean, inverse] = trace::run::<B, 2, 2>([mean, variance], |[mean, variance]| {
+        [mean.cast(wide), (variance.cast(wide) + Traced::parameter(epsilon)).sqrt().recip()]
+    });
+    let [weight, mean, inverse] = [weight, mean, inverse].map(|t| along::<B>(t, 1, shape.rank()));
     // With y = (x - mean) · inverse, over the n elements of a channel: weight · inverse · (g - (Σ g + y Σ g·y) / n). What is as large as the batch
     // is read by the sums and by this, and nothing of it is written but the result.
     let operands = [gradient.clone(), x.clone(), mean.clone(), inverse.clone()];
@@ -264,8 +264,9 @@ pub fn batch_norm_gradient<B: Backend>(
     let [input] = trace::run::<B, 7, 1>(operands, |[g, x, mean, inverse, weight, sum, slope]| {
         let y = (x.cast(wide) - mean) * inverse.clone();
         let level = (y * slope + sum) * Traced::parameter(share);
-        [((g.cast(wide) - level) * (inverse * weight)).cast(dtype)]
+        [((g.cast(wide) - level) * (inverse * weight.cast(wide))).cast(dtype)]
     });
-    let [weight, bias] = [slope, sum].map(|t| to_dtype::<B>(reshape::<B>(t, &shape[1..2]), dtype));
+    let [weight, bias] = trace::run::<B, 2, 2>([slope, sum], |sums| sums.map(|sum| sum.cast(dtype)));
+    let [weight, bias] = [weight, bias].map(|t| reshape::<B>(t, &shape[1..2]));
     NormGradients { input, weight, bias }
 }
