@@ -143,7 +143,7 @@ fn kernels_compile_for_all_architectures() {
     assert!(nvidia::has_compiler(), "NVRTC was not found");
     let mut all = [templates::all(), templates::of_cuda_alone()].concat();
     for template in &mut all {
-        templates::join_by(template, Subgroups::Warps);
+        templates::subgroups::join_by(template, Subgroups::Warps);
     }
     // For work on some of them.
     let only = std::env::var("KILN_KERNELS").ok();

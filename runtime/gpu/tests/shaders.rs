@@ -29,7 +29,7 @@ fn kernels_are_valid_shaders() {
     let sources: Vec<String> =
         kernels.map(|template| validated(&template, Wide::Pairs, Capabilities::SHADER_FLOAT16)).collect();
     // Nor subgroups that are told apart.
-    for template in templates::with_subgroups() {
+    for template in templates::subgroups::of_any_size() {
         validated(&template, Wide::Pairs, Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP);
     }
     // Browsers have a compiler of their own, which `scripts/web.sh` asks too.
@@ -50,7 +50,7 @@ fn kernels_with_numbers_of_64_bits_are_valid_shaders() {
 /// for it all the same, it would not be some other one.
 #[test]
 fn other_dtypes_read_well_in_cuda_alone() {
-    for (name, template) in templates::readable_in_cuda_alone() {
+    for (name, template) in templates::readable::in_cuda_alone() {
         let kernel = template.kernel();
         insta::assert_snapshot!(name, cuda::source(&kernel));
         let in_wgsl = std::panic::catch_unwind(|| wgsl::source(&kernel, Wide::Pairs, Parameters::Uniform));
@@ -63,12 +63,12 @@ fn other_dtypes_read_well_in_cuda_alone() {
 
 #[test]
 fn sources_read_well() {
-    for (name, template) in templates::readable() {
+    for (name, template) in templates::readable::in_both() {
         let kernel = template.kernel();
         insta::assert_snapshot!(name, wgsl::source(&kernel, Wide::Pairs, Parameters::Uniform));
         insta::assert_snapshot!(format!("{name}_cuda"), cuda::source(&kernel));
     }
-    for (name, template) in templates::readable_in_wgsl_alone() {
+    for (name, template) in templates::readable::in_wgsl_alone() {
         insta::assert_snapshot!(name, wgsl::source(&template.kernel(), Wide::Native, Parameters::Immediate));
     }
 }
