@@ -380,3 +380,31 @@ fn steps_that_depend_on_each_other_stay_in_order() {
     }
     assert_eq!(chain::<B>(), chain::<NdArray>());
 }
+
+/// What is computed of an image while statistics move, as batch normalization does, and of what these programs yield.
+fn beside_an_image<B: Backend>(reads_image: bool, count: impl Fn() -> u64) -> (Vec<Vec<f32>>, u64) {
+    let image = numbers::<B>(&[64, 12], 1);
+    let [theta, average, of_batch] = [2, 3, 4].map(|seed| numbers::<B>(&[1, 12], seed));
+    B::sync(&B::Device::default()).expect("a device");
+    let before = count();
+    // The image's own memory is nobody's from here on, and could be what the next results are written to.
+    let y = B::binary(BinaryOp::Mul, image, of_batch.clone());
+    let gradient = if reads_image { B::reduce(ReduceOp::Max, y.clone(), &[0]) } else { of_batch };
+    let [theta, average] = step::<B>(theta, gradient, average);
+    let y = B::activation(Activation::Relu, y);
+    let y = B::binary(BinaryOp::Add, y, theta.clone());
+    B::sync(&B::Device::default()).expect("a device");
+    ([y, theta, average].map(floats::<B>).into(), count() - before)
+}
+
+#[test]
+fn programs_of_several_results_leave_the_last_kernel_open() {
+    let _alone = alone();
+    let launches = || statistics(&CudaDevice::default()).launches;
+    // The statistics, and all that is done to the image; where these are made of it they come between.
+    for (reads_image, most) in [(false, 2), (true, 4)] {
+        let (found, count) = beside_an_image::<B>(reads_image, launches);
+        assert_eq!(found, beside_an_image::<NdArray>(reads_image, || 0).0);
+        assert_eq!(count, most, "{reads_image}");
+    }
+}

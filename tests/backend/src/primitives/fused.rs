@@ -274,6 +274,28 @@ pub fn norms<B: Backend>() {
     agree::<B>(own, compose::batch_norm::<B>(x, channels(5), channels(6), channels(7), variance, 1e-5));
 }
 
+/// Of rows that few or many compute together, of too long ones to be read once, of many, of none, and of rows that lie as columns.
+pub fn norm_gradients<B: Backend>() {
+    let check = |gradient: B::Primitive, x: B::Primitive, weight: B::Primitive| {
+        let own = B::layer_norm_gradient(gradient.clone(), x.clone(), weight.clone(), 1e-5);
+        let composed =
+            compose::layer_norm_gradient::<B>(gradient.clone(), x.clone(), weight.clone(), 1e-5);
+        agree::<B>(own.input, composed.input);
+        agree::<B>(own.weight, composed.weight);
+        agree::<B>(own.bias, composed.bias);
+        let own = B::rms_norm_gradient(gradient.clone(), x.clone(), weight.clone(), 1e-5);
+        let composed = compose::rms_norm_gradient::<B>(gradient, x, weight, 1e-5);
+        agree::<B>(own.0, composed.0);
+        agree::<B>(own.1, composed.1);
+    };
+    for dims in [&[3, 1][..], &[2, 6, 33], &[2, 300], &[1030, 7], &[2, 9000], &[0, 4]] {
+        check(random::<B>(dims, 1), random::<B>(dims, 2), random::<B>(&dims[dims.len() - 1..], 3));
+    }
+    check(random::<B>(&[2, 6, 33], 1), random::<B>(&[2, 6, 33], 2), random::<B>(&[6, 33], 3));
+    let turned = |seed| B::permute(random::<B>(&[33, 6], seed), &[1, 0]);
+    check(turned(1), turned(2), random::<B>(&[33], 3));
+}
+
 pub fn programs<B: Backend>() {
     // (a > 0 ? a · b : gelu(a)) + 1
     let expression = Expression::new(vec![
