@@ -68,10 +68,13 @@ pub struct CapturedGradients<F, M, I, O, B> {
     module: PhantomData<fn(M, B)>,
 }
 
+/// The loss, what else is yielded, gradients, and statistics as they are then.
+type Results<O> = (CudaTensor, O, Vec<CudaTensor>, Vec<CudaTensor>);
+
 /// The graph of a module's loss and gradients.
 struct Backward<I, O> {
-    /// From the module's tensors and the inputs to the loss, what else is yielded, gradients, and statistics as they are then.
-    graph: Graph<(Vec<CudaTensor>, I), (CudaTensor, O, Vec<CudaTensor>, Vec<CudaTensor>)>,
+    /// From the module's tensors and the inputs on.
+    graph: Graph<(Vec<CudaTensor>, I), Results<O>>,
     /// The module's tensors.
     parameters: Vec<Parameter>,
     /// Those that have a gradient.
@@ -133,7 +136,6 @@ where
     ///
     /// # Errors
     /// When the computation cannot be captured, or the device fails.
-    #[expect(clippy::type_complexity, reason = "three results, each of which is taken at once")]
     pub fn run(
         &mut self,
         module: &M,
