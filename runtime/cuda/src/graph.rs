@@ -1,7 +1,7 @@
 //! Computations that are written down once and launched as a whole.
 
 pub(crate) mod salt;
-mod state;
+pub(crate) mod state;
 
 use crate::context::Recorded;
 use crate::device::{CudaDevice, context};

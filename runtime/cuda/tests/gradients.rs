@@ -171,6 +171,39 @@ fn what_is_frozen_on_the_way_has_another_graph() {
 }
 
 #[test]
+fn frozen_parameters_are_read_where_they_are() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let frozen = |seed| {
+        let mut network = Network::new(&device).no_grad();
+        network.unused = network.unused.set_require_grad(true);
+        B::seed(&device, seed);
+        network.words = EmbeddingConfig::new(7, 6).init::<B>(&device).no_grad();
+        network.words.weight.val();
+        network
+    };
+    let mut backward = CapturedGradients::new(|network: &Network<B>, batch| {
+        let (loss, logits) = loss(network, batch);
+        (loss * network.unused.val().sum(), logits)
+    });
+    let network = frozen(1);
+    let check = |backward: &mut CapturedGradients<_, _, _, _, _>, network: &Network<B>| {
+        let inputs = batch(4, 2);
+        let (_, logits, gradients) = backward.run(network, inputs.clone()).expect("a graph");
+        assert_eq!(gradients.len(), 1);
+        assert_eq!(floats(logits), floats(loss(network, inputs).1));
+    };
+    check(&mut backward, &network);
+    check(&mut backward, &network);
+    assert_eq!(backward.graphs(), 1);
+    // Another table is another graph's, and the first one's is still there.
+    check(&mut backward, &frozen(2));
+    assert_eq!(backward.graphs(), 2);
+    check(&mut backward, &network);
+    assert_eq!(backward.graphs(), 2);
+}
+
+#[test]
 fn gradients_are_kept_beyond_the_next_step() {
     let _alone = alone();
     let network = Network::new(&CudaDevice::default());

@@ -2,6 +2,7 @@
 
 use super::{CapturedError, Graphs};
 use crate::CudaTensor;
+use crate::graph::state::Place;
 use crate::graph::{Graph, Tensors};
 use kiln_autodiff::Autodiff;
 use kiln_autodiff::checkpoint::CheckpointStrategy;
@@ -36,7 +37,8 @@ where
 /// on: forward and backward cost the host one launch. The optimizer's step is taken outside, where learning rate, schedule and
 /// clipping are what they always are.
 ///
-/// The module's parameters are inputs of the graph, as they are when a step begins. Statistics that its layers move (batch normalization's)
+/// The module's parameters are inputs of the graph, as they are when a step begins; frozen ones are read where they are, and others in
+/// their place have another graph. Statistics that its layers move (batch normalization's)
 /// move with each replay. All else that the computation reads is what it was when the graph was captured: layers' settings (but which
 /// parameters are frozen is looked at each time), numbers of the program. It cannot read what the device computes.
 ///
@@ -82,10 +84,12 @@ struct Backward<I, O> {
 }
 
 /// A tensor of a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Parameter {
     id: ParamId,
     role: Role,
+    /// Where a constant is, which a graph reads there. All others are inputs of it.
+    place: Option<Place>,
 }
 
 /// What becomes of a tensor in a step.
@@ -175,7 +179,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Backward<I, O> {
     {
         let mut trained = Vec::new();
         let graph = Graph::capture(inputs, |(tensors, inputs)| {
-            let values = parameters.iter().zip(tensors).map(|(parameter, tensor)| {
+            let of_inputs = parameters.iter().filter(|parameter| parameter.place.is_none());
+            let values = of_inputs.zip(tensors).map(|(parameter, tensor)| {
                 let is_trained = parameter.role == Role::Trained;
                 (parameter.id, B::set_require_grad(B::from_inner(tensor), is_trained))
             });
@@ -205,6 +210,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Backward<I, O> {
 #[derive(Default)]
 struct Content {
     parameters: Vec<Parameter>,
+    /// Those that are inputs of a graph.
     tensors: Vec<CudaTensor>,
 }
 
@@ -221,8 +227,11 @@ impl Content {
     }
 
     fn add(&mut self, id: ParamId, role: Role, tensor: CudaTensor) {
-        self.parameters.push(Parameter { id, role });
-        self.tensors.push(tensor);
+        let place = if role == Role::Constant { Place::of(&tensor) } else { None };
+        if place.is_none() {
+            self.tensors.push(tensor);
+        }
+        self.parameters.push(Parameter { id, role, place });
     }
 }
 

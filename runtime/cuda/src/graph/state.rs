@@ -9,22 +9,24 @@ use crate::CudaTensor;
 use crate::context::Context;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, Shape};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Where a tensor of the state is: it is row-major, and a buffer's only one.
-pub(super) struct Place {
+/// Where a row-major tensor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
     buffer: u64,
-    bytes: usize,
+    bytes: Range<usize>,
     shape: Shape,
     dtype: DType,
 }
 
 impl Place {
-    /// Where a row-major tensor is; every copy is one.
+    /// Where a tensor is; every copy has such a place, as its buffer's only one.
     pub fn of(tensor: &CudaTensor) -> Option<Self> {
         let memory = tensor.memory()?;
         let buffer = memory.buffer()?.id;
-        Some(Self { buffer, bytes: memory.range().len(), shape: tensor.shape(), dtype: tensor.dtype() })
+        Some(Self { buffer, bytes: memory.range(), shape: tensor.shape(), dtype: tensor.dtype() })
     }
 
     /// The number of the buffer.
@@ -85,7 +87,7 @@ pub(super) fn settle(
             return Ok(tensor);
         }
         let memory =
-            context.take_back(place.buffer, place.bytes).ok_or(CaptureError::StateKept { number })?;
+            context.take_back(place.buffer, place.bytes.len()).ok_or(CaptureError::StateKept { number })?;
         let own = CudaTensor::from_memory(memory, place.shape.clone(), place.dtype, *tensor.device());
         own.overwrite(&tensor);
         Ok(own)

@@ -278,8 +278,7 @@ pub fn norms<B: Backend>() {
 pub fn norm_gradients<B: Backend>() {
     let check = |gradient: B::Primitive, x: B::Primitive, weight: B::Primitive| {
         let own = B::layer_norm_gradient(gradient.clone(), x.clone(), weight.clone(), 1e-5);
-        let composed =
-            compose::layer_norm_gradient::<B>(gradient.clone(), x.clone(), weight.clone(), 1e-5);
+        let composed = compose::layer_norm_gradient::<B>(gradient.clone(), x.clone(), weight.clone(), 1e-5);
         agree::<B>(own.input, composed.input);
         agree::<B>(own.weight, composed.weight);
         agree::<B>(own.bias, composed.bias);
