@@ -84,7 +84,7 @@ pub fn copy_strided<T: Pod + Send + Sync>(
 
 /// Side of the square that a transposition moves at once: a cache line of f32.
 const SQUARE: usize = 16;
-/// Elements of each line that are woven together at once.
+/// Elements of each line that are moved at once.
 const RUN: usize = 1024;
 
 fn copy_elements<T: Copy + Send + Sync>(
@@ -106,27 +106,29 @@ fn copy_elements<T: Copy + Send + Sync>(
     if let (Some(lines), true) = (transposes, safe) {
         let outer = walk.around_matrices();
         let step_out = walk.outer().map_or(0, |(_, [_, step])| step);
-        // Few lines woven together are one run of the destination.
+        // Few elements of lines woven together are one run of the destination.
         let weaves = (2..SQUARE).contains(&row) && step_out == row as isize;
-        let strip = if weaves { RUN } else { SQUARE };
-        let strips = lines.div_ceil(strip);
+        let [strip, run] = if weaves { [RUN, row] } else { [SQUARE, RUN] };
+        // All strips of a run, which threads share: they read the same cache lines.
+        let [strips, runs] = [lines.div_ceil(strip), row.div_ceil(run)];
         return parallel_for(
-            outer.rows() * strips,
-            strip.min(lines) * row / if weaves { 4 } else { 1 },
+            outer.rows() * runs * strips,
+            strip.min(lines) * run.min(row) / if weaves { 4 } else { 1 },
             |range| {
                 for unit in range {
-                    let first = unit % strips * strip;
-                    outer.for_each(unit / strips..unit / strips + 1, |_, [a, b]| {
-                        let a = from.offset as isize + a + first as isize;
-                        let b = to.offset as isize + b + first as isize * step_out;
-                        // SAFETY: the layouts were checked; strips of the destination are disjoint.
+                    let (place, part) = (unit / (strips * runs), unit % (strips * runs));
+                    let (start, first) = (part / strips * run, part % strips * strip);
+                    outer.for_each(place..place + 1, |_, [a, b]| {
+                        let a = from.offset as isize + a + first as isize + start as isize * step_from;
+                        let b = to.offset as isize + b + first as isize * step_out + start as isize;
+                        // SAFETY: the layouts were checked; strips of the destination are disjoint, and so are runs of them.
                         unsafe {
                             let (from, to) = (src.as_ptr().offset(a), dst.ptr(0).offset(b));
-                            let lines = strip.min(lines - first);
+                            let (lines, n) = (strip.min(lines - first), run.min(row - start));
                             if weaves {
-                                weave(from, step_from, to, lines, row);
+                                weave(from, step_from, to, lines, n);
                             } else {
-                                transpose(from, step_from, to, step_out, lines, row);
+                                transpose(from, step_from, to, step_out, lines, n);
                             }
                         }
                     });
@@ -208,8 +210,9 @@ unsafe fn transpose<T: Copy>(
     unsafe {
         let mut start = 0;
         if size_of::<T>() == 4 {
-            start = transpose_squares(from.cast(), step_from, to.cast(), step_to, lines, n);
-        } else if lines == SQUARE {
+            return transpose_squares(from.cast(), step_from, to.cast(), step_to, lines, n);
+        }
+        if lines == SQUARE {
             while start + SQUARE <= n {
                 // Through a small square, so that both sides are touched line by line.
                 let mut square = [*from; SQUARE * SQUARE];
@@ -235,7 +238,7 @@ unsafe fn transpose<T: Copy>(
 }
 
 dispatched! {
-    /// The part of [`transpose`] that whole squares make up; yields how many of the `n` elements that were.
+    /// [`transpose`] by squares of vectors, of which those at the edges are smaller.
     ///
     /// # Safety
     /// As for [`transpose`].
@@ -247,24 +250,21 @@ dispatched! {
         step_to: isize,
         lines: usize,
         n: usize,
-    ) -> usize {
-        if !lines.is_multiple_of(S::LANES) {
-            return 0;
-        }
-        let whole = n - n % S::LANES;
-        for start in (0..whole).step_by(S::LANES) {
+    ) {
+        for start in (0..n).step_by(S::LANES) {
+            let height = S::LANES.min(n - start);
             for first in (0..lines).step_by(S::LANES) {
+                let width = S::LANES.min(lines - first);
                 let mut rows = [s.splat(0.0); 16];
-                for i in 0..S::LANES {
-                    rows[i] = s.load(from.offset((start + i) as isize * step_from).add(first));
+                for i in 0..height {
+                    rows[i] = s.load_up_to(from.offset((start + i) as isize * step_from).add(first), width);
                 }
                 let columns = s.transpose(rows);
-                for l in 0..S::LANES {
-                    s.store(to.offset((first + l) as isize * step_to).add(start), columns[l]);
+                for l in 0..width {
+                    s.store_up_to(to.offset((first + l) as isize * step_to).add(start), height, columns[l]);
                 }
             }
         }
-        whole
     }
 }
 
@@ -382,6 +382,8 @@ mod tests {
             (&[5, 58, 2], 3, &[116, 1, 58], 0, &[116, 2, 1]),
             (&[3, 1100, 3], 0, &[3300, 1, 1100], 0, &[3300, 3, 1]),
             (&[100, 200], 0, &[1, 100], 7, &[201, 1]),
+            (&[21, 1100], 0, &[1, 21], 0, &[1100, 1]),
+            (&[4, 2065], 1, &[1, 5], 2, &[2070, 1]),
             (&[2, 12, 31, 16], 0, &[5952, 16, 192, 1], 0, &[5952, 496, 16, 1]),
             (&[2, 31, 12, 16], 0, &[5952, 1, 31, 372], 0, &[5952, 192, 16, 1]),
             (&[5, 6], 100, &[6, 1], 3, &[20, 2]),
