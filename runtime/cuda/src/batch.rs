@@ -8,7 +8,7 @@
 
 use crate::memory::Buffer;
 use kiln_gpu::kernels::Template;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Launches that wait at most.
 const MOST: usize = 256;
@@ -17,15 +17,18 @@ const MOST_HELD: u64 = 64 << 20;
 /// Kernels that are remembered.
 const MOST_SEEN: usize = 16;
 
-/// Launches that wait, by their levels and kernels; `L` is what is known of one.
+/// Launches by their levels and kernels; `L` is what is known of one.
+pub(crate) type Levels<L> = Vec<Vec<(Template, Vec<L>)>>;
+
+/// Launches that wait.
 pub(crate) struct Batch<L> {
-    pub levels: Vec<Vec<(Template, Vec<L>)>>,
+    levels: Levels<L>,
     /// Buffers that somebody else may not have before all is launched: a launch uses them, and nobody else does any more.
-    pub held: Vec<Buffer>,
+    held: Vec<Buffer>,
     /// The level from which on a buffer can be read: behind those who write it.
-    readable: HashMap<u64, usize>,
+    readable: FxHashMap<u64, usize>,
     /// The level from which on a buffer can be written to: behind all who use it.
-    writable: HashMap<u64, usize>,
+    writable: FxHashMap<u64, usize>,
     count: usize,
     held_bytes: u64,
 }
@@ -35,8 +38,8 @@ impl<L> Default for Batch<L> {
         Self {
             levels: Vec::new(),
             held: Vec::new(),
-            readable: HashMap::new(),
-            writable: HashMap::new(),
+            readable: FxHashMap::default(),
+            writable: FxHashMap::default(),
             count: 0,
             held_bytes: 0,
         }
@@ -101,7 +104,7 @@ impl<L> Batch<L> {
     }
 
     pub fn push(&mut self, template: Template, launch: L, reads: &[u64], writes: &[u64]) {
-        let of = |levels: &HashMap<u64, usize>, ids: &[u64]| {
+        let of = |levels: &FxHashMap<u64, usize>, ids: &[u64]| {
             ids.iter().filter_map(|id| levels.get(id)).max().copied().unwrap_or(0)
         };
         let level = of(&self.readable, reads).max(of(&self.writable, writes));
@@ -122,6 +125,14 @@ impl<L> Batch<L> {
             Some((_, group)) => group.push(launch),
             None => groups.push((template, vec![launch])),
         }
+    }
+
+    /// Takes out all that waits, and the buffers that are held for it.
+    pub fn take(&mut self) -> (Levels<L>, Vec<Buffer>) {
+        self.readable.clear();
+        self.writable.clear();
+        (self.count, self.held_bytes) = (0, 0);
+        (std::mem::take(&mut self.levels), std::mem::take(&mut self.held))
     }
 
     /// Whether a launch that waits uses a buffer.

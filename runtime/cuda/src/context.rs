@@ -21,7 +21,7 @@ use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use launch::{Last, Member};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -76,11 +76,11 @@ struct State {
     pool: Pool<Buffer>,
     next_buffer: u64,
     /// Nothing for those that do not compile.
-    kernels: HashMap<Template, Option<Arc<Kernel>>>,
+    kernels: FxHashMap<Template, Option<Arc<Kernel>>>,
     /// Likewise, those that do several launches at once.
-    batch_kernels: HashMap<Template, Option<Arc<Kernel>>>,
+    batch_kernels: FxHashMap<Template, Option<Arc<Kernel>>>,
     /// Users' own.
-    own_kernels: HashMap<CudaKernel, Result<Function, KernelError>>,
+    own_kernels: FxHashMap<CudaKernel, Result<Function, KernelError>>,
     /// The last kernel that was asked for: it may be given more to do before it is launched.
     last: Option<Last>,
     /// Launches that wait for others of their kind; the last was asked for after them.
@@ -90,7 +90,7 @@ struct State {
     launches: u64,
     capture: Option<Capture>,
     /// Buffers that graphs use, with what is kept for each of these.
-    reserved: HashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
+    reserved: FxHashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
 }
 
 /// What a kernel sees of a buffer.
@@ -146,9 +146,8 @@ impl Context {
 
     /// The state, once no other thread writes down what is asked for.
     fn state(&self) -> MutexGuard<'_, State> {
-        let this = thread::current().id();
         let mut state = lock(&self.state);
-        while state.capture.as_ref().is_some_and(|capture| capture.thread != this) {
+        while state.capture.as_ref().is_some_and(|capture| capture.thread != thread::current().id()) {
             state = self.captured.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state

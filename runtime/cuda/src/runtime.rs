@@ -1,6 +1,6 @@
 //! What the operations ask of a device.
 
-use crate::device::{CudaDevice, expect_context};
+use crate::device::{CudaDevice, expect, expect_context};
 use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
@@ -33,7 +33,7 @@ impl Runtime for CudaRuntime {
     }
 
     fn limits(device: &CudaDevice) -> Limits {
-        expect_context(device).limits
+        expect(device, |context| context.limits)
     }
 
     fn supports(_device: &CudaDevice, storage: Storage) -> bool {
@@ -99,7 +99,7 @@ impl Runtime for CudaRuntime {
     }
 
     fn factors(device: &CudaDevice, dtype: DType) -> Option<Factors> {
-        expect_context(device).factors(dtype)
+        expect(device, |context| context.factors(dtype))
     }
 
     fn amend<'a>(

@@ -243,7 +243,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             // Few powers are used, and some need no logarithm: each is a kernel.
             let dtype = lhs.dtype;
             let steps = vec![Step::Input(0), Step::Constant(rhs, dtype), Step::Binary(op, 0, 1)];
-            return elementwise::only(elementwise::consume(&Expression::new(steps), vec![lhs], &[]));
+            return elementwise::only(elementwise::consume(&Expression::new(steps), [lhs].into(), &[]));
         }
         step(Step::Binary(op, 0, 1), [lhs], &[rhs])
     }
@@ -273,7 +273,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         if operands.first().is_some_and(|first| buffers > R::limits(&first.device).bindings) {
             return compose::elementwise::<Self>(expression, operands, parameters);
         }
-        elementwise::consume(expression, operands.into_vec(), parameters).into()
+        elementwise::consume(expression, operands, parameters)
     }
 
     fn reshape(tensor: T<R>, shape: Shape) -> T<R> {

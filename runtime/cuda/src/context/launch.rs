@@ -2,7 +2,7 @@
 
 use super::compile::{Form, Kernel};
 use super::{Context, LIMITS, Part, State};
-use crate::batch::{Batch, Waits};
+use crate::batch::Waits;
 use crate::driver::{Address, DriverError, KernelLaunch};
 use crate::kernel::{CudaKernel, KernelError};
 use crate::memory::Memory;
@@ -11,15 +11,21 @@ use crate::statistics::count;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::cuda;
 use kiln_gpu::runtime::{self, Amendment, Instead, Launch};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
 /// Launches after which memory that nobody needs is looked for.
 const ROUND: u64 = 256;
 
+/// What a kernel sees of its buffers.
+pub(super) type Parts = SmallVec<[Part; 6]>;
+/// What a kernel is told beside them.
+pub(super) type Words = SmallVec<[u32; 24]>;
+
 pub(super) struct Last {
     pub template: Template,
-    pub parts: Vec<Part>,
-    pub parameters: Vec<u32>,
+    pub parts: Parts,
+    pub parameters: Words,
     pub blocks: [u32; 3],
     /// The buffer of which it writes all elements, one after another, and how many these are.
     pub writes: Option<(u64, usize)>,
@@ -27,8 +33,8 @@ pub(super) struct Last {
 
 /// One of several launches that are done at once.
 pub(super) struct Member {
-    pub parts: Vec<Part>,
-    pub parameters: Vec<u32>,
+    pub parts: Parts,
+    pub parameters: Words,
     pub blocks: u32,
 }
 
@@ -47,7 +53,7 @@ impl Context {
             LIMITS.groups
         );
         let mut state = self.state();
-        let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
+        let parts: Parts = buffers.iter().filter_map(|memory| self.part(memory)).collect();
         let waits = Waits::of(&template, groups, writes_all_of.is_some());
         match waits {
             Waits::Never => {
@@ -56,9 +62,9 @@ impl Context {
             Waits::Always { .. } | Waits::IfSeen => self.let_last_wait(&mut state, &template),
         }
         state.reserve(parts.iter().map(|part| part.id));
-        let parameters = parameters.to_vec();
+        let parameters = Words::from_slice(parameters);
         if let Waits::Always { reads } = waits {
-            let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
+            let ids: SmallVec<[u64; 8]> = parts.iter().map(|part| part.id).collect();
             let (read, written) = ids.split_at(reads.min(ids.len()));
             let launch = Member { parts, parameters, blocks: groups[0] * groups[1] };
             self.let_wait(&mut state, template, launch, read, written);
@@ -94,7 +100,7 @@ impl Context {
         };
         // It is counted with those that it waits with.
         self.counters.launches.fetch_sub(1, Ordering::Relaxed);
-        let read: Vec<u64> = parts.iter().map(|part| part.id).filter(|&id| id != written).collect();
+        let read: SmallVec<[u64; 8]> = parts.iter().map(|part| part.id).filter(|&id| id != written).collect();
         let launch = Member { parts, parameters, blocks: blocks[0] * blocks[1] };
         self.let_wait(state, template, launch, &read, &[written]);
         true
@@ -131,7 +137,7 @@ impl Context {
         self.launch_all(&mut state);
         count(&self.counters.launches, 1);
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
-        let parts: Vec<Part> = memories.iter().filter_map(|memory| self.part(memory)).collect();
+        let parts: Parts = memories.iter().filter_map(|memory| self.part(memory)).collect();
         state.reserve(parts.iter().map(|part| part.id));
         // Where memory is missing, that was told.
         if let Some(buffers) = addresses(&parts) {
@@ -162,8 +168,8 @@ impl Context {
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);
-        let further: Vec<Part> = buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
-        last.parts.extend(&further);
+        let further: Parts = buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
+        last.parts.extend_from_slice(&further);
         last.parameters.extend(parameters);
         if let Some(Instead { without, groups, writes_all_of }) = instead {
             last.parts.remove(without);
@@ -199,7 +205,10 @@ impl Context {
 
     /// Launches what waits for others of its kind.
     fn launch_batch(&self, state: &mut State) {
-        let Batch { levels, held, .. } = std::mem::take(&mut state.batch);
+        if state.batch.is_empty() {
+            return;
+        }
+        let (levels, held) = state.batch.take();
         for (template, members) in levels.into_iter().flatten() {
             self.launch_group(state, &template, members);
             state.seen.note(template);
@@ -221,7 +230,8 @@ impl Context {
                     // Where memory is missing, that was told.
                     let arguments = |member: &Member| {
                         let addresses = addresses(&member.parts)?.iter().map(|address| address.0).collect();
-                        Some((member.blocks, addresses, words(kernel, &member.parts, &member.parameters)))
+                        let words = words(kernel, &member.parts, &member.parameters).into_vec();
+                        Some((member.blocks, addresses, words))
                     };
                     let table: Vec<_> = members.iter().filter_map(arguments).collect();
                     let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
@@ -275,12 +285,12 @@ impl Context {
 }
 
 /// Where the parts are; nothing where memory is missing.
-fn addresses(parts: &[Part]) -> Option<Vec<Address>> {
+fn addresses(parts: &[Part]) -> Option<SmallVec<[Address; 8]>> {
     parts.iter().map(|part| part.address).collect()
 }
 
 /// What a kernel is told beside the addresses.
-fn words(kernel: &Kernel, parts: &[Part], parameters: &[u32]) -> Vec<u32> {
+fn words(kernel: &Kernel, parts: &[Part], parameters: &[u32]) -> SmallVec<[u32; 32]> {
     let lasts = kernel.bindings.iter().zip(parts);
     let lasts = lasts.map(|(binding, part)| cuda::last_element(binding, part.bytes));
     lasts.chain(parameters.iter().copied()).collect()

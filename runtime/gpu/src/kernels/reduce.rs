@@ -9,7 +9,8 @@ use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Va
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp, Scalar, Shape};
+use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, Dims, ReduceOp, Scalar, Shape};
+use smallvec::SmallVec;
 
 /// How two numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -299,8 +300,7 @@ const LARGE: usize = 1 << 20;
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
     let mut shape = tensor.shape();
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);
-    let folded: Vec<usize> = axes.iter().map(|&axis| tensor.dims()[axis]).collect();
-    let count: usize = folded.iter().product();
+    let count: usize = axes.iter().map(|&axis| tensor.dims()[axis]).product();
     let mean = op == ReduceOp::Mean;
     if count == 0 && mean && tensor.dtype.is_float() {
         return elementwise::full(shape, Scalar::Float(f64::NAN), tensor.dtype, &tensor.device);
@@ -314,7 +314,7 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
         ReduceOp::All => Fold::All,
     };
     let kept = (0..shape.rank()).filter(|axis| !axes.contains(axis));
-    let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+    let order: Dims = kept.chain(axes.iter().copied()).collect();
     let split = shape.rank() - axes.len();
     let layout = tensor.layout.permute(&order);
     let divisor = mean.then_some(count.max(1));
@@ -390,7 +390,8 @@ pub(super) fn fold_runs<R: Runtime>(
         return out;
     }
     let word = |n: usize| n as u32;
-    let mut words = vec![word(results * runs), word(runs), word(run), word(total)];
+    let mut words: SmallVec<[u32; 32]> = SmallVec::new();
+    words.extend([word(results * runs), word(runs), word(run), word(total)]);
     for (walk, start) in [(&kept, tensor.layout.offset), (&folded, 0)] {
         if walk.access(0) == Access::Strided {
             words.extend(walk.dim_words());

@@ -6,7 +6,7 @@ use super::{Template, program};
 use crate::language::{Buffer, Builder, Value};
 use crate::runtime::{Amendment, Last, Runtime};
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::{DType, Expression, Scalar, Shape, Step};
+use kiln_tensor::{DType, Expression, InlineVec, Scalar, Shape, Step};
 use smallvec::SmallVec;
 
 /// Programs that one kernel does at most.
@@ -22,7 +22,7 @@ pub struct Then {
     /// Which of the program's operands the kernel's own result is.
     pub own: usize,
     /// The dtypes of the other operands, and how they are read.
-    pub operands: Vec<(DType, Access)>,
+    pub operands: InlineVec<(DType, Access)>,
     /// Number of dims over which strides are told.
     pub rank: usize,
 }
@@ -117,11 +117,11 @@ impl Template {
 /// have been written is rounded as it would have been.
 pub(super) fn within_last<R: Runtime>(
     expression: &Expression,
-    mut operands: Vec<GpuTensor<R>>,
+    mut operands: InlineVec<GpuTensor<R>>,
     parameters: &[Scalar],
     shape: &Shape,
     dtype: DType,
-) -> Result<GpuTensor<R>, Vec<GpuTensor<R>>> {
+) -> Result<GpuTensor<R>, InlineVec<GpuTensor<R>>> {
     let counts = |step: &Step| matches!(step, Step::Iota(..));
     if expression.only_result().is_none() || expression.steps.iter().any(counts) {
         return Err(operands);
@@ -164,13 +164,14 @@ fn amendment<'a, R: Runtime>(
         return None;
     }
     let mut words = SmallVec::new();
-    let mut kinds: Vec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();
+    let mut kinds: InlineVec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();
     let mut rank = 0;
     if operands.iter().all(|x| lies_as(x, shape)) {
         words.extend(operands.iter().map(|x| x.layout.offset as u32));
     } else {
-        let views: Vec<_> = operands.iter().map(|operand| operand.layout.expand(shape)).collect();
-        let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
+        let expanded: SmallVec<[_; 4]> =
+            operands.iter().map(|operand| operand.layout.expanded_strides(shape)).collect();
+        let strides: SmallVec<[&[isize]; 4]> = expanded.iter().map(InlineVec::as_slice).collect();
         let walk = Walk::new(&shape.dims, &strides);
         for (n, (_, access)) in kinds.iter_mut().enumerate() {
             *access = walk.access(n);
@@ -179,8 +180,8 @@ fn amendment<'a, R: Runtime>(
             rank = walk.dims.len();
             words.extend(walk.dim_words());
         }
-        for (n, view) in views.iter().enumerate() {
-            words.push(view.offset as u32);
+        for (n, operand) in operands.iter().enumerate() {
+            words.push(operand.layout.offset as u32);
             words.extend(walk.stride_words(n));
         }
     }

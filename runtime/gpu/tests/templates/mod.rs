@@ -43,9 +43,9 @@ const OTHERS: [DType; 8] =
 pub fn elementwise(steps: Vec<Step>, operands: &[(DType, Access)], result: DType, rank: usize) -> Template {
     Elementwise {
         expression: Expression::new(steps),
-        operands: operands.to_vec(),
-        counters: Vec::new(),
-        results: vec![(result, Linear)],
+        operands: operands.into(),
+        counters: [].into(),
+        results: [(result, Linear)].into(),
         rank,
         fours: 0,
         then: Vec::new(),
@@ -58,8 +58,8 @@ pub fn after(dtype: DType) -> Vec<Then> {
     let sum = Expression::new(vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
     let product = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Binary(BinaryOp::Mul, 0, 1)];
     vec![
-        Then { dtype, expression: sum, own: 1, operands: vec![(dtype, Strided)], rank: 2 },
-        Then { dtype, expression: Expression::new(product), own: 0, operands: Vec::new(), rank: 0 },
+        Then { dtype, expression: sum, own: 1, operands: [(dtype, Strided)].into(), rank: 2 },
+        Then { dtype, expression: Expression::new(product), own: 0, operands: [].into(), rank: 0 },
     ]
 }
 
@@ -68,9 +68,9 @@ fn fused(dtype: DType) -> Vec<Template> {
     let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Mul, 0, 1)];
     let program = Elementwise {
         expression: Expression::new(steps),
-        operands: vec![(dtype, Strided), (dtype, Linear)],
-        counters: Vec::new(),
-        results: vec![(dtype, Linear)],
+        operands: [(dtype, Strided), (dtype, Linear)].into(),
+        counters: [].into(),
+        results: [(dtype, Linear)].into(),
         rank: 2,
         fours: 0,
         then: after(dtype),
@@ -79,8 +79,8 @@ fn fused(dtype: DType) -> Vec<Template> {
     let then = || after(dtype);
     let fours = |fours| Elementwise { fours, ..program.clone() };
     let runs = Elementwise {
-        operands: vec![(dtype, Runs), (dtype, Linear)],
-        results: vec![(dtype, Runs)],
+        operands: [(dtype, Runs), (dtype, Linear)].into(),
+        results: [(dtype, Runs)].into(),
         then: Vec::new(),
         ..fours(1)
     };

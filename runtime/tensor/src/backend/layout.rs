@@ -113,6 +113,17 @@ impl Layout {
     /// # Panics
     /// When a dim is neither 1 nor equal.
     pub fn expand(&self, shape: &Shape) -> Self {
+        Self { shape: shape.clone(), strides: self.expanded_strides(shape), offset: self.offset }
+    }
+
+    /// The strides of the [expanded](Self::expand) layout.
+    ///
+    /// # Panics
+    /// When a dim is neither 1 nor equal.
+    pub fn expanded_strides(&self, shape: &Shape) -> InlineVec<isize> {
+        if self.shape == *shape {
+            return self.strides.clone();
+        }
         let lead = shape.rank().checked_sub(self.shape.rank());
         let fits = |lead: usize| {
             self.shape.dims.iter().zip(&shape.dims[lead..]).all(|(&from, &to)| from == to || from == 1)
@@ -124,7 +135,7 @@ impl Layout {
         for ((&from, &to), &stride) in self.shape.dims.iter().zip(&shape.dims[lead..]).zip(&self.strides) {
             strides.push(if from == to { stride } else { 0 });
         }
-        Self { shape: shape.clone(), strides, offset: self.offset }
+        strides
     }
 
     /// One range per dim.
