@@ -17,12 +17,14 @@ const MOST_HELD: u64 = 64 << 20;
 /// Kernels that are remembered.
 const MOST_SEEN: usize = 16;
 
-/// Launches by their levels and kernels; `L` is what is known of one.
-pub(crate) type Levels<L> = Vec<Vec<(Template, Vec<L>)>>;
+/// Lists of launches whose memory is kept for others.
+const MOST_SPARE: usize = 16;
 
-/// Launches that wait.
+/// Launches that wait, by their levels and kernels; `L` is what is known of one.
 pub(crate) struct Batch<L> {
-    levels: Levels<L>,
+    levels: Vec<Vec<(Template, Vec<L>)>>,
+    /// Empty lists.
+    spare: Vec<Vec<L>>,
     /// Buffers that somebody else may not have before all is launched: a launch uses them, and nobody else does any more.
     held: Vec<Buffer>,
     /// The level from which on a buffer can be read: behind those who write it.
@@ -37,6 +39,7 @@ impl<L> Default for Batch<L> {
     fn default() -> Self {
         Self {
             levels: Vec::new(),
+            spare: Vec::new(),
             held: Vec::new(),
             readable: FxHashMap::default(),
             writable: FxHashMap::default(),
@@ -123,16 +126,32 @@ impl<L> Batch<L> {
         };
         match groups.iter_mut().find(|(known, _)| *known == template) {
             Some((_, group)) => group.push(launch),
-            None => groups.push((template, vec![launch])),
+            None => {
+                let mut group = self.spare.pop().unwrap_or_default();
+                group.push(launch);
+                groups.push((template, group));
+            }
         }
     }
 
-    /// Takes out all that waits, and the buffers that are held for it.
-    pub fn take(&mut self) -> (Levels<L>, Vec<Buffer>) {
+    /// Hands all launches to `launch`, a kernel's of a level at a time. The memory of the lists stays for those that wait next.
+    pub fn drain(&mut self, mut launch: impl FnMut(Template, &[L])) {
+        for (template, mut launches) in self.levels.iter_mut().flat_map(|groups| groups.drain(..)) {
+            launch(template, &launches);
+            launches.clear();
+            if self.spare.len() < MOST_SPARE {
+                self.spare.push(launches);
+            }
+        }
         self.readable.clear();
         self.writable.clear();
-        (self.count, self.held_bytes) = (0, 0);
-        (std::mem::take(&mut self.levels), std::mem::take(&mut self.held))
+        self.count = 0;
+    }
+
+    /// The buffers that were held, which nothing that waits uses any more.
+    pub fn release(&mut self) -> impl Iterator<Item = Buffer> {
+        self.held_bytes = 0;
+        self.held.drain(..)
     }
 
     /// Whether a launch that waits uses a buffer.

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 const ROUND: u64 = 256;
 
 /// What a kernel sees of its buffers.
-pub(super) type Parts = SmallVec<[Part; 6]>;
+pub(super) type Parts = SmallVec<[Part; 8]>;
 /// What a kernel is told beside them.
 pub(super) type Words = SmallVec<[u32; 24]>;
 
@@ -208,16 +208,17 @@ impl Context {
         if state.batch.is_empty() {
             return;
         }
-        let (levels, held) = state.batch.take();
-        for (template, members) in levels.into_iter().flatten() {
+        let mut batch = std::mem::take(&mut state.batch);
+        batch.drain(|template, members| {
             self.launch_group(state, &template, members);
             state.seen.note(template);
-        }
-        held.into_iter().for_each(|buffer| state.give_back(buffer));
+        });
+        batch.release().for_each(|buffer| state.give_back(buffer));
+        state.batch = batch;
     }
 
     /// Launches of one kernel that do not depend on each other.
-    fn launch_group(&self, state: &mut State, template: &Template, members: Vec<Member>) {
+    fn launch_group(&self, state: &mut State, template: &Template, members: &[Member]) {
         let kernel = if members.len() > 1 { self.kernel(state, template, Form::Batch) } else { None };
         let capacity = kernel.as_ref().map_or(1, |kernel| kernel.capacity);
         for members in members.chunks(capacity) {
@@ -229,9 +230,9 @@ impl Context {
                 (_, Some(kernel)) => {
                     // Where memory is missing, that was told.
                     let arguments = |member: &Member| {
-                        let addresses = addresses(&member.parts)?.iter().map(|address| address.0).collect();
-                        let words = words(kernel, &member.parts, &member.parameters).into_vec();
-                        Some((member.blocks, addresses, words))
+                        let addresses = addresses(&member.parts)?.into_iter().map(|address| address.0);
+                        let addresses: SmallVec<[u64; 8]> = addresses.collect();
+                        Some((member.blocks, addresses, words(kernel, &member.parts, &member.parameters)))
                     };
                     let table: Vec<_> = members.iter().filter_map(arguments).collect();
                     let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];

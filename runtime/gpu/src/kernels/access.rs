@@ -31,8 +31,8 @@ pub struct Walk {
 impl Walk {
     /// The walk over `dims`, along which operands have the given strides.
     pub fn new(dims: &[usize], strides: &[&[isize]]) -> Self {
-        let own = strides.iter().map(|_| InlineVec::new()).collect();
-        let mut walk = Walk { dims: Dims::new(), strides: own };
+        let mut walk = Walk { dims: Dims::new(), strides: SmallVec::new() };
+        walk.strides.resize_with(strides.len(), InlineVec::new);
         for (axis, &dim) in dims.iter().enumerate() {
             if dim == 1 {
                 continue;
@@ -60,6 +60,7 @@ impl Walk {
     }
 
     /// How an operand is read.
+    #[inline]
     pub fn access(&self, operand: usize) -> Access {
         let strides = &self.strides[operand];
         if strides.iter().all(|&stride| stride == 0) {

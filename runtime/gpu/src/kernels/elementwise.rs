@@ -179,7 +179,7 @@ impl<'k> Declared<'_, 'k> {
 ///
 /// # Panics
 /// When the operands do not broadcast, or the program names what is not there.
-fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R>]) -> (Shape, Vec<DType>) {
+fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R>]) -> (Shape, InlineVec<DType>) {
     let Some(first) = operands.first() else { panic!("elementwise: no operand") };
     let different = operands.iter().filter(|operand| operand.dims() != first.dims());
     let shape = different.fold(first.shape(), |shape, operand| {

@@ -323,6 +323,31 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
     folded.with_layout(Layout::contiguous(shape))
 }
 
+/// How a tensor is walked whose last dims are folded.
+struct Walks {
+    /// The dims that stay.
+    kept: Walk,
+    folded: Walk,
+    /// Number of positions along the dims that stay.
+    results: usize,
+    /// And along those that are folded.
+    total: usize,
+}
+
+impl Walks {
+    /// The dims from `split` on are folded.
+    fn new<R: Runtime>(tensor: &GpuTensor<R>, split: usize) -> Self {
+        let (kept, folded) = tensor.dims().split_at(split);
+        let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
+        Self {
+            kept: Walk::new(kept, &[kept_strides]),
+            folded: Walk::new(folded, &[folded_strides]),
+            results: kept.iter().product(),
+            total: folded.iter().product(),
+        }
+    }
+}
+
 /// Folds the dims from `split` on into one number of `dtype`, and divides the result.
 fn fold_last<R: Runtime>(
     fold: Fold,
@@ -331,16 +356,13 @@ fn fold_last<R: Runtime>(
     split: usize,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let (kept_dims, folded_dims) = tensor.dims().split_at(split);
-    let (results, total) = (kept_dims.iter().product::<usize>(), folded_dims.iter().product::<usize>());
+    let Walks { kept, folded, results, total } = Walks::new(&tensor, split);
     // Neighbouring invocations read neighbours: along the run where it lies together, else along the results.
-    let folded = Walk::new(folded_dims, &[&tensor.layout.strides[split..]]);
     let together = folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1);
     let shared_memory = R::limits(&tensor.device).shared_memory;
     // Where there are not many results, an invocation for each leaves a device waiting for memory.
     let least = if shared_memory && results < MANY { 16 } else { 64 };
     // Sums of columns: of many rows so many are a part that there are enough invocations, each of which reads beside its neighbours.
-    let kept = Walk::new(kept_dims, &[&tensor.layout.strides[..split]]);
     let beside = results >= NEIGHBOURS && kept.strides[0].last() == Some(&1);
     let of_columns = shared_memory && !together && beside && results * total >= LARGE;
     let wide = total >= least && (together || results < FEW) && !of_columns;
@@ -351,11 +373,12 @@ fn fold_last<R: Runtime>(
     };
     let runs = total.div_ceil(longest).max(1);
     let run = total.div_ceil(runs);
+    let walks = Walks { kept, folded, results, total };
     if runs == 1 {
-        return fold_runs(fold, divisor, tensor, split, (runs, run), wide, dtype);
+        return fold_walked(fold, divisor, tensor, &walks, (runs, run), wide, dtype);
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
-    let parts = fold_runs(fold, None, tensor, split, (runs, run), wide, computed_in(dtype));
+    let parts = fold_walked(fold, None, tensor, &walks, (runs, run), wide, computed_in(dtype));
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
@@ -381,10 +404,19 @@ pub(super) fn fold_runs<R: Runtime>(
     wide: bool,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let (kept_dims, folded_dims) = tensor.dims().split_at(split);
-    let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
-    let (kept, folded) = (Walk::new(kept_dims, &[kept_strides]), Walk::new(folded_dims, &[folded_strides]));
-    let (results, total) = (kept_dims.iter().product::<usize>(), folded_dims.iter().product::<usize>());
+    let walks = Walks::new(&tensor, split);
+    fold_walked(fold, divisor, tensor, &walks, (runs, run), wide, dtype)
+}
+
+fn fold_walked<R: Runtime>(
+    fold: Fold,
+    divisor: Option<usize>,
+    tensor: GpuTensor<R>,
+    &Walks { ref kept, ref folded, results, total }: &Walks,
+    (runs, run): (usize, usize),
+    wide: bool,
+    dtype: DType,
+) -> GpuTensor<R> {
     let out = GpuTensor::empty(Shape::from([results, runs]), dtype, &tensor.device);
     if results == 0 {
         return out;
@@ -392,7 +424,7 @@ pub(super) fn fold_runs<R: Runtime>(
     let word = |n: usize| n as u32;
     let mut words: SmallVec<[u32; 32]> = SmallVec::new();
     words.extend([word(results * runs), word(runs), word(run), word(total)]);
-    for (walk, start) in [(&kept, tensor.layout.offset), (&folded, 0)] {
+    for (walk, start) in [(kept, tensor.layout.offset), (folded, 0)] {
         if walk.access(0) == Access::Strided {
             words.extend(walk.dim_words());
         }
@@ -406,7 +438,7 @@ pub(super) fn fold_runs<R: Runtime>(
         Access::Strided => (Access::Strided, walk.dims.len()),
         access => (access, 0),
     };
-    let (kept, folded, own) = (rank(&kept), rank(&folded), tensor.dtype);
+    let (kept, folded, own) = (rank(kept), rank(folded), tensor.dtype);
     let subgroups = if wide { subgroups_of::<R>(&tensor.device, own) } else { Subgroups::None };
     let template = |from| Reduce {
         fold,

@@ -226,9 +226,9 @@ fn mixed() -> Template {
     expression.outputs = vec![7, 3];
     Elementwise {
         expression,
-        operands: vec![(DType::F16, Strided)],
-        counters: vec![Strided],
-        results: vec![(DType::F32, Linear), (DType::I32, Strided)],
+        operands: [(DType::F16, Strided)].into(),
+        counters: [Strided].into(),
+        results: [(DType::F32, Linear), (DType::I32, Strided)].into(),
         rank: 2,
         fours: 0,
         then: Vec::new(),

@@ -61,11 +61,13 @@ impl Layout {
     }
 
     /// Number of elements.
+    #[inline]
     pub fn len(&self) -> usize {
         self.shape.num_elements()
     }
 
     /// Whether there are no elements.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.shape.dims.contains(&0)
     }
@@ -89,15 +91,18 @@ impl Layout {
 
     /// The view with dim 1 moved behind the others.
     pub fn into_channels_last(mut self) -> Self {
-        self.shape.dims[1..].rotate_left(1);
-        self.strides[1..].rotate_left(1);
+        let (channels, stride) = (self.shape.dims.remove(1), self.strides.remove(1));
+        self.shape.dims.push(channels);
+        self.strides.push(stride);
         self
     }
 
     /// The view with the last dim moved to place 1.
     pub fn into_channels_first(mut self) -> Self {
-        self.shape.dims[1..].rotate_right(1);
-        self.strides[1..].rotate_right(1);
+        if let (Some(channels), Some(stride)) = (self.shape.dims.pop(), self.strides.pop()) {
+            self.shape.dims.insert(1, channels);
+            self.strides.insert(1, stride);
+        }
         self
     }
 
