@@ -6,6 +6,7 @@
 //! What depends on a launch that waits, waits at a later level: levels are launched one after another, so that a buffer is read behind who wrote
 //! it, and written to behind who used it. So what is several launches for a parameter is as many for all of them.
 
+use crate::context::Waiting;
 use crate::memory::Buffer;
 use kiln_gpu::kernels::Template;
 use rustc_hash::FxHashMap;
@@ -20,11 +21,15 @@ const MOST_SEEN: usize = 16;
 /// Lists of launches whose memory is kept for others.
 const MOST_SPARE: usize = 16;
 
-/// Launches that wait, by their levels and kernels; `L` is what is known of one.
-pub(crate) struct Batch<L> {
-    levels: Vec<Vec<(Template, Vec<L>)>>,
+/// Launches of one kernel.
+type Group = Vec<Box<Waiting>>;
+
+/// Launches that wait, by their levels and kernels.
+#[derive(Default)]
+pub(crate) struct Batch {
+    levels: Vec<Vec<Group>>,
     /// Empty lists.
-    spare: Vec<Vec<L>>,
+    spare: Vec<Group>,
     /// Buffers that somebody else may not have before all is launched: a launch uses them, and nobody else does any more.
     held: Vec<Buffer>,
     /// The level from which on a buffer can be read: behind those who write it.
@@ -33,20 +38,6 @@ pub(crate) struct Batch<L> {
     writable: FxHashMap<u64, usize>,
     count: usize,
     held_bytes: u64,
-}
-
-impl<L> Default for Batch<L> {
-    fn default() -> Self {
-        Self {
-            levels: Vec::new(),
-            spare: Vec::new(),
-            held: Vec::new(),
-            readable: FxHashMap::default(),
-            writable: FxHashMap::default(),
-            count: 0,
-            held_bytes: 0,
-        }
-    }
 }
 
 /// Which kernels wait for others of their kind.
@@ -96,7 +87,7 @@ impl Seen {
     }
 }
 
-impl<L> Batch<L> {
+impl Batch {
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -106,7 +97,7 @@ impl<L> Batch<L> {
         self.count >= MOST || self.held_bytes >= MOST_HELD
     }
 
-    pub fn push(&mut self, template: Template, launch: L, reads: &[u64], writes: &[u64]) {
+    pub fn push(&mut self, launch: Box<Waiting>, reads: &[u64], writes: &[u64]) {
         let of = |levels: &FxHashMap<u64, usize>, ids: &[u64]| {
             ids.iter().filter_map(|id| levels.get(id)).max().copied().unwrap_or(0)
         };
@@ -124,20 +115,21 @@ impl<L> Batch<L> {
         let Some(groups) = self.levels.get_mut(level) else {
             unreachable!("a level without those before it")
         };
-        match groups.iter_mut().find(|(known, _)| *known == template) {
-            Some((_, group)) => group.push(launch),
+        let is_its = |group: &&mut Group| group.first().is_some_and(|first| first.template == launch.template);
+        match groups.iter_mut().find(is_its) {
+            Some(group) => group.push(launch),
             None => {
                 let mut group = self.spare.pop().unwrap_or_default();
                 group.push(launch);
-                groups.push((template, group));
+                groups.push(group);
             }
         }
     }
 
     /// Hands all launches to `launch`, a kernel's of a level at a time. The memory of the lists stays for those that wait next.
-    pub fn drain(&mut self, mut launch: impl FnMut(Template, &[L])) {
-        for (template, mut launches) in self.levels.iter_mut().flat_map(|groups| groups.drain(..)) {
-            launch(template, &launches);
+    pub fn drain(&mut self, mut launch: impl FnMut(&mut Group)) {
+        for mut launches in self.levels.iter_mut().flat_map(|groups| groups.drain(..)) {
+            launch(&mut launches);
             launches.clear();
             if self.spare.len() < MOST_SPARE {
                 self.spare.push(launches);

@@ -20,7 +20,6 @@ use kiln_gpu::memory::{Owner, Pool};
 use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
-use launch::{Last, Member};
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 pub(crate) use capture::Recorded;
+pub(crate) use launch::Waiting;
 
 /// What every device of CUDA can do ("Compute Capabilities" of the programming guide); each says how many multiprocessors it has.
 pub(crate) const LIMITS: Limits = Limits {
@@ -82,9 +82,9 @@ struct State {
     /// Users' own.
     own_kernels: FxHashMap<CudaKernel, Result<Function, KernelError>>,
     /// The last kernel that was asked for: it may be given more to do before it is launched.
-    last: Option<Last>,
+    last: Option<Box<Waiting>>,
     /// Launches that wait for others of their kind; the last was asked for after them.
-    batch: Batch<Member>,
+    batch: Batch,
     /// What was launched a moment ago.
     seen: Seen,
     launches: u64,
@@ -215,7 +215,7 @@ impl State {
 
     /// Whether a launch that waits for others of its kind uses a buffer, or the last does, which may be about to.
     fn is_waited_for(&self, id: u64) -> bool {
-        let by_last = || self.last.as_ref().is_some_and(|last| last.parts.iter().any(|part| part.id == id));
+        let by_last = || self.last.as_ref().is_some_and(|last| last.uses(id));
         self.batch.uses(id) || (!self.batch.is_empty() && by_last())
     }
 

@@ -105,7 +105,8 @@ fn counted(bytes: &[u8]) -> usize {
 
 /// An elementwise program of one step over operands and, where one is given, a number behind them.
 fn step<R: Runtime, const N: usize>(step: Step, operands: [T<R>; N], parameters: &[Scalar]) -> T<R> {
-    let mut steps: Vec<Step> = (0..operands.len()).map(|n| Step::Input(n as u16)).collect();
+    let mut steps: Vec<Step> = Vec::with_capacity(N + 2);
+    steps.extend((0..N).map(|n| Step::Input(n as u16)));
     if let Some(operand) = operands.first().filter(|_| !parameters.is_empty()) {
         steps.push(Step::Parameter(0, operand.dtype));
     }

@@ -18,24 +18,25 @@ use std::sync::atomic::Ordering;
 const ROUND: u64 = 256;
 
 /// What a kernel sees of its buffers.
-pub(super) type Parts = SmallVec<[Part; 8]>;
+type Parts = SmallVec<[Part; 8]>;
 /// What a kernel is told beside them.
-pub(super) type Words = SmallVec<[u32; 24]>;
+type Words = SmallVec<[u32; 24]>;
 
-pub(super) struct Last {
+/// A launch that waits: for more to do, or for others of its kind.
+pub(crate) struct Waiting {
     pub template: Template,
-    pub parts: Parts,
-    pub parameters: Words,
-    pub blocks: [u32; 3],
+    parts: Parts,
+    parameters: Words,
+    blocks: [u32; 3],
     /// The buffer of which it writes all elements, one after another, and how many these are.
-    pub writes: Option<(u64, usize)>,
+    writes: Option<(u64, usize)>,
 }
 
-/// One of several launches that are done at once.
-pub(super) struct Member {
-    pub parts: Parts,
-    pub parameters: Words,
-    pub blocks: u32,
+impl Waiting {
+    /// Whether a buffer is one of its own.
+    pub fn uses(&self, buffer: u64) -> bool {
+        self.parts.iter().any(|part| part.id == buffer)
+    }
 }
 
 impl Context {
@@ -63,17 +64,17 @@ impl Context {
         }
         state.reserve(parts.iter().map(|part| part.id));
         let parameters = Words::from_slice(parameters);
+        let writes =
+            writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
         if let Waits::Always { reads } = waits {
             let ids: SmallVec<[u64; 8]> = parts.iter().map(|part| part.id).collect();
             let (read, written) = ids.split_at(reads.min(ids.len()));
-            let launch = Member { parts, parameters, blocks: groups[0] * groups[1] };
-            self.let_wait(&mut state, template, launch, read, written);
+            let launch = Box::new(Waiting { template, parts, parameters, blocks: groups, writes });
+            self.let_wait(&mut state, launch, read, written);
             return;
         }
         count(&self.counters.launches, 1);
-        let writes =
-            writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
-        state.last = Some(Last { template, parts, parameters, blocks: groups, writes });
+        state.last = Some(Box::new(Waiting { template, parts, parameters, blocks: groups, writes }));
         if writes.is_none() {
             // Nothing is ever added to it: the device may begin.
             self.launch_waiting(&mut state);
@@ -91,26 +92,24 @@ impl Context {
 
     /// Has the last kernel wait with others, if it is one that does; says whether it does now.
     fn last_waits(&self, state: &mut State) -> bool {
-        let waits =
-            |last: &mut Last| Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen;
-        let Some(Last { template, parts, parameters, blocks, writes: Some((written, _)) }) =
-            state.last.take_if(waits)
-        else {
-            return false;
+        let waits = |last: &mut Box<Waiting>| {
+            Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen
         };
+        let Some(last) = state.last.take_if(waits) else { return false };
+        let written = last.writes.map(|(written, _)| written);
         // It is counted with those that it waits with.
         self.counters.launches.fetch_sub(1, Ordering::Relaxed);
-        let read: SmallVec<[u64; 8]> = parts.iter().map(|part| part.id).filter(|&id| id != written).collect();
-        let launch = Member { parts, parameters, blocks: blocks[0] * blocks[1] };
-        self.let_wait(state, template, launch, &read, &[written]);
+        let read = last.parts.iter().map(|part| part.id).filter(|&id| Some(id) != written);
+        let read: SmallVec<[u64; 8]> = read.collect();
+        self.let_wait(state, last, &read, written.as_slice());
         true
     }
 
-    fn let_wait(&self, state: &mut State, template: Template, launch: Member, read: &[u64], written: &[u64]) {
+    fn let_wait(&self, state: &mut State, launch: Box<Waiting>, read: &[u64], written: &[u64]) {
         if state.batch.is_full() {
             self.launch_batch(state);
         }
-        state.batch.push(template, launch, read, written);
+        state.batch.push(launch, read, written);
     }
 
     /// Runs a user's kernel.
@@ -161,10 +160,11 @@ impl Context {
         if memory.range().start != 0 || written.is_none() || last.writes != written {
             return false;
         }
+        let Waiting { template, parts, .. } = &mut **last;
         let uses = |memory: &Memory| {
-            memory.buffer().is_some_and(|buffer| last.parts.iter().any(|part| part.id == buffer.id))
+            memory.buffer().is_some_and(|buffer| parts.iter().any(|part| part.id == buffer.id))
         };
-        let known = runtime::Last { template: &mut last.template, buffers: last.parts.len(), uses: &uses };
+        let known = runtime::Last { template, buffers: parts.len(), uses: &uses };
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);
@@ -191,9 +191,9 @@ impl Context {
             self.last_waits(state);
         }
         self.launch_batch(state);
-        if let Some(Last { template, parts, parameters, blocks, .. }) = state.last.take() {
-            self.launch_one(state, &template, &parts, &parameters, blocks);
-            state.seen.note(template);
+        if let Some(last) = state.last.take() {
+            self.launch_one(state, &last, last.blocks);
+            state.seen.note(last.template);
         }
     }
 
@@ -209,32 +209,36 @@ impl Context {
             return;
         }
         let mut batch = std::mem::take(&mut state.batch);
-        batch.drain(|template, members| {
-            self.launch_group(state, &template, members);
-            state.seen.note(template);
+        batch.drain(|launches| {
+            self.launch_group(state, launches);
+            if let Some(launch) = launches.pop() {
+                state.seen.note(launch.template);
+            }
         });
         batch.release().for_each(|buffer| state.give_back(buffer));
         state.batch = batch;
     }
 
     /// Launches of one kernel that do not depend on each other.
-    fn launch_group(&self, state: &mut State, template: &Template, members: &[Member]) {
-        let kernel = if members.len() > 1 { self.kernel(state, template, Form::Batch) } else { None };
+    fn launch_group(&self, state: &mut State, launches: &[Box<Waiting>]) {
+        let kernel = match launches {
+            [first, _, ..] => self.kernel(state, &first.template, Form::Batch),
+            [] | [_] => None,
+        };
         let capacity = kernel.as_ref().map_or(1, |kernel| kernel.capacity);
-        for members in members.chunks(capacity) {
+        let blocks_of = |launch: &Waiting| launch.blocks[0] * launch.blocks[1];
+        for launches in launches.chunks(capacity) {
             count(&self.counters.launches, 1);
-            match (members, &kernel) {
-                ([Member { parts, parameters, blocks }], _) => {
-                    self.launch_one(state, template, parts, parameters, [*blocks, 1, 1]);
-                }
+            match (launches, &kernel) {
+                ([launch], _) => self.launch_one(state, launch, [blocks_of(launch), 1, 1]),
                 (_, Some(kernel)) => {
                     // Where memory is missing, that was told.
-                    let arguments = |member: &Member| {
-                        let addresses = addresses(&member.parts)?.into_iter().map(|address| address.0);
+                    let arguments = |launch: &Box<Waiting>| {
+                        let addresses = addresses(&launch.parts)?.into_iter().map(|address| address.0);
                         let addresses: SmallVec<[u64; 8]> = addresses.collect();
-                        Some((member.blocks, addresses, words(kernel, &member.parts, &member.parameters)))
+                        Some((blocks_of(launch), addresses, words(kernel, &launch.parts, &launch.parameters)))
                     };
-                    let table: Vec<_> = members.iter().filter_map(arguments).collect();
+                    let table: Vec<_> = launches.iter().filter_map(arguments).collect();
                     let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
                     let words = cuda::batch::table(&table);
                     self.launch(state, kernel, blocks, &[], &words);
@@ -244,19 +248,12 @@ impl Context {
         }
     }
 
-    fn launch_one(
-        &self,
-        state: &mut State,
-        template: &Template,
-        parts: &[Part],
-        parameters: &[u32],
-        blocks: [u32; 3],
-    ) {
+    fn launch_one(&self, state: &mut State, launch: &Waiting, blocks: [u32; 3]) {
         // Where memory or a kernel is missing, that was told.
         if let (Some(kernel), Some(addresses)) =
-            (self.kernel(state, template, Form::Single), addresses(parts))
+            (self.kernel(state, &launch.template, Form::Single), addresses(&launch.parts))
         {
-            let words = words(&kernel, parts, parameters);
+            let words = words(&kernel, &launch.parts, &launch.parameters);
             self.launch(state, &kernel, blocks, &addresses, &words);
         }
     }

@@ -30,6 +30,7 @@ pub struct Walk {
 
 impl Walk {
     /// The walk over `dims`, along which operands have the given strides.
+    #[inline]
     pub fn new(dims: &[usize], strides: &[&[isize]]) -> Self {
         let mut walk = Walk { dims: Dims::new(), strides: SmallVec::new() };
         walk.strides.resize_with(strides.len(), InlineVec::new);

@@ -204,27 +204,27 @@ pub(crate) fn run<R: Runtime>(
     operands: &[GpuTensor<R>],
     parameters: &[Scalar],
 ) -> InlineVec<GpuTensor<R>> {
-    in_one_order(expression, operands.iter().cloned().collect(), |operands| {
-        let (shape, dtypes) = shape_and_dtypes(expression, &operands);
-        run_row_major(expression, &operands, parameters, &shape, &dtypes)
+    in_one_order(expression, &mut operands.iter().cloned().collect(), |operands| {
+        let (shape, dtypes) = shape_and_dtypes(expression, operands);
+        run_row_major(expression, operands, parameters, &shape, &dtypes)
     })
 }
 
 /// [`run`] with operands that the caller needs no more: where one of them was just computed, by the kernel that did.
 pub(crate) fn consume<R: Runtime>(
     expression: &Expression,
-    operands: InlineVec<GpuTensor<R>>,
+    mut operands: InlineVec<GpuTensor<R>>,
     parameters: &[Scalar],
 ) -> InlineVec<GpuTensor<R>> {
-    in_one_order(expression, operands, |operands| {
-        let (shape, dtypes) = shape_and_dtypes(expression, &operands);
+    in_one_order(expression, &mut operands, |operands| {
+        let (shape, dtypes) = shape_and_dtypes(expression, operands);
         let Some(result) = expression.only_result() else {
-            return run_row_major(expression, &operands, parameters, &shape, &dtypes);
+            return run_row_major(expression, operands, parameters, &shape, &dtypes);
         };
         let dtype = dtypes[usize::from(result)];
         match then::within_last(expression, operands, parameters, &shape, dtype) {
-            Ok(result) => [result].into(),
-            Err(operands) => run_row_major(expression, &operands, parameters, &shape, &dtypes),
+            Some(result) => [result].into(),
+            None => run_row_major(expression, operands, parameters, &shape, &dtypes),
         }
     })
 }
@@ -233,11 +233,11 @@ pub(crate) fn consume<R: Runtime>(
 /// along dims are told of the dims as they are.
 fn in_one_order<R: Runtime>(
     expression: &Expression,
-    mut operands: InlineVec<GpuTensor<R>>,
-    run: impl FnOnce(InlineVec<GpuTensor<R>>) -> InlineVec<GpuTensor<R>>,
+    operands: &mut InlineVec<GpuTensor<R>>,
+    run: impl FnOnce(&mut InlineVec<GpuTensor<R>>) -> InlineVec<GpuTensor<R>>,
 ) -> InlineVec<GpuTensor<R>> {
     let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
-    let are_turned = !counts && order::into_channels_last(&mut operands);
+    let are_turned = !counts && order::into_channels_last(operands);
     let results = run(operands);
     if are_turned { results.into_iter().map(GpuTensor::channels_first).collect() } else { results }
 }
@@ -341,8 +341,12 @@ impl<R: Runtime> Views<'_, R> {
         let of_operands = self.operands.iter().map(|tensor| &*tensor.layout);
         let of_results = self.results.iter().map(|tensor| &*tensor.layout);
         let views: SmallVec<[&Layout; 8]> = of_operands.chain(self.counters).chain(of_results).collect();
-        let expanded: SmallVec<[_; 8]> = views.iter().map(|view| view.expanded_strides(shape)).collect();
-        let strides: SmallVec<[&[isize]; 8]> = expanded.iter().map(InlineVec::as_slice).collect();
+        // Of those that have not the shape itself.
+        let mut expanded: SmallVec<[Option<InlineVec<isize>>; 8]> = SmallVec::new();
+        expanded.extend(views.iter().map(|view| (view.shape != *shape).then(|| view.expanded_strides(shape))));
+        let strides = views.iter().zip(&expanded);
+        let strides: SmallVec<[&[isize]; 8]> =
+            strides.map(|(view, expanded)| expanded.as_ref().unwrap_or(&view.strides).as_slice()).collect();
         let walk = Walk::new(&shape.dims, &strides);
         let mut access: SmallVec<[Access; 16]> = (0..views.len()).map(|view| walk.access(view)).collect();
         let is_of_runs = |n: usize| walk.is_of_runs(n, views[n].offset);

@@ -113,18 +113,18 @@ impl Template {
 }
 
 /// Does a program of one result within the kernel that computed one of its operands, where that was the last one and nobody else holds what
-/// it computed; elsewhere gives the operands back. `shape` is what they broadcast to. Results are as if the kernels ran one after another: what would
+/// it computed; elsewhere leaves the operands as they are. `shape` is what they broadcast to. Results are as if the kernels ran one after another: what would
 /// have been written is rounded as it would have been.
 pub(super) fn within_last<R: Runtime>(
     expression: &Expression,
-    mut operands: InlineVec<GpuTensor<R>>,
+    operands: &mut InlineVec<GpuTensor<R>>,
     parameters: &[Scalar],
     shape: &Shape,
     dtype: DType,
-) -> Result<GpuTensor<R>, InlineVec<GpuTensor<R>>> {
+) -> Option<GpuTensor<R>> {
     let counts = |step: &Step| matches!(step, Step::Iota(..));
     if expression.only_result().is_none() || expression.steps.iter().any(counts) {
-        return Err(operands);
+        return None;
     }
     for own in 0..operands.len() {
         let whole = |x: &GpuTensor<R>| x.dtype == dtype && lies_as(x, shape) && x.layout.offset == 0;
@@ -134,14 +134,14 @@ pub(super) fn within_last<R: Runtime>(
         let mut x = operands.remove(own);
         let (device, elements) = (x.device.clone(), x.len());
         let amended = R::amend(&device, &mut x.memory, elements, |last| {
-            amendment(last, (expression, dtype), own, &operands, parameters, shape)
+            amendment(last, (expression, dtype), own, operands, parameters, shape)
         });
         if amended {
-            return Ok(x);
+            return Some(x);
         }
         operands.insert(own, x);
     }
-    Err(operands)
+    None
 }
 
 /// Whether elements lie as those of a row-major tensor of a shape do.
