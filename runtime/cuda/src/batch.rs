@@ -115,7 +115,8 @@ impl Batch {
         let Some(groups) = self.levels.get_mut(level) else {
             unreachable!("a level without those before it")
         };
-        let is_its = |group: &&mut Group| group.first().is_some_and(|first| first.template == launch.template);
+        let is_its =
+            |group: &&mut Group| group.first().is_some_and(|first| first.template == launch.template);
         match groups.iter_mut().find(is_its) {
             Some(group) => group.push(launch),
             None => {

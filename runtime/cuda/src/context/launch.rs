@@ -233,12 +233,12 @@ impl Context {
                 ([launch], _) => self.launch_one(state, launch, [blocks_of(launch), 1, 1]),
                 (_, Some(kernel)) => {
                     // Where memory is missing, that was told.
-                    let arguments = |launch: &Box<Waiting>| {
+                    let arguments = |launch: &Waiting| {
                         let addresses = addresses(&launch.parts)?.into_iter().map(|address| address.0);
                         let addresses: SmallVec<[u64; 8]> = addresses.collect();
                         Some((blocks_of(launch), addresses, words(kernel, &launch.parts, &launch.parameters)))
                     };
-                    let table: Vec<_> = launches.iter().filter_map(arguments).collect();
+                    let table: Vec<_> = launches.iter().filter_map(|launch| arguments(launch)).collect();
                     let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
                     let words = cuda::batch::table(&table);
                     self.launch(state, kernel, blocks, &[], &words);

@@ -4,7 +4,7 @@ use super::access::{self, Access, Operand, Walk};
 use super::direct::Side;
 use super::order;
 pub(crate) use super::program::activation;
-use super::program::{Operands, declare_parameters, evaluate, parameter_words};
+use super::program::{Operands, append_parameters, declare_parameters, evaluate};
 use super::then::{self, Then};
 use super::{LINE, launch, launch_open, line_of, transpose};
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Value};
@@ -179,7 +179,10 @@ impl<'k> Declared<'_, 'k> {
 ///
 /// # Panics
 /// When the operands do not broadcast, or the program names what is not there.
-fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R>]) -> (Shape, InlineVec<DType>) {
+fn shape_and_dtypes<R: Runtime>(
+    expression: &Expression,
+    operands: &[GpuTensor<R>],
+) -> (Shape, InlineVec<DType>) {
     let Some(first) = operands.first() else { panic!("elementwise: no operand") };
     let different = operands.iter().filter(|operand| operand.dims() != first.dims());
     let shape = different.fold(first.shape(), |shape, operand| {
@@ -333,7 +336,9 @@ impl<R: Runtime> Views<'_, R> {
 
     /// Whether kernels see all of the tensors' memory.
     fn are_visible(&self) -> bool {
-        self.operands.iter().chain(self.results).all(GpuTensor::is_visible)
+        let Some(first) = self.results.first() else { return true };
+        let most = R::limits(&first.device).binding_bytes;
+        self.operands.iter().chain(self.results).all(|tensor| R::bytes(&tensor.memory) <= most)
     }
 
     fn launch(&self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
@@ -343,7 +348,8 @@ impl<R: Runtime> Views<'_, R> {
         let views: SmallVec<[&Layout; 8]> = of_operands.chain(self.counters).chain(of_results).collect();
         // Of those that have not the shape itself.
         let mut expanded: SmallVec<[Option<InlineVec<isize>>; 8]> = SmallVec::new();
-        expanded.extend(views.iter().map(|view| (view.shape != *shape).then(|| view.expanded_strides(shape))));
+        expanded
+            .extend(views.iter().map(|view| (view.shape != *shape).then(|| view.expanded_strides(shape))));
         let strides = views.iter().zip(&expanded);
         let strides: SmallVec<[&[isize]; 8]> =
             strides.map(|(view, expanded)| expanded.as_ref().unwrap_or(&view.strides).as_slice()).collect();
@@ -360,7 +366,7 @@ impl<R: Runtime> Views<'_, R> {
             words.push(view.offset as u32);
             words.extend(walk.stride_words(n));
         }
-        words.extend(parameter_words(expression, parameters));
+        append_parameters(&mut words, expression, parameters);
 
         // A row along the innermost dim is whole fours, and what lies one after another begins with one.
         let begins_with_four =

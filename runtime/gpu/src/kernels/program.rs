@@ -29,17 +29,22 @@ pub(super) fn declare_parameters<'k>(k: &'k Builder, expression: &Expression) ->
     own_parameters(expression).into_iter().map(|dtype| k.parameters(words(dtype))).collect()
 }
 
-/// The words that tell a kernel a program's parameters.
+/// Appends the words that tell a kernel a program's parameters.
 ///
 /// # Panics
 /// When the program names parameters that are not there.
-pub(super) fn parameter_words(expression: &Expression, parameters: &[Scalar]) -> impl Iterator<Item = u32> {
-    let words = |(n, dtype): (usize, Option<DType>)| match (parameters.get(n), dtype) {
-        (Some(&value), Some(dtype)) => scalar_words(value, dtype),
-        (_, None) => [0].into(),
-        (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
-    };
-    own_parameters(expression).into_iter().enumerate().flat_map(words)
+pub(super) fn append_parameters(
+    words: &mut impl Extend<u32>,
+    expression: &Expression,
+    parameters: &[Scalar],
+) {
+    for (n, &dtype) in own_parameters(expression).iter().enumerate() {
+        match (parameters.get(n), dtype) {
+            (Some(&value), Some(dtype)) => words.extend(scalar_words(value, dtype)),
+            (_, None) => words.extend([0]),
+            (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
+        }
+    }
 }
 
 /// The type in which elements of a dtype are computed.

@@ -86,7 +86,8 @@ impl<R: Runtime> Reader<'_, R> {
         }
         {
             let others = self.others.iter();
-            let tensors: SmallVec<[&GpuTensor<R>; 8]> = [&x].into_iter().chain(others).chain([&out]).collect();
+            let tensors: SmallVec<[&GpuTensor<R>; 8]> =
+                [&x].into_iter().chain(others).chain([&out]).collect();
             launch_open::<R>(&device, template(None), &tensors, self.words, self.groups);
         }
         out

@@ -158,10 +158,13 @@ fn amendment<'a, R: Runtime>(
     shape: &Shape,
 ) -> Option<Amendment<'a, R>> {
     let buffers = last.buffers + operands.len();
-    let fits = |x: &GpuTensor<R>| x.is_visible() && buffers <= R::limits(&x.device).bindings;
     let programs = last.template.programs().filter(|programs| programs.len() < MOST)?;
-    if !operands.iter().all(fits) {
-        return None;
+    if let Some(first) = operands.first() {
+        let limits = R::limits(&first.device);
+        let is_visible = |x: &GpuTensor<R>| R::bytes(&x.memory) <= limits.binding_bytes;
+        if buffers > limits.bindings || !operands.iter().all(is_visible) {
+            return None;
+        }
     }
     let mut words = SmallVec::new();
     let mut kinds: InlineVec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();
@@ -185,7 +188,7 @@ fn amendment<'a, R: Runtime>(
             words.extend(walk.stride_words(n));
         }
     }
-    words.extend(program::parameter_words(expression, parameters));
+    program::append_parameters(&mut words, expression, parameters);
     programs.push(Then { dtype, expression: expression.clone(), own, operands: kinds, rank });
     Some(Amendment {
         buffers: operands.iter().map(|operand| &operand.memory).collect(),
