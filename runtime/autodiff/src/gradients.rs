@@ -3,6 +3,7 @@
 use crate::tape::{NodeId, NodeRef};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use core::any::Any;
 use core::fmt;
 use kiln_tensor::BinaryOp;
@@ -34,11 +35,15 @@ impl Gradients {
     /// # Panics
     /// When the node has a gradient of another backend.
     pub fn register<B: Backend>(&mut self, id: NodeId, gradient: B::Primitive) {
-        let sum = match self.remove::<B>(id) {
-            Some(other) => B::binary(BinaryOp::Add, other, gradient),
-            None => gradient,
-        };
-        self.tensors.insert(id, Box::new(sum));
+        match self.tensors.entry(id) {
+            Entry::Vacant(none) => {
+                none.insert(Box::new(gradient));
+            }
+            Entry::Occupied(other) => {
+                let sum = B::binary(BinaryOp::Add, of_backend::<B>(other.remove()), gradient);
+                self.tensors.insert(id, Box::new(sum));
+            }
+        }
     }
 
     /// Takes the gradient of an operation's result, for the step that turns it into those of the operands.
@@ -62,15 +67,20 @@ impl Gradients {
 
     /// Takes the gradient of a node out.
     pub(crate) fn remove<B: Backend>(&mut self, id: NodeId) -> Option<B::Primitive> {
-        self.tensors.remove(&id).map(|tensor| match tensor.downcast::<B::Primitive>() {
-            Ok(gradient) => *gradient,
-            Err(_) => foreign(),
-        })
+        self.tensors.remove(&id).map(of_backend::<B>)
     }
 
     /// Puts a gradient in place of what is there.
     pub(crate) fn replace<B: Backend>(&mut self, id: NodeId, gradient: B::Primitive) {
         self.tensors.insert(id, Box::new(gradient));
+    }
+}
+
+/// A gradient as a tensor of the backend that asks for it.
+fn of_backend<B: Backend>(gradient: Box<dyn Any + Send>) -> B::Primitive {
+    match gradient.downcast::<B::Primitive>() {
+        Ok(gradient) => *gradient,
+        Err(_) => foreign(),
     }
 }
 

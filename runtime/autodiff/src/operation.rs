@@ -5,10 +5,9 @@ use crate::tape::{Node, NodeRef, Parents};
 use crate::tensor::AutodiffTensor;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{DType, ReduceOp, Scalar, Shape};
+use kiln_tensor::{DType, InlineVec, ReduceOp, Scalar, Shape};
 
 /// Gradients of an operation's operands, in their order; nothing for one whose gradient is not wanted, or is 0.
 pub(crate) type Gradients<B> = Vec<Option<<B as Backend>::Primitive>>;
@@ -18,7 +17,7 @@ pub(crate) struct Operation<B: Backend> {
     name: &'static str,
     operands: Vec<AutodiffTensor<B>>,
     /// Which operands the way back needs.
-    keeps: Vec<bool>,
+    keeps: InlineVec<bool>,
     keeps_result: bool,
     cheap: bool,
     accumulates: bool,
@@ -29,9 +28,9 @@ pub(crate) struct Context<B: Backend> {
     /// The gradient of the result.
     pub gradient: B::Primitive,
     /// For each operand, whether its gradient is wanted.
-    pub wanted: Vec<bool>,
+    pub wanted: InlineVec<bool>,
     /// The dims of each operand.
-    pub shapes: Vec<Shape>,
+    pub shapes: InlineVec<Shape>,
     /// The gradient that the operand of an accumulating operation has from its other uses so far.
     pub present: Option<B::Primitive>,
     operands: Vec<Option<Saved<B>>>,
@@ -67,7 +66,7 @@ impl<B: Backend> Context<B> {
 impl<B: Backend> Operation<B> {
     /// An operation of which the way back needs nothing but the dims of its operands.
     pub(crate) fn new(name: &'static str, operands: Vec<AutodiffTensor<B>>) -> Self {
-        let keeps = vec![false; operands.len()];
+        let keeps = InlineVec::repeat(false, operands.len());
         Self { name, operands, keeps, keeps_result: false, cheap: false, accumulates: false }
     }
 
@@ -128,11 +127,20 @@ impl<B: Backend> Operation<B> {
         let types: Vec<(Shape, DType)> =
             self.operands.iter().map(|operand| (operand.shape(), operand.dtype())).collect();
         let kept = |(operand, keep): (&AutodiffTensor<B>, &bool)| keep.then(|| Saved::of(operand));
-        let operands: Vec<_> = self.operands.iter().zip(&self.keeps).map(kept).collect();
-        let forward: Forward<B> = Arc::new(forward);
-        let recipe = (C::RECOMPUTES && self.cheap)
-            .then(|| Recipe::new(self.operands.iter().map(Saved::of).collect(), forward.clone()));
-        let primitive = forward(self.operands.into_iter().map(|operand| operand.primitive).collect());
+        let operands: Vec<_> = match self.keeps.contains(&true) {
+            true => self.operands.iter().zip(&self.keeps).map(kept).collect(),
+            false => Vec::new(),
+        };
+        let primitives = |operands: Vec<AutodiffTensor<B>>| {
+            operands.into_iter().map(|operand| operand.primitive).collect::<Vec<_>>()
+        };
+        let (primitive, recipe) = if C::RECOMPUTES && self.cheap {
+            let forward: Forward<B> = Arc::new(forward);
+            let recipe = Recipe::new(self.operands.iter().map(Saved::of).collect(), forward.clone());
+            (forward(primitives(self.operands)), Some(recipe))
+        } else {
+            (forward(primitives(self.operands)), None)
+        };
         let mut result = AutodiffTensor { primitive, node: None, recipe };
         let saved_result = self.keeps_result.then(|| Saved::of(&result));
 

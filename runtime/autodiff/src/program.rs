@@ -4,7 +4,6 @@
 //! What it reads is what the operation has to keep, no more.
 
 use crate::derivative::{self, Operand, Side};
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::Backend;
@@ -184,14 +183,15 @@ fn used(program: &Expression, parameters: Vec<Scalar>, operands: usize) -> Deriv
             step.operands().for_each(|id| needed[usize::from(id)] = true);
         }
     }
-    let mut places: BTreeMap<StepId, StepId> = BTreeMap::new();
+    // Where each step is among those that are needed.
+    let mut places: Vec<StepId> = vec![0; program.steps.len()];
     let mut steps: Vec<Step> = Vec::new();
     let mut reads: Vec<Source> = Vec::new();
-    for (at, step) in (0..).zip(&program.steps) {
-        if !needed[usize::from(at)] {
+    for (at, step) in program.steps.iter().enumerate() {
+        if !needed[at] {
             continue;
         }
-        places.insert(at, steps.len() as StepId);
+        places[at] = steps.len() as StepId;
         steps.push(match *step {
             Step::Input(n) => {
                 reads.push(match usize::from(n) {
@@ -201,7 +201,7 @@ fn used(program: &Expression, parameters: Vec<Scalar>, operands: usize) -> Deriv
                 });
                 Step::Input(reads.len() as u16 - 1)
             }
-            step => step.with_operands(|id| places[&id]),
+            step => step.with_operands(|id| places[usize::from(id)]),
         });
     }
     Derivative { program: Expression::new(steps), reads, parameters }

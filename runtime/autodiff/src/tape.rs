@@ -7,9 +7,9 @@ use crate::gradients::Gradients;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use kiln_tensor::InlineVec;
 use spin::Mutex;
 
 /// Identifies a node. An operation's id is greater than those of the operations that made its operands, so that
@@ -29,7 +29,7 @@ impl NodeId {
 pub type NodeRef = Arc<Node>;
 
 /// The nodes of an operation's operands; nothing for a constant.
-pub(crate) type Parents = Vec<Option<NodeRef>>;
+pub(crate) type Parents = InlineVec<Option<NodeRef>>;
 
 /// Takes the gradient of its own node out of the gradients, and registers those of the operands. It must not hold nodes:
 /// they are dropped one after the other, and a step is not.
@@ -115,7 +115,7 @@ impl Drop for Node {
             if let Some(mut parent) = parent.and_then(Arc::into_inner)
                 && let State::Operation { parents, .. } = parent.state.get_mut()
             {
-                orphans.append(parents);
+                orphans.extend(core::mem::take(parents));
             }
         }
     }

@@ -6,9 +6,10 @@
 //! What depends on a launch that waits, waits at a later level: levels are launched one after another, so that a buffer is read behind who wrote
 //! it, and written to behind who used it. So what is several launches for a parameter is as many for all of them.
 
+use crate::context::Waiting;
 use crate::memory::Buffer;
 use kiln_gpu::kernels::Template;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Launches that wait at most.
 const MOST: usize = 256;
@@ -17,30 +18,26 @@ const MOST_HELD: u64 = 64 << 20;
 /// Kernels that are remembered.
 const MOST_SEEN: usize = 16;
 
-/// Launches that wait, by their levels and kernels; `L` is what is known of one.
-pub(crate) struct Batch<L> {
-    pub levels: Vec<Vec<(Template, Vec<L>)>>,
+/// Lists of launches whose memory is kept for others.
+const MOST_SPARE: usize = 16;
+
+/// Launches of one kernel.
+type Group = Vec<Box<Waiting>>;
+
+/// Launches that wait, by their levels and kernels.
+#[derive(Default)]
+pub(crate) struct Batch {
+    levels: Vec<Vec<Group>>,
+    /// Empty lists.
+    spare: Vec<Group>,
     /// Buffers that somebody else may not have before all is launched: a launch uses them, and nobody else does any more.
-    pub held: Vec<Buffer>,
+    held: Vec<Buffer>,
     /// The level from which on a buffer can be read: behind those who write it.
-    readable: HashMap<u64, usize>,
+    readable: FxHashMap<u64, usize>,
     /// The level from which on a buffer can be written to: behind all who use it.
-    writable: HashMap<u64, usize>,
+    writable: FxHashMap<u64, usize>,
     count: usize,
     held_bytes: u64,
-}
-
-impl<L> Default for Batch<L> {
-    fn default() -> Self {
-        Self {
-            levels: Vec::new(),
-            held: Vec::new(),
-            readable: HashMap::new(),
-            writable: HashMap::new(),
-            count: 0,
-            held_bytes: 0,
-        }
-    }
 }
 
 /// Which kernels wait for others of their kind.
@@ -90,7 +87,7 @@ impl Seen {
     }
 }
 
-impl<L> Batch<L> {
+impl Batch {
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -100,8 +97,8 @@ impl<L> Batch<L> {
         self.count >= MOST || self.held_bytes >= MOST_HELD
     }
 
-    pub fn push(&mut self, template: Template, launch: L, reads: &[u64], writes: &[u64]) {
-        let of = |levels: &HashMap<u64, usize>, ids: &[u64]| {
+    pub fn push(&mut self, launch: Box<Waiting>, reads: &[u64], writes: &[u64]) {
+        let of = |levels: &FxHashMap<u64, usize>, ids: &[u64]| {
             ids.iter().filter_map(|id| levels.get(id)).max().copied().unwrap_or(0)
         };
         let level = of(&self.readable, reads).max(of(&self.writable, writes));
@@ -118,10 +115,36 @@ impl<L> Batch<L> {
         let Some(groups) = self.levels.get_mut(level) else {
             unreachable!("a level without those before it")
         };
-        match groups.iter_mut().find(|(known, _)| *known == template) {
-            Some((_, group)) => group.push(launch),
-            None => groups.push((template, vec![launch])),
+        let is_its =
+            |group: &&mut Group| group.first().is_some_and(|first| first.template == launch.template);
+        match groups.iter_mut().find(is_its) {
+            Some(group) => group.push(launch),
+            None => {
+                let mut group = self.spare.pop().unwrap_or_default();
+                group.push(launch);
+                groups.push(group);
+            }
         }
+    }
+
+    /// Hands all launches to `launch`, a kernel's of a level at a time. The memory of the lists stays for those that wait next.
+    pub fn drain(&mut self, mut launch: impl FnMut(&mut Group)) {
+        for mut launches in self.levels.iter_mut().flat_map(|groups| groups.drain(..)) {
+            launch(&mut launches);
+            launches.clear();
+            if self.spare.len() < MOST_SPARE {
+                self.spare.push(launches);
+            }
+        }
+        self.readable.clear();
+        self.writable.clear();
+        self.count = 0;
+    }
+
+    /// The buffers that were held, which nothing that waits uses any more.
+    pub fn release(&mut self) -> impl Iterator<Item = Buffer> {
+        self.held_bytes = 0;
+        self.held.drain(..)
     }
 
     /// Whether a launch that waits uses a buffer.

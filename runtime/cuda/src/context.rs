@@ -19,14 +19,14 @@ use kiln_gpu::memory::{Owner, Pool};
 use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
-use launch::{Last, Member};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 pub(crate) use capture::Recorded;
+pub(crate) use launch::Waiting;
 
 /// What every device of CUDA can do ("Compute Capabilities" of the programming guide); each says how many multiprocessors it has.
 pub(crate) const LIMITS: Limits = Limits {
@@ -75,21 +75,21 @@ struct State {
     pool: Pool<Buffer>,
     next_buffer: u64,
     /// Nothing for those that do not compile.
-    kernels: HashMap<Template, Option<Arc<Kernel>>>,
+    kernels: FxHashMap<Template, Option<Arc<Kernel>>>,
     /// Likewise, those that do several launches at once.
-    batch_kernels: HashMap<Template, Option<Arc<Kernel>>>,
+    batch_kernels: FxHashMap<Template, Option<Arc<Kernel>>>,
     /// Users' own.
-    own_kernels: HashMap<CudaKernel, Result<Function, KernelError>>,
+    own_kernels: FxHashMap<CudaKernel, Result<Function, KernelError>>,
     /// The last kernel that was asked for: it may be given more to do before it is launched.
-    last: Option<Last>,
+    last: Option<Box<Waiting>>,
     /// Launches that wait for others of their kind; the last was asked for after them.
-    batch: Batch<Member>,
+    batch: Batch,
     /// What was launched a moment ago.
     seen: Seen,
     launches: u64,
     capture: Option<Capture>,
     /// Buffers that graphs use, with what is kept for each of these.
-    reserved: HashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
+    reserved: FxHashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
 }
 
 /// What a kernel sees of a buffer.
@@ -145,9 +145,8 @@ impl Context {
 
     /// The state, once no other thread writes down what is asked for.
     fn state(&self) -> MutexGuard<'_, State> {
-        let this = thread::current().id();
         let mut state = lock(&self.state);
-        while state.capture.as_ref().is_some_and(|capture| capture.thread != this) {
+        while state.capture.as_ref().is_some_and(|capture| capture.thread != thread::current().id()) {
             state = self.captured.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state
@@ -205,7 +204,7 @@ impl State {
 
     /// Whether a launch that waits for others of its kind uses a buffer, or the last does, which may be about to.
     fn is_waited_for(&self, id: u64) -> bool {
-        let by_last = || self.last.as_ref().is_some_and(|last| last.parts.iter().any(|part| part.id == id));
+        let by_last = || self.last.as_ref().is_some_and(|last| last.uses(id));
         self.batch.uses(id) || (!self.batch.is_empty() && by_last())
     }
 

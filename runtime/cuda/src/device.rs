@@ -4,8 +4,9 @@ use crate::context::Context;
 use crate::driver::nvidia::Nvidia;
 use crate::driver::{Driver, Open};
 use kiln_tensor::backend::{DeviceId, DeviceOps};
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A GPU by its number, as CUDA counts them (the variable `CUDA_VISIBLE_DEVICES` says which there are).
@@ -83,6 +84,22 @@ fn devices() -> MutexGuard<'static, Option<Devices>> {
     DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A device with its context, as a thread used it last.
+struct Latest {
+    index: usize,
+    /// How many times devices had been [opened anew](reopen) by then: after another time the context may not be the device's any more.
+    reopened: u64,
+    context: Arc<Context>,
+}
+
+/// How many times devices were opened anew.
+static REOPENED: AtomicU64 = AtomicU64::new(0);
+
+std::thread_local! {
+    /// Every operation asks for its device's context several times: it is found here without a lock and without a search.
+    static LATEST: RefCell<Option<Latest>> = const { RefCell::new(None) };
+}
+
 /// Opens a device, unless it is open.
 ///
 /// # Errors
@@ -141,6 +158,7 @@ pub fn reopen(device: &CudaDevice) -> Result<(), InitError> {
     old.close().map_err(|error| InitError::NotOpened { reason: error.to_string() })?;
     let context = old.successor(all.driver(device)?);
     all.opened.insert(device.index, Arc::new(context));
+    REOPENED.fetch_add(1, Ordering::Release);
     Ok(())
 }
 
@@ -162,8 +180,27 @@ impl Devices {
     }
 }
 
+/// What is asked of a device's context, which is opened if it is not open.
+pub(crate) fn ask<T>(device: &CudaDevice, question: impl Fn(&Arc<Context>) -> T) -> Result<T, InitError> {
+    // Read before the context is looked up: should it be replaced meanwhile, it is looked up again.
+    let reopened = REOPENED.load(Ordering::Acquire);
+    let known = LATEST.try_with(|latest| {
+        let latest = latest.borrow();
+        let is_it = |latest: &&Latest| latest.index == device.index && latest.reopened == reopened;
+        latest.as_ref().filter(is_it).map(|latest| question(&latest.context))
+    });
+    if let Ok(Some(answer)) = known {
+        return Ok(answer);
+    }
+    let context = devices().get_or_insert_with(Devices::none).context(device)?;
+    let answer = question(&context);
+    // A thread that ends keeps nothing any more.
+    let _ = LATEST.try_with(|latest| latest.replace(Some(Latest { index: device.index, reopened, context })));
+    Ok(answer)
+}
+
 pub(crate) fn context(device: &CudaDevice) -> Result<Arc<Context>, InitError> {
-    devices().get_or_insert_with(Devices::none).context(device)
+    ask(device, Arc::clone)
 }
 
 /// The device's context, for operations, which have no way to fail.
@@ -171,8 +208,16 @@ pub(crate) fn context(device: &CudaDevice) -> Result<Arc<Context>, InitError> {
 /// # Panics
 /// When the device does not open.
 pub(crate) fn expect_context(device: &CudaDevice) -> Arc<Context> {
-    match context(device) {
-        Ok(context) => context,
+    expect(device, Arc::clone)
+}
+
+/// [`ask`], for operations, which have no way to fail.
+///
+/// # Panics
+/// When the device does not open.
+pub(crate) fn expect<T>(device: &CudaDevice, question: impl Fn(&Arc<Context>) -> T) -> T {
+    match ask(device, question) {
+        Ok(answer) => answer,
         Err(error) => panic!("{device:?}: {error}"),
     }
 }

@@ -1,7 +1,7 @@
 //! What the operations ask of a device.
 
 use crate::CudaTensor;
-use crate::device::{CudaDevice, expect_context};
+use crate::device::{CudaDevice, expect, expect_context};
 use crate::graph::salt;
 use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
@@ -35,7 +35,7 @@ impl Runtime for CudaRuntime {
     }
 
     fn limits(device: &CudaDevice) -> Limits {
-        expect_context(device).limits
+        expect(device, |context| context.limits)
     }
 
     fn supports(_device: &CudaDevice, storage: Storage) -> bool {
@@ -101,7 +101,7 @@ impl Runtime for CudaRuntime {
     }
 
     fn factors(device: &CudaDevice, dtype: DType) -> Option<Factors> {
-        expect_context(device).factors(dtype)
+        expect(device, |context| context.factors(dtype))
     }
 
     fn amend<'a>(

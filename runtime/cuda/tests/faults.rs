@@ -18,9 +18,9 @@ fn fault() {
     let driver = Nvidia::open(DEVICE.index).expect("a device");
     let fill = Elementwise {
         expression: Expression::new(vec![Step::Parameter(0, DType::F32)]),
-        operands: Vec::new(),
-        counters: Vec::new(),
-        results: vec![(DType::F32, Linear)],
+        operands: [].into(),
+        counters: [].into(),
+        results: [(DType::F32, Linear)].into(),
         rank: 0,
         fours: 0,
         then: Vec::new(),

@@ -105,7 +105,8 @@ fn counted(bytes: &[u8]) -> usize {
 
 /// An elementwise program of one step over operands and, where one is given, a number behind them.
 fn step<R: Runtime, const N: usize>(step: Step, operands: [T<R>; N], parameters: &[Scalar]) -> T<R> {
-    let mut steps: Vec<Step> = (0..operands.len()).map(|n| Step::Input(n as u16)).collect();
+    let mut steps: Vec<Step> = Vec::with_capacity(N + 2);
+    steps.extend((0..N).map(|n| Step::Input(n as u16)));
     if let Some(operand) = operands.first().filter(|_| !parameters.is_empty()) {
         steps.push(Step::Parameter(0, operand.dtype));
     }
@@ -243,7 +244,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             // Few powers are used, and some need no logarithm: each is a kernel.
             let dtype = lhs.dtype;
             let steps = vec![Step::Input(0), Step::Constant(rhs, dtype), Step::Binary(op, 0, 1)];
-            return elementwise::only(elementwise::consume(&Expression::new(steps), vec![lhs], &[]));
+            return elementwise::only(elementwise::consume(&Expression::new(steps), [lhs].into(), &[]));
         }
         step(Step::Binary(op, 0, 1), [lhs], &[rhs])
     }
@@ -273,7 +274,7 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         if operands.first().is_some_and(|first| buffers > R::limits(&first.device).bindings) {
             return compose::elementwise::<Self>(expression, operands, parameters);
         }
-        elementwise::consume(expression, operands.into_vec(), parameters).into()
+        elementwise::consume(expression, operands, parameters)
     }
 
     fn reshape(tensor: T<R>, shape: Shape) -> T<R> {

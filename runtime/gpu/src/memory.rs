@@ -47,11 +47,15 @@ struct Block<B: Buffer> {
     buffer: Option<B>,
     owner: Arc<dyn Owner<B>>,
     /// What was made of its contents, and what that is.
-    derived: Mutex<Option<(DerivedKey, Memory<B>)>>,
+    derived: Mutex<Option<Box<Derived<B>>>>,
 }
 
-/// Where in a block something begins of which something else was made, and what.
-type DerivedKey = (usize, [usize; 4]);
+/// What was made of the contents of a block: from where in it on, and what.
+struct Derived<B: Buffer> {
+    from: usize,
+    key: [usize; 4],
+    memory: Memory<B>,
+}
 
 impl<B: Buffer> Drop for Block<B> {
     fn drop(&mut self) {
@@ -98,11 +102,14 @@ impl<B: Buffer> Memory<B> {
 
     /// What was made of the contents; made anew where there is none, or another.
     pub fn derived(&self, key: [usize; 4], make: impl FnOnce() -> Self) -> Self {
-        let key = (self.range.start, key);
         let mut derived = self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);
         match &*derived {
-            Some((known, memory)) if *known == key => memory.clone(),
-            _ => derived.insert((key, make())).1.clone(),
+            Some(known) if (known.from, known.key) == (self.range.start, key) => known.memory.clone(),
+            _ => {
+                let memory = make();
+                *derived = Some(Box::new(Derived { from: self.range.start, key, memory: memory.clone() }));
+                memory
+            }
         }
     }
 }

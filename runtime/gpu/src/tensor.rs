@@ -39,6 +39,7 @@ impl<R: Runtime> Primitive for GpuTensor<R> {
 }
 
 /// How elements of a dtype stand in memory, on devices whose runtime supports that; nothing for a dtype that no GPU computes with here.
+#[inline]
 pub(crate) fn storage(dtype: DType) -> Option<Storage> {
     match dtype {
         DType::F64 => Some(Storage::F64),
@@ -92,6 +93,7 @@ pub(crate) fn computed_in(dtype: DType) -> DType {
 }
 
 /// Bytes of one element in memory.
+#[inline]
 pub(crate) fn element_bytes(dtype: DType) -> usize {
     held_as(dtype).bytes()
 }
@@ -191,8 +193,13 @@ impl<R: Runtime> GpuTensor<R> {
     }
 
     /// The same memory through another layout.
-    pub(crate) fn with_layout(self, layout: impl Into<Arc<Layout>>) -> Self {
-        Self { layout: layout.into(), ..self }
+    pub(crate) fn with_layout(mut self, layout: Layout) -> Self {
+        // That of a tensor whose layout nobody shares is put in its place.
+        match Arc::get_mut(&mut self.layout) {
+            Some(own) => *own = layout,
+            None => self.layout = Arc::new(layout),
+        }
+        self
     }
 
     /// Whether the memory may be written to: it is all this tensor's, and nobody else holds it.

@@ -97,8 +97,8 @@ impl Expression {
     }
 
     /// The dtype of each step, for operands of the given dtypes; nothing when a step names what is not there.
-    pub fn dtypes(&self, operands: &[DType]) -> Option<Vec<DType>> {
-        let mut dtypes: Vec<DType> = Vec::with_capacity(self.steps.len());
+    pub fn dtypes(&self, operands: &[DType]) -> Option<InlineVec<DType>> {
+        let mut dtypes: InlineVec<DType> = InlineVec::with_capacity(self.steps.len());
         for step in &self.steps {
             let of = |id: StepId| dtypes.get(usize::from(id)).copied();
             dtypes.push(match *step {

@@ -23,6 +23,11 @@ impl<T> InlineVec<T> {
         Self(SmallVec::new())
     }
 
+    /// Without items, and with room for so many.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self(SmallVec::with_capacity(capacity))
+    }
+
     /// `len` times the same item.
     pub fn repeat(item: T, len: usize) -> Self
     where

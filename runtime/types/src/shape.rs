@@ -18,6 +18,7 @@ impl Shape {
     }
 
     /// Number of elements: the product of the dims, 1 for rank 0.
+    #[inline]
     pub fn num_elements(&self) -> usize {
         self.dims.iter().product()
     }
@@ -109,6 +110,7 @@ impl FromIterator<usize> for Shape {
 }
 
 impl From<&[usize]> for Shape {
+    #[inline]
     fn from(dims: &[usize]) -> Self {
         Self { dims: dims.into() }
     }

@@ -2,7 +2,7 @@
 
 use super::compile::{Form, Kernel};
 use super::{Context, LIMITS, Part, State};
-use crate::batch::{Batch, Waits};
+use crate::batch::Waits;
 use crate::driver::{Address, DriverError, KernelLaunch};
 use crate::kernel::{CudaKernel, KernelError};
 use crate::memory::Memory;
@@ -11,38 +11,42 @@ use crate::statistics::count;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::language::cuda;
 use kiln_gpu::runtime::{self, Amendment, Instead, Launch};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
 /// Launches after which memory that nobody needs is looked for.
 const ROUND: u64 = 256;
 
-pub(super) struct Last {
+/// What a kernel sees of its buffers.
+type Parts = SmallVec<[Part; 8]>;
+/// What a kernel is told beside them.
+type Words = SmallVec<[u32; 24]>;
+
+/// A launch that waits: for more to do, or for others of its kind.
+pub(crate) struct Waiting {
     pub template: Template,
-    pub parts: Vec<Part>,
-    pub parameters: Vec<u32>,
-    pub blocks: [u32; 3],
+    parts: Parts,
+    parameters: Words,
+    blocks: [u32; 3],
     /// The buffer of which it writes all elements, one after another, and how many these are.
-    pub writes: Option<(u64, usize)>,
+    writes: Option<(u64, usize)>,
 }
 
-impl Last {
+impl Waiting {
+    /// Whether a buffer is one of its own.
+    pub fn uses(&self, buffer: u64) -> bool {
+        self.parts.iter().any(|part| part.id == buffer)
+    }
+
     /// Whether a launch that reads and writes such buffers does the same before it as behind it.
     fn is_independent_of(&self, read: &[u64], written: &[u64]) -> bool {
-        let uses = |id: &u64| self.parts.iter().any(|part| part.id == *id);
         // What else writes to one of several buffers is not told.
-        let only_reads = |id: &u64| {
+        let only_reads = |id: u64| {
             matches!(self.template, Template::Elementwise(_))
-                && self.writes.is_some_and(|(written, _)| written != *id)
+                && self.writes.is_some_and(|(written, _)| written != id)
         };
-        !written.iter().any(uses) && read.iter().all(|id| !uses(id) || only_reads(id))
+        !written.iter().any(|&id| self.uses(id)) && read.iter().all(|&id| !self.uses(id) || only_reads(id))
     }
-}
-
-/// One of several launches that are done at once.
-pub(super) struct Member {
-    pub parts: Vec<Part>,
-    pub parameters: Vec<u32>,
-    pub blocks: u32,
 }
 
 impl Context {
@@ -60,28 +64,28 @@ impl Context {
             LIMITS.groups
         );
         let mut state = self.state();
-        let parts: Vec<Part> = buffers.iter().filter_map(|memory| self.part(memory)).collect();
+        let parts: Parts = buffers.iter().filter_map(|memory| self.part(memory)).collect();
         state.reserve(parts.iter().map(|part| part.id));
-        let parameters = parameters.to_vec();
+        let parameters = Words::from_slice(parameters);
+        let writes =
+            writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
         match Waits::of(&template, groups, writes_all_of.is_some()) {
             Waits::Always { reads } => {
-                let ids: Vec<u64> = parts.iter().map(|part| part.id).collect();
+                let ids: SmallVec<[u64; 8]> = parts.iter().map(|part| part.id).collect();
                 let (read, written) = ids.split_at(reads.min(ids.len()));
                 // What waits is launched before the last, which can still be added to.
                 if !state.last.as_ref().is_some_and(|last| last.is_independent_of(read, written)) {
                     self.let_last_wait(&mut state, &template);
                 }
-                let launch = Member { parts, parameters, blocks: groups[0] * groups[1] };
-                self.let_wait(&mut state, template, launch, read, written);
+                let launch = Box::new(Waiting { template, parts, parameters, blocks: groups, writes });
+                self.let_wait(&mut state, launch, read, written);
                 return;
             }
             Waits::IfSeen => self.let_last_wait(&mut state, &template),
             Waits::Never => self.launch_all(&mut state),
         }
         count(&self.counters.launches, 1);
-        let writes =
-            writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
-        state.last = Some(Last { template, parts, parameters, blocks: groups, writes });
+        state.last = Some(Box::new(Waiting { template, parts, parameters, blocks: groups, writes }));
         if writes.is_none() {
             // Nothing is ever added to it: the device may begin.
             self.launch_waiting(&mut state);
@@ -99,26 +103,24 @@ impl Context {
 
     /// Has the last kernel wait with others, if it is one that does; says whether it does now.
     fn last_waits(&self, state: &mut State) -> bool {
-        let waits =
-            |last: &mut Last| Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen;
-        let Some(Last { template, parts, parameters, blocks, writes: Some((written, _)) }) =
-            state.last.take_if(waits)
-        else {
-            return false;
+        let waits = |last: &mut Box<Waiting>| {
+            Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen
         };
+        let Some(last) = state.last.take_if(waits) else { return false };
+        let written = last.writes.map(|(written, _)| written);
         // It is counted with those that it waits with.
         self.counters.launches.fetch_sub(1, Ordering::Relaxed);
-        let read: Vec<u64> = parts.iter().map(|part| part.id).filter(|&id| id != written).collect();
-        let launch = Member { parts, parameters, blocks: blocks[0] * blocks[1] };
-        self.let_wait(state, template, launch, &read, &[written]);
+        let read = last.parts.iter().map(|part| part.id).filter(|&id| Some(id) != written);
+        let read: SmallVec<[u64; 8]> = read.collect();
+        self.let_wait(state, last, &read, written.as_slice());
         true
     }
 
-    fn let_wait(&self, state: &mut State, template: Template, launch: Member, read: &[u64], written: &[u64]) {
+    fn let_wait(&self, state: &mut State, launch: Box<Waiting>, read: &[u64], written: &[u64]) {
         if state.batch.is_full() {
             self.launch_batch(state);
         }
-        state.batch.push(template, launch, read, written);
+        state.batch.push(launch, read, written);
     }
 
     /// Runs a user's kernel.
@@ -145,7 +147,7 @@ impl Context {
         self.launch_all(&mut state);
         count(&self.counters.launches, 1);
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
-        let parts: Vec<Part> = memories.iter().filter_map(|memory| self.part(memory)).collect();
+        let parts: Parts = memories.iter().filter_map(|memory| self.part(memory)).collect();
         state.reserve(parts.iter().map(|part| part.id));
         // Where memory is missing, that was told.
         if let Some(buffers) = addresses(&parts) {
@@ -169,15 +171,16 @@ impl Context {
         if memory.range().start != 0 || written.is_none() || last.writes != written {
             return false;
         }
+        let Waiting { template, parts, .. } = &mut **last;
         let uses = |memory: &Memory| {
-            memory.buffer().is_some_and(|buffer| last.parts.iter().any(|part| part.id == buffer.id))
+            memory.buffer().is_some_and(|buffer| parts.iter().any(|part| part.id == buffer.id))
         };
-        let known = runtime::Last { template: &mut last.template, buffers: last.parts.len(), uses: &uses };
+        let known = runtime::Last { template, buffers: parts.len(), uses: &uses };
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);
-        let further: Vec<Part> = buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
-        last.parts.extend(&further);
+        let further: Parts = buffers.into_iter().filter_map(|memory| self.part(memory)).collect();
+        last.parts.extend_from_slice(&further);
         last.parameters.extend(parameters);
         if let Some(Instead { without, groups, writes_all_of }) = instead {
             last.parts.remove(without);
@@ -199,9 +202,9 @@ impl Context {
             self.last_waits(state);
         }
         self.launch_batch(state);
-        if let Some(Last { template, parts, parameters, blocks, .. }) = state.last.take() {
-            self.launch_one(state, &template, &parts, &parameters, blocks);
-            state.seen.note(template);
+        if let Some(last) = state.last.take() {
+            self.launch_one(state, &last, last.blocks);
+            state.seen.note(last.template);
         }
     }
 
@@ -213,31 +216,40 @@ impl Context {
 
     /// Launches what waits for others of its kind.
     fn launch_batch(&self, state: &mut State) {
-        let Batch { levels, held, .. } = std::mem::take(&mut state.batch);
-        for (template, members) in levels.into_iter().flatten() {
-            self.launch_group(state, &template, members);
-            state.seen.note(template);
+        if state.batch.is_empty() {
+            return;
         }
-        held.into_iter().for_each(|buffer| state.give_back(buffer));
+        let mut batch = std::mem::take(&mut state.batch);
+        batch.drain(|launches| {
+            self.launch_group(state, launches);
+            if let Some(launch) = launches.pop() {
+                state.seen.note(launch.template);
+            }
+        });
+        batch.release().for_each(|buffer| state.give_back(buffer));
+        state.batch = batch;
     }
 
     /// Launches of one kernel that do not depend on each other.
-    fn launch_group(&self, state: &mut State, template: &Template, members: Vec<Member>) {
-        let kernel = if members.len() > 1 { self.kernel(state, template, Form::Batch) } else { None };
+    fn launch_group(&self, state: &mut State, launches: &[Box<Waiting>]) {
+        let kernel = match launches {
+            [first, _, ..] => self.kernel(state, &first.template, Form::Batch),
+            [] | [_] => None,
+        };
         let capacity = kernel.as_ref().map_or(1, |kernel| kernel.capacity);
-        for members in members.chunks(capacity) {
+        let blocks_of = |launch: &Waiting| launch.blocks[0] * launch.blocks[1];
+        for launches in launches.chunks(capacity) {
             count(&self.counters.launches, 1);
-            match (members, &kernel) {
-                ([Member { parts, parameters, blocks }], _) => {
-                    self.launch_one(state, template, parts, parameters, [*blocks, 1, 1]);
-                }
+            match (launches, &kernel) {
+                ([launch], _) => self.launch_one(state, launch, [blocks_of(launch), 1, 1]),
                 (_, Some(kernel)) => {
                     // Where memory is missing, that was told.
-                    let arguments = |member: &Member| {
-                        let addresses = addresses(&member.parts)?.iter().map(|address| address.0).collect();
-                        Some((member.blocks, addresses, words(kernel, &member.parts, &member.parameters)))
+                    let arguments = |launch: &Waiting| {
+                        let addresses = addresses(&launch.parts)?.into_iter().map(|address| address.0);
+                        let addresses: SmallVec<[u64; 8]> = addresses.collect();
+                        Some((blocks_of(launch), addresses, words(kernel, &launch.parts, &launch.parameters)))
                     };
-                    let table: Vec<_> = members.iter().filter_map(arguments).collect();
+                    let table: Vec<_> = launches.iter().filter_map(|launch| arguments(launch)).collect();
                     let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
                     let words = cuda::batch::table(&table);
                     self.launch(state, kernel, blocks, &[], &words);
@@ -247,19 +259,12 @@ impl Context {
         }
     }
 
-    fn launch_one(
-        &self,
-        state: &mut State,
-        template: &Template,
-        parts: &[Part],
-        parameters: &[u32],
-        blocks: [u32; 3],
-    ) {
+    fn launch_one(&self, state: &mut State, launch: &Waiting, blocks: [u32; 3]) {
         // Where memory or a kernel is missing, that was told.
         if let (Some(kernel), Some(addresses)) =
-            (self.kernel(state, template, Form::Single), addresses(parts))
+            (self.kernel(state, &launch.template, Form::Single), addresses(&launch.parts))
         {
-            let words = words(&kernel, parts, parameters);
+            let words = words(&kernel, &launch.parts, &launch.parameters);
             self.launch(state, &kernel, blocks, &addresses, &words);
         }
     }
@@ -289,12 +294,12 @@ impl Context {
 }
 
 /// Where the parts are; nothing where memory is missing.
-fn addresses(parts: &[Part]) -> Option<Vec<Address>> {
+fn addresses(parts: &[Part]) -> Option<SmallVec<[Address; 8]>> {
     parts.iter().map(|part| part.address).collect()
 }
 
 /// What a kernel is told beside the addresses.
-fn words(kernel: &Kernel, parts: &[Part], parameters: &[u32]) -> Vec<u32> {
+fn words(kernel: &Kernel, parts: &[Part], parameters: &[u32]) -> SmallVec<[u32; 32]> {
     let lasts = kernel.bindings.iter().zip(parts);
     let lasts = lasts.map(|(binding, part)| cuda::last_element(binding, part.bytes));
     lasts.chain(parameters.iter().copied()).collect()

@@ -8,6 +8,7 @@ use crate::statistics::count;
 use kiln_gpu::language::Factors;
 use kiln_gpu::runtime::{self, Convolution, ConvolutionEpilogue, ConvolutionShape, MatrixProduct};
 use kiln_tensor::{Activation, DType};
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::Ordering;
 
 impl Context {
@@ -62,7 +63,7 @@ impl Context {
             transposed: of.transposed,
             leading: of.leading,
         };
-        let all: Vec<Part> = [left, right, result].into_iter().chain(shift).collect();
+        let all: SmallVec<[Part; 4]> = [left, right, result].into_iter().chain(shift).collect();
         let product = Product {
             dtype,
             tf32: self.tf32.load(Ordering::Relaxed),
@@ -84,7 +85,7 @@ impl Context {
         let [Some(image), Some(weight), Some(result)] = parts else { return false };
         let addresses = [image, weight, result].map(|part| part.address);
         let [Some(at_image), Some(at_weight), Some(at_result)] = addresses else { return false };
-        let mut all = vec![image, weight, result];
+        let mut all: SmallVec<[Part; 5]> = smallvec![image, weight, result];
         let epilogue = match epilogue.as_ref().map(|epilogue| self.epilogue(epilogue, &mut all)) {
             Some(None) => return false,
             known => known.flatten(),
@@ -123,7 +124,7 @@ impl Context {
     fn epilogue(
         &self,
         epilogue: &ConvolutionEpilogue<'_, CudaRuntime>,
-        parts: &mut Vec<Part>,
+        parts: &mut SmallVec<[Part; 5]>,
     ) -> Option<Epilogue> {
         let relu = match epilogue.activation {
             None => false,

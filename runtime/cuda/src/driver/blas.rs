@@ -7,7 +7,7 @@ use super::{ALWAYS, DriverError, Matrices, Product, is_named};
 use crate::cache::Cache;
 use cudarc::cublaslt::{result, sys};
 use kiln_tensor::{Activation, DType};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
@@ -36,7 +36,7 @@ pub(super) struct Blas {
     /// Whether it is asked for small products too.
     always: bool,
     /// By all that a plan depends on; nothing where it has no algorithm.
-    plans: Mutex<HashMap<Key, Option<Plan>>>,
+    plans: Mutex<FxHashMap<Key, Option<Plan>>>,
 }
 
 // SAFETY: the handle may be used from any thread ("Thread safety considerations"), and plans are locked.

@@ -7,7 +7,7 @@ use super::{ALWAYS, Convolution, ConvolutionShape, DriverError, Epilogue, is_nam
 use cudarc::cudnn::{result, sys};
 use kiln_gpu::runtime::ConvolutionPass;
 use kiln_tensor::{DType, Windows};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
@@ -84,7 +84,7 @@ pub(super) struct Dnn {
     handle: sys::cudnnHandle_t,
     /// By all that a plan depends on; nothing where the library has no algorithm. A handle is used by one thread at a time: by whoever
     /// locks these.
-    plans: Mutex<HashMap<Asked, Option<Plan>>>,
+    plans: Mutex<FxHashMap<Asked, Option<Plan>>>,
     /// Whether it is asked for small ones too.
     always: bool,
 }
@@ -570,7 +570,7 @@ impl Dnn {
     /// The plan for what is asked, which is made where it was not asked before.
     fn planned<'p>(
         &self,
-        plans: &'p mut HashMap<Asked, Option<Plan>>,
+        plans: &'p mut FxHashMap<Asked, Option<Plan>>,
         asked: &Asked,
     ) -> &'p mut Option<Plan> {
         if plans.len() >= MOST_PLANS {

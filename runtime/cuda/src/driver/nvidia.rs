@@ -13,6 +13,7 @@ use cudarc::driver::result::{self, device, event, graph, mem_pool, module, prima
 use cudarc::driver::sys;
 use cudarc::nvrtc;
 use kiln_gpu::language::Factors;
+use smallvec::{SmallVec, smallvec};
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -447,8 +448,8 @@ impl Driver for Nvidia {
         let ([x, y, z], [width, height]) = (launch.blocks, launch.threads);
         let buffers = launch.buffers.iter().map(|address| (&raw const *address).cast_mut().cast::<c_void>());
         let words = launch.words.iter().map(|word| (&raw const *word).cast_mut().cast::<c_void>());
-        let mut arguments: Vec<*mut c_void> = match launch.is_table {
-            true => vec![launch.words.as_ptr().cast_mut().cast()],
+        let mut arguments: SmallVec<[*mut c_void; 64]> = match launch.is_table {
+            true => smallvec![launch.words.as_ptr().cast_mut().cast()],
             false => buffers.chain(words).collect(),
         };
         // SAFETY: the function is loaded and takes these arguments, whose values the driver copies before it returns; the memory

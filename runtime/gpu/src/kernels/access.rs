@@ -1,6 +1,8 @@
 //! From the position of a result's element to those of operands' elements.
 
 use crate::language::{Builder, Value};
+use kiln_tensor::{Dims, InlineVec};
+use smallvec::SmallVec;
 
 /// How the elements of an operand lie as a result is walked row-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,15 +23,17 @@ pub enum Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk {
     /// The dims.
-    pub dims: Vec<usize>,
+    pub dims: Dims,
     /// One stride per dim for each operand.
-    pub strides: Vec<Vec<isize>>,
+    pub strides: SmallVec<[InlineVec<isize>; 8]>,
 }
 
 impl Walk {
     /// The walk over `dims`, along which operands have the given strides.
+    #[inline]
     pub fn new(dims: &[usize], strides: &[&[isize]]) -> Self {
-        let mut walk = Walk { dims: Vec::new(), strides: vec![Vec::new(); strides.len()] };
+        let mut walk = Walk { dims: Dims::new(), strides: SmallVec::new() };
+        walk.strides.resize_with(strides.len(), InlineVec::new);
         for (axis, &dim) in dims.iter().enumerate() {
             if dim == 1 {
                 continue;
@@ -42,8 +46,9 @@ impl Walk {
             if joins && let Some(last) = walk.dims.last_mut() {
                 *last *= dim;
                 for (own, strides) in walk.strides.iter_mut().zip(strides) {
-                    own.pop();
-                    own.push(strides[axis]);
+                    if let Some(last) = own.last_mut() {
+                        *last = strides[axis];
+                    }
                 }
             } else {
                 walk.dims.push(dim);
@@ -56,6 +61,7 @@ impl Walk {
     }
 
     /// How an operand is read.
+    #[inline]
     pub fn access(&self, operand: usize) -> Access {
         let strides = &self.strides[operand];
         if strides.iter().all(|&stride| stride == 0) {
@@ -164,14 +170,15 @@ impl<'k> Operand<'k> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
 
     #[test]
     fn dims_join_where_all_operands_allow() {
         let walk = Walk::new(&[2, 1, 3, 4], &[&[12, 12, 4, 1], &[12, 0, 4, 1]]);
-        assert_eq!(walk, Walk { dims: vec![24], strides: vec![vec![1], vec![1]] });
+        assert_eq!(walk, Walk { dims: [24].into(), strides: smallvec![[1].into(), [1].into()] });
         assert_eq!(walk.access(0), Access::Linear);
         let walk = Walk::new(&[2, 3, 4], &[&[12, 4, 1], &[0, 0, 1]]);
-        assert_eq!(walk, Walk { dims: vec![6, 4], strides: vec![vec![4, 1], vec![0, 1]] });
+        assert_eq!(walk, Walk { dims: [6, 4].into(), strides: smallvec![[4, 1].into(), [0, 1].into()] });
         assert_eq!((walk.access(0), walk.access(1)), (Access::Linear, Access::Strided));
     }
 
@@ -189,14 +196,15 @@ mod tests {
     fn what_has_one_element_is_read_once() {
         let walk = Walk::new(&[2, 3], &[&[3, 1], &[0, 0]]);
         assert_eq!(walk.access(1), Access::Single);
-        assert_eq!(Walk::new(&[1, 1], &[&[1, 1]]), Walk { dims: vec![], strides: vec![vec![]] });
+        let empty = Walk { dims: Dims::new(), strides: smallvec![InlineVec::new()] };
+        assert_eq!(Walk::new(&[1, 1], &[&[1, 1]]), empty);
         assert_eq!(Walk::new(&[1], &[&[7]]).access(0), Access::Single);
     }
 
     #[test]
     fn reversed_dims_stay_strided() {
         let walk = Walk::new(&[2, 3], &[&[3, -1]]);
-        assert_eq!((walk.access(0), walk.dims.clone()), (Access::Strided, vec![2, 3]));
+        assert_eq!((walk.access(0), walk.dims.clone()), (Access::Strided, [2, 3].into()));
         assert_eq!(walk.stride_words(0).collect::<Vec<_>>(), [3, u32::MAX]);
     }
 }

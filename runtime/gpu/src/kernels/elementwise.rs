@@ -4,14 +4,15 @@ use super::access::{self, Access, Operand, Walk};
 use super::direct::Side;
 use super::order;
 pub(crate) use super::program::activation;
-use super::program::{Operands, declare_parameters, evaluate, parameter_words};
+use super::program::{Operands, append_parameters, declare_parameters, evaluate};
 use super::then::{self, Then};
 use super::{LINE, launch, launch_open, line_of, transpose};
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
-use kiln_tensor::{Activation, BinaryOp, DType, Expression, Scalar, Shape, Step};
+use kiln_tensor::{Activation, BinaryOp, DType, Expression, InlineVec, Scalar, Shape, Step};
+use smallvec::SmallVec;
 
 /// A program with what is known of its operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,11 +20,11 @@ pub struct Elementwise {
     /// What is computed of each element.
     pub expression: Expression,
     /// The operands' dtypes, and how they are read.
-    pub operands: Vec<(DType, Access)>,
+    pub operands: InlineVec<(DType, Access)>,
     /// How the positions are had that `Iota` steps yield, in the steps' order.
-    pub counters: Vec<Access>,
+    pub counters: InlineVec<Access>,
     /// The results' dtypes, and how they are written.
-    pub results: Vec<(DType, Access)>,
+    pub results: InlineVec<(DType, Access)>,
     /// Number of dims over which strides are told.
     pub rank: usize,
     /// How many times four neighbours an invocation computes, each of one row along the innermost of those dims: what lies one after another is
@@ -178,7 +179,10 @@ impl<'k> Declared<'_, 'k> {
 ///
 /// # Panics
 /// When the operands do not broadcast, or the program names what is not there.
-fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R>]) -> (Shape, Vec<DType>) {
+fn shape_and_dtypes<R: Runtime>(
+    expression: &Expression,
+    operands: &[GpuTensor<R>],
+) -> (Shape, InlineVec<DType>) {
     let Some(first) = operands.first() else { panic!("elementwise: no operand") };
     let different = operands.iter().filter(|operand| operand.dims() != first.dims());
     let shape = different.fold(first.shape(), |shape, operand| {
@@ -186,7 +190,7 @@ fn shape_and_dtypes<R: Runtime>(expression: &Expression, operands: &[GpuTensor<R
             .broadcast(&operand.shape())
             .unwrap_or_else(|| panic!("elementwise: {shape} and {} do not broadcast", operand.shape()))
     });
-    let dtypes: Vec<DType> = operands.iter().map(Primitive::dtype).collect();
+    let dtypes: InlineVec<DType> = operands.iter().map(Primitive::dtype).collect();
     let Some(dtypes) = expression.dtypes(&dtypes) else {
         panic!("elementwise: a program names operands that are not there")
     };
@@ -202,25 +206,28 @@ pub(crate) fn run<R: Runtime>(
     expression: &Expression,
     operands: &[GpuTensor<R>],
     parameters: &[Scalar],
-) -> Vec<GpuTensor<R>> {
-    in_one_order(expression, operands.to_vec(), |operands| run_row_major(expression, &operands, parameters))
+) -> InlineVec<GpuTensor<R>> {
+    in_one_order(expression, &mut operands.iter().cloned().collect(), |operands| {
+        let (shape, dtypes) = shape_and_dtypes(expression, operands);
+        run_row_major(expression, operands, parameters, &shape, &dtypes)
+    })
 }
 
 /// [`run`] with operands that the caller needs no more: where one of them was just computed, by the kernel that did.
 pub(crate) fn consume<R: Runtime>(
     expression: &Expression,
-    operands: Vec<GpuTensor<R>>,
+    mut operands: InlineVec<GpuTensor<R>>,
     parameters: &[Scalar],
-) -> Vec<GpuTensor<R>> {
-    in_one_order(expression, operands, |operands| {
+) -> InlineVec<GpuTensor<R>> {
+    in_one_order(expression, &mut operands, |operands| {
+        let (shape, dtypes) = shape_and_dtypes(expression, operands);
         let Some(result) = expression.only_result() else {
-            return run_row_major(expression, &operands, parameters);
+            return run_row_major(expression, operands, parameters, &shape, &dtypes);
         };
-        let (shape, dtypes) = shape_and_dtypes(expression, &operands);
         let dtype = dtypes[usize::from(result)];
         match then::within_last(expression, operands, parameters, &shape, dtype) {
-            Ok(result) => vec![result],
-            Err(operands) => run_row_major(expression, &operands, parameters),
+            Some(result) => [result].into(),
+            None => run_row_major(expression, operands, parameters, &shape, &dtypes),
         }
     })
 }
@@ -229,29 +236,30 @@ pub(crate) fn consume<R: Runtime>(
 /// along dims are told of the dims as they are.
 fn in_one_order<R: Runtime>(
     expression: &Expression,
-    mut operands: Vec<GpuTensor<R>>,
-    run: impl FnOnce(Vec<GpuTensor<R>>) -> Vec<GpuTensor<R>>,
-) -> Vec<GpuTensor<R>> {
+    operands: &mut InlineVec<GpuTensor<R>>,
+    run: impl FnOnce(&mut InlineVec<GpuTensor<R>>) -> InlineVec<GpuTensor<R>>,
+) -> InlineVec<GpuTensor<R>> {
     let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
-    let are_turned = !counts && order::into_channels_last(&mut operands);
+    let are_turned = !counts && order::into_channels_last(operands);
     let results = run(operands);
     if are_turned { results.into_iter().map(GpuTensor::channels_first).collect() } else { results }
 }
 
-/// Runs a program over operands, which broadcast, into new tensors, which are row-major.
+/// Runs a program over operands, which broadcast to `shape`, into new tensors, which are row-major; `dtypes` are those of its steps.
 fn run_row_major<R: Runtime>(
     expression: &Expression,
     operands: &[GpuTensor<R>],
     parameters: &[Scalar],
-) -> Vec<GpuTensor<R>> {
-    let (shape, dtypes) = shape_and_dtypes(expression, operands);
+    shape: &Shape,
+    dtypes: &[DType],
+) -> InlineVec<GpuTensor<R>> {
     let device = &operands[0].device;
-    let results: Vec<GpuTensor<R>> = expression
+    let results: InlineVec<GpuTensor<R>> = expression
         .results()
         .into_iter()
         .map(|step| GpuTensor::empty(shape.clone(), dtypes[usize::from(step)], device))
         .collect();
-    write(expression, operands, parameters, &results, &shape);
+    write(expression, operands, parameters, &results, shape);
     results
 }
 
@@ -275,31 +283,32 @@ fn write<R: Runtime>(
         let strides = (0..shape.rank()).map(|axis| isize::from(axis == dim)).collect();
         Layout { shape: shape.clone(), strides, offset: 0 }
     };
-    let expanded = |operand: &GpuTensor<R>| operand.clone().with_layout(operand.layout.expand(shape));
-    let views = Views {
-        operands: operands.iter().map(expanded).collect(),
-        counters: counters.map(counter).collect(),
-        results: results.to_vec(),
-    };
-    views.run(expression, parameters, shape);
+    let counters: Vec<Layout> = counters.map(counter).collect();
+    Views { operands, counters: &counters, results }.run(expression, parameters, shape);
 }
 
-/// What a program reads and writes, over one shape.
-struct Views<R: Runtime> {
-    operands: Vec<GpuTensor<R>>,
-    counters: Vec<Layout>,
-    results: Vec<GpuTensor<R>>,
+/// What a program reads, which broadcasts to one shape, and what it writes.
+#[derive(Clone, Copy)]
+struct Views<'a, R: Runtime> {
+    operands: &'a [GpuTensor<R>],
+    counters: &'a [Layout],
+    results: &'a [GpuTensor<R>],
 }
 
-impl<R: Runtime> Views<R> {
+impl<R: Runtime> Views<'_, R> {
     /// Runs the program: in halves where kernels do not see all of a tensor's memory.
-    fn run(mut self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
-        for tensor in self.operands.iter_mut().chain(&mut self.results) {
-            *tensor = tensor.narrowed();
+    fn run(self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
+        if self.are_visible() {
+            self.launch(expression, parameters, shape);
+            return;
         }
-        let visible = self.operands.iter().chain(&self.results).all(GpuTensor::is_visible);
-        match shape.dims.iter().position(|&dim| dim > 1).filter(|_| !visible) {
-            None => self.launch(expression, parameters, shape),
+        let narrowed = |tensors: &[GpuTensor<R>]| -> InlineVec<GpuTensor<R>> {
+            tensors.iter().map(GpuTensor::narrowed).collect()
+        };
+        let (operands, results) = (narrowed(self.operands), narrowed(self.results));
+        let views = Views { operands: &operands, counters: self.counters, results: &results };
+        match shape.dims.iter().position(|&dim| dim > 1).filter(|_| !views.are_visible()) {
+            None => views.launch(expression, parameters, shape),
             Some(axis) => {
                 let size = shape.dims[axis];
                 for (start, end) in [(0, size / 2), (size / 2, size)] {
@@ -308,52 +317,66 @@ impl<R: Runtime> Views<R> {
                     ranges[axis] = SliceRange { start, end, step: 1 };
                     let mut half = shape.clone();
                     half.dims[axis] = end - start;
-                    let part = |tensor: &GpuTensor<R>| {
-                        let layout = tensor.layout.slice(&ranges);
-                        tensor.clone().with_layout(layout)
+                    let parts = |tensors: &[GpuTensor<R>]| -> InlineVec<GpuTensor<R>> {
+                        let part = |tensor: &GpuTensor<R>| {
+                            let layout = tensor.layout.expand(shape).slice(&ranges);
+                            tensor.clone().with_layout(layout)
+                        };
+                        tensors.iter().map(part).collect()
                     };
-                    let views = Self {
-                        operands: self.operands.iter().map(part).collect(),
-                        counters: self.counters.iter().map(|counter| counter.slice(&ranges)).collect(),
-                        results: self.results.iter().map(part).collect(),
-                    };
-                    views.run(expression, parameters, &half);
+                    let counters: Vec<Layout> =
+                        views.counters.iter().map(|counter| counter.slice(&ranges)).collect();
+                    let (operands, results) = (parts(&operands), parts(&results));
+                    let half_views = Views { operands: &operands, counters: &counters, results: &results };
+                    half_views.run(expression, parameters, &half);
                 }
             }
         }
     }
 
+    /// Whether kernels see all of the tensors' memory.
+    fn are_visible(&self) -> bool {
+        let Some(first) = self.results.first() else { return true };
+        let most = R::limits(&first.device).binding_bytes;
+        self.operands.iter().chain(self.results).all(|tensor| R::bytes(&tensor.memory) <= most)
+    }
+
     fn launch(&self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
         let Some(device) = self.results.first().map(|result| &result.device) else { return };
-        let layouts =
-            |tensors: &'_ [GpuTensor<R>]| tensors.iter().map(|tensor| (*tensor.layout).clone()).collect();
-        let views: [Vec<Layout>; 3] =
-            [layouts(&self.operands), self.counters.clone(), layouts(&self.results)];
-        let views = views.concat();
-        let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
+        let of_operands = self.operands.iter().map(|tensor| &*tensor.layout);
+        let of_results = self.results.iter().map(|tensor| &*tensor.layout);
+        let views: SmallVec<[&Layout; 8]> = of_operands.chain(self.counters).chain(of_results).collect();
+        // Of those that have not the shape itself.
+        let mut expanded: SmallVec<[Option<InlineVec<isize>>; 8]> = SmallVec::new();
+        expanded
+            .extend(views.iter().map(|view| (view.shape != *shape).then(|| view.expanded_strides(shape))));
+        let strides = views.iter().zip(&expanded);
+        let strides: SmallVec<[&[isize]; 8]> =
+            strides.map(|(view, expanded)| expanded.as_ref().unwrap_or(&view.strides).as_slice()).collect();
         let walk = Walk::new(&shape.dims, &strides);
-        let mut access: Vec<Access> = (0..views.len()).map(|view| walk.access(view)).collect();
-        let are_runs: Vec<bool> = (0..views.len()).map(|n| walk.is_of_runs(n, views[n].offset)).collect();
+        let mut access: SmallVec<[Access; 16]> = (0..views.len()).map(|view| walk.access(view)).collect();
+        let is_of_runs = |n: usize| walk.is_of_runs(n, views[n].offset);
         let strided = access.contains(&Access::Strided);
 
         let count = shape.num_elements();
-        let mut words = vec![count as u32];
+        let mut words: SmallVec<[u32; 64]> = SmallVec::new();
+        words.push(count as u32);
         words.extend(walk.dim_words().filter(|_| strided));
         for (n, view) in views.iter().enumerate() {
             words.push(view.offset as u32);
             words.extend(walk.stride_words(n));
         }
-        words.extend(parameter_words(expression, parameters));
+        append_parameters(&mut words, expression, parameters);
 
         // A row along the innermost dim is whole fours, and what lies one after another begins with one.
         let begins_with_four =
-            |(access, view): (&Access, &Layout)| *access != Access::Linear || view.offset % 4 == 0;
-        let in_fours = R::limits(device).shared_memory
-            && count >= LEAST_OF_FOURS
+            |(access, view): (&Access, &&Layout)| *access != Access::Linear || view.offset % 4 == 0;
+        let in_fours = count >= LEAST_OF_FOURS
+            && R::limits(device).shared_memory
             && walk.dims.last().is_some_and(|&dim| dim % 4 == 0)
             && access.iter().zip(&views).all(begins_with_four)
             && (views.len() - self.results.len()..views.len())
-                .all(|n| access[n] == Access::Linear || are_runs[n]);
+                .all(|n| access[n] == Access::Linear || is_of_runs(n));
         let fours = match in_fours {
             true if count >= LEAST_OF_TWO_FOURS => 2,
             true => 1,
@@ -361,7 +384,7 @@ impl<R: Runtime> Views<R> {
         };
         if in_fours {
             // What is joined is written so, and read where it is a part of something.
-            for (access, _) in access.iter_mut().zip(&are_runs).filter(|&(_, &is_of_runs)| is_of_runs) {
+            for (_, access) in access.iter_mut().enumerate().filter(|&(n, _)| is_of_runs(n)) {
                 *access = Access::Runs;
             }
         }
@@ -372,17 +395,17 @@ impl<R: Runtime> Views<R> {
         };
         let template = Elementwise {
             expression: expression.clone(),
-            operands: dtypes(&self.operands, read),
-            counters: counted.to_vec(),
-            results: dtypes(&self.results, written),
+            operands: dtypes(self.operands, read),
+            counters: counted.into(),
+            results: dtypes(self.results, written),
             rank: if strided { walk.dims.len() } else { 0 },
             fours,
             then: Vec::new(),
         };
-        let tensors: Vec<&GpuTensor<R>> = self.operands.iter().chain(&self.results).collect();
+        let tensors: SmallVec<[&GpuTensor<R>; 8]> = self.operands.iter().chain(self.results).collect();
         let groups =
             line_of::<R>(device, if in_fours { (count / 4).div_ceil(fours as usize) } else { count });
-        match (self.results.as_slice(), written) {
+        match (self.results, written) {
             ([result], [Access::Linear]) if result.layout.offset == 0 => {
                 launch_open::<R>(device, template, &tensors, &words, groups);
             }
@@ -500,7 +523,7 @@ pub(crate) fn single<R: Runtime>(
 ///
 /// # Panics
 /// When it has none, or several.
-pub(crate) fn only<R: Runtime>(mut results: Vec<GpuTensor<R>>) -> GpuTensor<R> {
+pub(crate) fn only<R: Runtime>(mut results: InlineVec<GpuTensor<R>>) -> GpuTensor<R> {
     match (results.pop(), results.is_empty()) {
         (Some(result), true) => result,
         _ => panic!("elementwise: a program of one result was expected"),
@@ -513,7 +536,7 @@ pub(crate) fn finished<R: Runtime>(
     bias: Option<GpuTensor<R>>,
     activation: Option<Activation>,
 ) -> GpuTensor<R> {
-    let (mut steps, mut operands) = (vec![Step::Input(0)], vec![x]);
+    let (mut steps, mut operands) = (vec![Step::Input(0)], InlineVec::from([x]));
     if let Some(bias) = bias {
         operands.push(bias);
         steps.extend([Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);

@@ -95,7 +95,7 @@ pub(crate) fn matmul<R: Runtime>(
     let Some(batch) = left_shape.broadcast(&right_shape) else {
         panic!("matmul: {} and {} do not broadcast", lhs.shape(), rhs.shape())
     };
-    let full = |last: [usize; 2]| [batch.dims.as_slice(), &last].concat().into();
+    let full = |last: [usize; 2]| batch.dims.iter().copied().chain(last).collect::<Shape>();
     let out = GpuTensor::empty(full([rows, columns]), lhs.dtype, &lhs.device);
     if out.is_empty() {
         return out;

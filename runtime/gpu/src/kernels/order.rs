@@ -9,6 +9,7 @@ use crate::runtime::Runtime;
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{DType, Shape};
+use std::sync::Arc;
 
 /// Where a dim is once the channels are last.
 pub(super) fn moved_axis(axis: usize, rank: usize) -> usize {
@@ -64,13 +65,16 @@ impl<R: Runtime> GpuTensor<R> {
 /// does.
 pub(super) fn into_channels_last<R: Runtime>(tensors: &mut [GpuTensor<R>]) -> bool {
     let rank = tensors.first().map_or(0, |tensor| tensor.dims().len());
+    if rank < 4 {
+        return false;
+    }
     let largest = tensors.iter().map(GpuTensor::len).max().unwrap_or(0);
     let decides = |tensor: &GpuTensor<R>| tensor.len() == largest && tensor.is_channels_last();
     if tensors.iter().any(|tensor| tensor.dims().len() != rank) || !tensors.iter().any(decides) {
         return false;
     }
     for tensor in tensors {
-        *tensor = tensor.clone().channels_last();
+        tensor.layout = Arc::new((*tensor.layout).clone().into_channels_last());
     }
     true
 }

@@ -3,16 +3,20 @@
 use crate::language::{Builder, Number, Storage, Type, Value};
 use crate::tensor::held_as;
 use half::bf16;
-use kiln_tensor::{Activation, BinaryOp, CompareOp, DType, Element, Expression, Scalar, Step, UnaryOp};
+use kiln_tensor::{
+    Activation, BinaryOp, CompareOp, DType, Element, Expression, InlineVec, Scalar, Step, UnaryOp,
+};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// The dtypes of a program's parameters, by their number.
-fn own_parameters(expression: &Expression) -> Vec<Option<DType>> {
-    let mut dtypes = Vec::new();
+fn own_parameters(expression: &Expression) -> InlineVec<Option<DType>> {
+    let mut dtypes = InlineVec::new();
     for step in &expression.steps {
         if let Step::Parameter(n, dtype) = *step {
             let n = usize::from(n);
-            dtypes.resize(dtypes.len().max(n + 1), None);
+            while dtypes.len() <= n {
+                dtypes.push(None);
+            }
             dtypes[n] = Some(dtype);
         }
     }
@@ -25,17 +29,22 @@ pub(super) fn declare_parameters<'k>(k: &'k Builder, expression: &Expression) ->
     own_parameters(expression).into_iter().map(|dtype| k.parameters(words(dtype))).collect()
 }
 
-/// The words that tell a kernel a program's parameters.
+/// Appends the words that tell a kernel a program's parameters.
 ///
 /// # Panics
 /// When the program names parameters that are not there.
-pub(super) fn parameter_words(expression: &Expression, parameters: &[Scalar]) -> Vec<u32> {
-    let words = |(n, dtype): (usize, Option<DType>)| match (parameters.get(n), dtype) {
-        (Some(&value), Some(dtype)) => scalar_words(value, dtype),
-        (_, None) => vec![0],
-        (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
-    };
-    own_parameters(expression).into_iter().enumerate().flat_map(words).collect()
+pub(super) fn append_parameters(
+    words: &mut impl Extend<u32>,
+    expression: &Expression,
+    parameters: &[Scalar],
+) {
+    for (n, &dtype) in own_parameters(expression).iter().enumerate() {
+        match (parameters.get(n), dtype) {
+            (Some(&value), Some(dtype)) => words.extend(scalar_words(value, dtype)),
+            (_, None) => words.extend([0]),
+            (None, Some(_)) => panic!("elementwise: a program names parameters that are not there"),
+        }
+    }
 }
 
 /// The type in which elements of a dtype are computed.
@@ -76,16 +85,16 @@ impl Told {
 }
 
 /// The words in which a number of a dtype is told, the lower first.
-pub(super) fn scalar_words(value: Scalar, dtype: DType) -> Vec<u32> {
-    let both = |bits: u64| vec![bits as u32, (bits >> 32) as u32];
+pub(super) fn scalar_words(value: Scalar, dtype: DType) -> InlineVec<u32> {
+    let both = |bits: u64| [bits as u32, (bits >> 32) as u32].into();
     match Told::of(value, dtype) {
         Told::F64(x) => both(x.to_bits()),
-        Told::F32(x) => vec![x.to_bits()],
+        Told::F32(x) => [x.to_bits()].into(),
         Told::I64(x) => both(x as u64),
-        Told::I32(x) => vec![x as u32],
+        Told::I32(x) => [x as u32].into(),
         Told::U64(x) => both(x),
-        Told::U32(x) => vec![x],
-        Told::Bool(x) => vec![u32::from(x)],
+        Told::U32(x) => [x].into(),
+        Told::Bool(x) => [u32::from(x)].into(),
     }
 }
 

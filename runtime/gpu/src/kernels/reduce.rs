@@ -9,7 +9,8 @@ use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Va
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, ReduceOp, Scalar, Shape};
+use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, Dims, ReduceOp, Scalar, Shape};
+use smallvec::SmallVec;
 
 /// How two numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -299,8 +300,7 @@ const LARGE: usize = 1 << 20;
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
     let mut shape = tensor.shape();
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);
-    let folded: Vec<usize> = axes.iter().map(|&axis| tensor.dims()[axis]).collect();
-    let count: usize = folded.iter().product();
+    let count: usize = axes.iter().map(|&axis| tensor.dims()[axis]).product();
     let mean = op == ReduceOp::Mean;
     if count == 0 && mean && tensor.dtype.is_float() {
         return elementwise::full(shape, Scalar::Float(f64::NAN), tensor.dtype, &tensor.device);
@@ -314,13 +314,38 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
         ReduceOp::All => Fold::All,
     };
     let kept = (0..shape.rank()).filter(|axis| !axes.contains(axis));
-    let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+    let order: Dims = kept.chain(axes.iter().copied()).collect();
     let split = shape.rank() - axes.len();
     let layout = tensor.layout.permute(&order);
     let divisor = mean.then_some(count.max(1));
     let dtype = tensor.dtype;
     let folded = fold_last(fold, divisor, tensor.with_layout(layout), split, dtype);
     folded.with_layout(Layout::contiguous(shape))
+}
+
+/// How a tensor is walked whose last dims are folded.
+struct Walks {
+    /// The dims that stay.
+    kept: Walk,
+    folded: Walk,
+    /// Number of positions along the dims that stay.
+    results: usize,
+    /// And along those that are folded.
+    total: usize,
+}
+
+impl Walks {
+    /// The dims from `split` on are folded.
+    fn new<R: Runtime>(tensor: &GpuTensor<R>, split: usize) -> Self {
+        let (kept, folded) = tensor.dims().split_at(split);
+        let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
+        Self {
+            kept: Walk::new(kept, &[kept_strides]),
+            folded: Walk::new(folded, &[folded_strides]),
+            results: kept.iter().product(),
+            total: folded.iter().product(),
+        }
+    }
 }
 
 /// Folds the dims from `split` on into one number of `dtype`, and divides the result.
@@ -331,16 +356,13 @@ fn fold_last<R: Runtime>(
     split: usize,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let (kept_dims, folded_dims) = tensor.dims().split_at(split);
-    let (results, total) = (kept_dims.iter().product::<usize>(), folded_dims.iter().product::<usize>());
+    let Walks { kept, folded, results, total } = Walks::new(&tensor, split);
     // Neighbouring invocations read neighbours: along the run where it lies together, else along the results.
-    let folded = Walk::new(folded_dims, &[&tensor.layout.strides[split..]]);
     let together = folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1);
     let shared_memory = R::limits(&tensor.device).shared_memory;
     // Where there are not many results, an invocation for each leaves a device waiting for memory.
     let least = if shared_memory && results < MANY { 16 } else { 64 };
     // Sums of columns: of many rows so many are a part that there are enough invocations, each of which reads beside its neighbours.
-    let kept = Walk::new(kept_dims, &[&tensor.layout.strides[..split]]);
     let beside = results >= NEIGHBOURS && kept.strides[0].last() == Some(&1);
     let of_columns = shared_memory && !together && beside && results * total >= LARGE;
     let wide = total >= least && (together || results < FEW) && !of_columns;
@@ -351,11 +373,12 @@ fn fold_last<R: Runtime>(
     };
     let runs = total.div_ceil(longest).max(1);
     let run = total.div_ceil(runs);
+    let walks = Walks { kept, folded, results, total };
     if runs == 1 {
-        return fold_runs(fold, divisor, tensor, split, (runs, run), wide, dtype);
+        return fold_walked(fold, divisor, tensor, &walks, (runs, run), wide, dtype);
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
-    let parts = fold_runs(fold, None, tensor, split, (runs, run), wide, computed_in(dtype));
+    let parts = fold_walked(fold, None, tensor, &walks, (runs, run), wide, computed_in(dtype));
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
@@ -381,17 +404,27 @@ pub(super) fn fold_runs<R: Runtime>(
     wide: bool,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let (kept_dims, folded_dims) = tensor.dims().split_at(split);
-    let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
-    let (kept, folded) = (Walk::new(kept_dims, &[kept_strides]), Walk::new(folded_dims, &[folded_strides]));
-    let (results, total) = (kept_dims.iter().product::<usize>(), folded_dims.iter().product::<usize>());
+    let walks = Walks::new(&tensor, split);
+    fold_walked(fold, divisor, tensor, &walks, (runs, run), wide, dtype)
+}
+
+fn fold_walked<R: Runtime>(
+    fold: Fold,
+    divisor: Option<usize>,
+    tensor: GpuTensor<R>,
+    &Walks { ref kept, ref folded, results, total }: &Walks,
+    (runs, run): (usize, usize),
+    wide: bool,
+    dtype: DType,
+) -> GpuTensor<R> {
     let out = GpuTensor::empty(Shape::from([results, runs]), dtype, &tensor.device);
     if results == 0 {
         return out;
     }
     let word = |n: usize| n as u32;
-    let mut words = vec![word(results * runs), word(runs), word(run), word(total)];
-    for (walk, start) in [(&kept, tensor.layout.offset), (&folded, 0)] {
+    let mut words: SmallVec<[u32; 32]> = SmallVec::new();
+    words.extend([word(results * runs), word(runs), word(run), word(total)]);
+    for (walk, start) in [(kept, tensor.layout.offset), (folded, 0)] {
         if walk.access(0) == Access::Strided {
             words.extend(walk.dim_words());
         }
@@ -405,7 +438,7 @@ pub(super) fn fold_runs<R: Runtime>(
         Access::Strided => (Access::Strided, walk.dims.len()),
         access => (access, 0),
     };
-    let (kept, folded, own) = (rank(&kept), rank(&folded), tensor.dtype);
+    let (kept, folded, own) = (rank(kept), rank(folded), tensor.dtype);
     let subgroups = if wide { subgroups_of::<R>(&tensor.device, own) } else { Subgroups::None };
     let template = |from| Reduce {
         fold,

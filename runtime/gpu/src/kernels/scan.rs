@@ -8,7 +8,6 @@ use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, element_bytes, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{CumulativeOp, DType, Shape};
-use std::sync::Arc;
 
 /// A running fold along one dim; a workgroup goes along each lane, or each part of one, as many elements at a time as it has
 /// invocations.
@@ -133,8 +132,8 @@ pub(crate) fn cumulative<R: Runtime>(
         return out;
     }
     let layouts = match reverse {
-        true => [&tensor.layout, &out.layout].map(|layout| Arc::new(reversed(layout, dim))),
-        false => [tensor.layout.clone(), out.layout.clone()],
+        true => [&tensor.layout, &out.layout].map(|layout| reversed(layout, dim)),
+        false => [&tensor.layout, &out.layout].map(|layout| (**layout).clone()),
     };
     let [from, to] = layouts;
     scan(Fold::of(op), &tensor.clone().with_layout(from), &out.clone().with_layout(to), dim, exclusive);

@@ -8,6 +8,7 @@ use crate::runtime::{Amendment, Instead, Last, Runtime};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Activation, BinaryOp, DType, Expression, Step, UnaryOp};
+use smallvec::SmallVec;
 
 /// The program whose one result is read in place of a tensor, if it is one.
 pub type Program = Option<Box<Elementwise>>;
@@ -83,10 +84,12 @@ impl<R: Runtime> Reader<'_, R> {
             let another = GpuTensor::empty(out.shape(), out.dtype, &device);
             in_use.push(core::mem::replace(&mut out, another));
         }
-        let mut tensors = vec![&x];
-        tensors.extend(self.others);
-        tensors.push(&out);
-        launch_open::<R>(&device, template(None), &tensors, self.words, self.groups);
+        {
+            let others = self.others.iter();
+            let tensors: SmallVec<[&GpuTensor<R>; 8]> =
+                [&x].into_iter().chain(others).chain([&out]).collect();
+            launch_open::<R>(&device, template(None), &tensors, self.words, self.groups);
+        }
         out
     }
 
@@ -109,10 +112,10 @@ impl<R: Runtime> Reader<'_, R> {
         // What is read one by one is the same program whether it would have been written so.
         let program = Elementwise { fours: 0, ..program.clone() };
         *last.template = template(Some(Box::new(program))).into();
-        let further: Vec<&GpuTensor<R>> = self.others.iter().chain([out]).collect();
-        let moved: usize = further.iter().map(|tensor| tensor.bytes_in_memory()).sum();
+        let further = || self.others.iter().chain([out]);
+        let moved: usize = further().map(GpuTensor::bytes_in_memory).sum();
         Some(Amendment {
-            buffers: further.iter().map(|tensor| &tensor.memory).collect(),
+            buffers: further().map(|tensor| &tensor.memory).collect(),
             parameters: self.words.into(),
             moved: moved as isize - bytes as isize,
             instead: Some(Instead {

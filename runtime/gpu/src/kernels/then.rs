@@ -6,7 +6,7 @@ use super::{Template, program};
 use crate::language::{Buffer, Builder, Value};
 use crate::runtime::{Amendment, Last, Runtime};
 use crate::tensor::{GpuTensor, held_as};
-use kiln_tensor::{DType, Expression, Scalar, Shape, Step};
+use kiln_tensor::{DType, Expression, InlineVec, Scalar, Shape, Step};
 use smallvec::SmallVec;
 
 /// Programs that one kernel does at most.
@@ -22,7 +22,7 @@ pub struct Then {
     /// Which of the program's operands the kernel's own result is.
     pub own: usize,
     /// The dtypes of the other operands, and how they are read.
-    pub operands: Vec<(DType, Access)>,
+    pub operands: InlineVec<(DType, Access)>,
     /// Number of dims over which strides are told.
     pub rank: usize,
 }
@@ -114,18 +114,18 @@ impl Template {
 }
 
 /// Does a program of one result within the kernel that computed one of its operands, where that was the last one and nobody else holds what
-/// it computed; elsewhere gives the operands back. `shape` is what they broadcast to. Results are as if the kernels ran one after another: what would
+/// it computed; elsewhere leaves the operands as they are. `shape` is what they broadcast to. Results are as if the kernels ran one after another: what would
 /// have been written is rounded as it would have been.
 pub(super) fn within_last<R: Runtime>(
     expression: &Expression,
-    mut operands: Vec<GpuTensor<R>>,
+    operands: &mut InlineVec<GpuTensor<R>>,
     parameters: &[Scalar],
     shape: &Shape,
     dtype: DType,
-) -> Result<GpuTensor<R>, Vec<GpuTensor<R>>> {
+) -> Option<GpuTensor<R>> {
     let counts = |step: &Step| matches!(step, Step::Iota(..));
     if expression.only_result().is_none() || expression.steps.iter().any(counts) {
-        return Err(operands);
+        return None;
     }
     for own in 0..operands.len() {
         let whole = |x: &GpuTensor<R>| x.dtype == dtype && lies_as(x, shape) && x.layout.offset == 0;
@@ -135,14 +135,14 @@ pub(super) fn within_last<R: Runtime>(
         let mut x = operands.remove(own);
         let (device, elements) = (x.device.clone(), x.len());
         let amended = R::amend(&device, &mut x.memory, elements, |last| {
-            amendment(last, (expression, dtype), own, &operands, parameters, shape)
+            amendment(last, (expression, dtype), own, operands, parameters, shape)
         });
         if amended {
-            return Ok(x);
+            return Some(x);
         }
         operands.insert(own, x);
     }
-    Err(operands)
+    None
 }
 
 /// Whether elements lie as those of a row-major tensor of a shape do.
@@ -159,19 +159,23 @@ fn amendment<'a, R: Runtime>(
     shape: &Shape,
 ) -> Option<Amendment<'a, R>> {
     let buffers = last.buffers + operands.len();
-    let fits = |x: &GpuTensor<R>| x.is_visible() && buffers <= R::limits(&x.device).bindings;
     let programs = last.template.programs().filter(|programs| programs.len() < MOST)?;
-    if !operands.iter().all(fits) {
-        return None;
+    if let Some(first) = operands.first() {
+        let limits = R::limits(&first.device);
+        let is_visible = |x: &GpuTensor<R>| R::bytes(&x.memory) <= limits.binding_bytes;
+        if buffers > limits.bindings || !operands.iter().all(is_visible) {
+            return None;
+        }
     }
     let mut words = SmallVec::new();
-    let mut kinds: Vec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();
+    let mut kinds: InlineVec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();
     let mut rank = 0;
     if operands.iter().all(|x| lies_as(x, shape)) {
         words.extend(operands.iter().map(|x| x.layout.offset as u32));
     } else {
-        let views: Vec<_> = operands.iter().map(|operand| operand.layout.expand(shape)).collect();
-        let strides: Vec<&[isize]> = views.iter().map(|view| view.strides.as_slice()).collect();
+        let expanded: SmallVec<[_; 4]> =
+            operands.iter().map(|operand| operand.layout.expanded_strides(shape)).collect();
+        let strides: SmallVec<[&[isize]; 4]> = expanded.iter().map(InlineVec::as_slice).collect();
         let walk = Walk::new(&shape.dims, &strides);
         for (n, (_, access)) in kinds.iter_mut().enumerate() {
             *access = walk.access(n);
@@ -180,12 +184,12 @@ fn amendment<'a, R: Runtime>(
             rank = walk.dims.len();
             words.extend(walk.dim_words());
         }
-        for (n, view) in views.iter().enumerate() {
-            words.push(view.offset as u32);
+        for (n, operand) in operands.iter().enumerate() {
+            words.push(operand.layout.offset as u32);
             words.extend(walk.stride_words(n));
         }
     }
-    words.extend(program::parameter_words(expression, parameters));
+    program::append_parameters(&mut words, expression, parameters);
     programs.push(Then { dtype, expression: expression.clone(), own, operands: kinds, rank });
     Some(Amendment {
         buffers: operands.iter().map(|operand| &operand.memory).collect(),

@@ -9,9 +9,9 @@ use kiln_tensor::{Activation, BinaryOp, CompareOp, DType, Expression, Scalar, St
 pub fn plain(steps: Vec<Step>, operands: &[(DType, Access)], result: DType, rank: usize) -> Elementwise {
     Elementwise {
         expression: Expression::new(steps),
-        operands: operands.to_vec(),
-        counters: Vec::new(),
-        results: vec![(result, Linear)],
+        operands: operands.into(),
+        counters: [].into(),
+        results: [(result, Linear)].into(),
         rank,
         fours: 0,
         then: Vec::new(),
@@ -107,9 +107,9 @@ pub fn mixed() -> Template {
     expression.outputs = vec![7, 3];
     Elementwise {
         expression,
-        operands: vec![(DType::F16, Strided)],
-        counters: vec![Strided],
-        results: vec![(DType::F32, Linear), (DType::I32, Strided)],
+        operands: [(DType::F16, Strided)].into(),
+        counters: [Strided].into(),
+        results: [(DType::F32, Linear), (DType::I32, Strided)].into(),
         rank: 2,
         fours: 0,
         then: Vec::new(),

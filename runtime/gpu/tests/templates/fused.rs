@@ -21,8 +21,8 @@ pub fn fused(dtype: DType) -> Vec<Template> {
     let then = || after(dtype);
     let fours = |fours| Elementwise { fours, ..program.clone() };
     let runs = Elementwise {
-        operands: vec![(dtype, Runs), (dtype, Linear)],
-        results: vec![(dtype, Runs)],
+        operands: [(dtype, Runs), (dtype, Linear)].into(),
+        results: [(dtype, Runs)].into(),
         then: Vec::new(),
         ..fours(1)
     };

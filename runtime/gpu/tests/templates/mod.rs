@@ -43,8 +43,8 @@ fn after(dtype: DType) -> Vec<Then> {
     let sum = Expression::new(vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
     let product = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Binary(BinaryOp::Mul, 0, 1)];
     vec![
-        Then { dtype, expression: sum, own: 1, operands: vec![(dtype, Strided)], rank: 2 },
-        Then { dtype, expression: Expression::new(product), own: 0, operands: Vec::new(), rank: 0 },
+        Then { dtype, expression: sum, own: 1, operands: [(dtype, Strided)].into(), rank: 2 },
+        Then { dtype, expression: Expression::new(product), own: 0, operands: [].into(), rank: 0 },
     ]
 }
 

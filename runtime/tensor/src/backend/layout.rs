@@ -61,11 +61,13 @@ impl Layout {
     }
 
     /// Number of elements.
+    #[inline]
     pub fn len(&self) -> usize {
         self.shape.num_elements()
     }
 
     /// Whether there are no elements.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.shape.dims.contains(&0)
     }
@@ -89,15 +91,18 @@ impl Layout {
 
     /// The view with dim 1 moved behind the others.
     pub fn into_channels_last(mut self) -> Self {
-        self.shape.dims[1..].rotate_left(1);
-        self.strides[1..].rotate_left(1);
+        let (channels, stride) = (self.shape.dims.remove(1), self.strides.remove(1));
+        self.shape.dims.push(channels);
+        self.strides.push(stride);
         self
     }
 
     /// The view with the last dim moved to place 1.
     pub fn into_channels_first(mut self) -> Self {
-        self.shape.dims[1..].rotate_right(1);
-        self.strides[1..].rotate_right(1);
+        if let (Some(channels), Some(stride)) = (self.shape.dims.pop(), self.strides.pop()) {
+            self.shape.dims.insert(1, channels);
+            self.strides.insert(1, stride);
+        }
         self
     }
 
@@ -113,6 +118,17 @@ impl Layout {
     /// # Panics
     /// When a dim is neither 1 nor equal.
     pub fn expand(&self, shape: &Shape) -> Self {
+        Self { shape: shape.clone(), strides: self.expanded_strides(shape), offset: self.offset }
+    }
+
+    /// The strides of the [expanded](Self::expand) layout.
+    ///
+    /// # Panics
+    /// When a dim is neither 1 nor equal.
+    pub fn expanded_strides(&self, shape: &Shape) -> InlineVec<isize> {
+        if self.shape == *shape {
+            return self.strides.clone();
+        }
         let lead = shape.rank().checked_sub(self.shape.rank());
         let fits = |lead: usize| {
             self.shape.dims.iter().zip(&shape.dims[lead..]).all(|(&from, &to)| from == to || from == 1)
@@ -124,7 +140,7 @@ impl Layout {
         for ((&from, &to), &stride) in self.shape.dims.iter().zip(&shape.dims[lead..]).zip(&self.strides) {
             strides.push(if from == to { stride } else { 0 });
         }
-        Self { shape: shape.clone(), strides, offset: self.offset }
+        strides
     }
 
     /// One range per dim.

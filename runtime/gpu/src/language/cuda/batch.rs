@@ -27,17 +27,18 @@ pub fn capacity(kernel: &Kernel) -> Option<usize> {
 }
 
 /// The table of launches: of each its blocks, the addresses of its buffers, and the words that follow.
-pub fn table(launches: &[(u32, Vec<u64>, Vec<u32>)]) -> Vec<u32> {
+pub fn table(launches: &[(u32, impl AsRef<[u64]>, impl AsRef<[u32]>)]) -> Vec<u32> {
     let mut end = 0;
     let ends = launches.iter().map(|(blocks, _, _)| {
         end += blocks;
         end
     });
-    let mut table = vec![launches.len() as u32];
+    let mut table = Vec::with_capacity(TABLE_WORDS);
+    table.push(launches.len() as u32);
     table.extend(ends);
     for (_, addresses, words) in launches {
-        table.extend(addresses.iter().flat_map(|&address| [address as u32, (address >> 32) as u32]));
-        table.extend(words);
+        table.extend(addresses.as_ref().iter().flat_map(|&address| [address as u32, (address >> 32) as u32]));
+        table.extend_from_slice(words.as_ref());
     }
     // The kernel takes all of it.
     table.resize(TABLE_WORDS, 0);
