@@ -1,4 +1,4 @@
-//! Copies between strided layouts, of rows chosen by index, and sums into such rows.
+//! Copies between strided layouts, and sums into rows that are chosen by index.
 
 use crate::simd::dispatched;
 use crate::threads::{SharedMut, parallel_chunks, parallel_for};
@@ -268,35 +268,6 @@ dispatched! {
     }
 }
 
-/// Chooses along the middle dim: `dst[o, i, ..] = src[o, indices[i], ..]`; `src` is `[outer, len, row]`, `dst`
-/// `[outer, indices, row]`.
-///
-/// # Panics
-/// When sizes do not fit, or an index is not below `len`.
-pub fn select_rows<T: Pod + Send + Sync>(
-    outer: usize,
-    len: usize,
-    row: usize,
-    src: &[T],
-    indices: &[usize],
-    dst: &mut [T],
-) {
-    assert_eq!(src.len(), outer * len * row, "size of the selection's source");
-    assert_eq!(dst.len(), outer * indices.len() * row, "size of the selection's destination");
-    if let Some(index) = indices.iter().find(|&&index| index >= len) {
-        panic!("index {index} is out of range for size {len}");
-    }
-    let dst = SharedMut::new(dst);
-    parallel_for(outer * indices.len(), row / 4 + 3, |range| {
-        for i in range {
-            let (o, index) = (i / indices.len(), indices[i % indices.len()]);
-            let from = &src[(o * len + index) * row..][..row];
-            // SAFETY: each row is written once.
-            unsafe { dst.slice(i * row..(i + 1) * row) }.copy_from_slice(from);
-        }
-    });
-}
-
 /// Columns that a thread adds at least.
 const COLUMNS: usize = 64;
 
@@ -409,14 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_chosen() {
-        let src: Vec<u32> = (0..24).collect();
-        let mut dst = vec![0; 12];
-        select_rows(2, 4, 3, &src, &[3, 0], &mut dst);
-        assert_eq!(dst, [9, 10, 11, 0, 1, 2, 21, 22, 23, 12, 13, 14]);
-    }
-
-    #[test]
     fn rows_are_added_in_order() {
         let run = || {
             for (rows, width, count) in [(5, 1, 9), (7, 70, 20), (300, 200, 500), (3, 64, 0), (4, 0, 2)] {
@@ -443,6 +406,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "index 4 is out of range")]
     fn an_index_beyond_the_rows_is_refused() {
-        select_rows(1, 4, 1, &[0u8; 4], &[4], &mut [0u8; 1]);
+        add_rows(1, &mut [0.0; 4], &[4], &[0.0]);
     }
 }
