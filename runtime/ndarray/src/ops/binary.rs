@@ -115,10 +115,20 @@ fn side_by_side(op: BinaryOp, mut lhs: NdArrayTensor, mut rhs: NdArrayTensor) ->
 
 /// See [`BinaryOp`]; the scalar is converted to the tensor's dtype first.
 pub(crate) fn binary_scalar(op: BinaryOp, lhs: NdArrayTensor, rhs: Scalar) -> NdArrayTensor {
-    {
-        let rhs = one_element(lhs.dims().len(), rhs, lhs.dtype());
-        binary(op, lhs, rhs)
+    if op == BinaryOp::Remainder && are_below(&lhs, rhs) {
+        return lhs;
     }
+    let rhs = one_element(lhs.dims().len(), rhs, lhs.dtype());
+    binary(op, lhs, rhs)
+}
+
+/// Whether integers are all from 0 up to a bound, as indices mostly are: to look at them is less than to compute that they are their own remainders.
+fn are_below(tensor: &NdArrayTensor, bound: Scalar) -> bool {
+    let Scalar::Int(bound @ 0..) = bound else { return false };
+    tensor.dtype() == DType::I64
+        && tensor.layout().is_contiguous()
+        // A negative number is a large one.
+        && tensor.slice::<i64>().iter().fold(true, |all, &x| all & (x.cast_unsigned() < bound.cast_unsigned()))
 }
 
 /// A tensor with one element of the rank given.
