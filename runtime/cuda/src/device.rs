@@ -180,7 +180,7 @@ impl Devices {
     }
 }
 
-/// What is asked of a device's context, which is opened if it is not open.
+/// What is asked of a device's context, which is opened if it is not open. The question asks for no context itself: the thread's is lent to it.
 pub(crate) fn ask<T>(device: &CudaDevice, question: impl Fn(&Arc<Context>) -> T) -> Result<T, InitError> {
     // Read before the context is looked up: should it be replaced meanwhile, it is looked up again.
     let reopened = REOPENED.load(Ordering::Acquire);

@@ -408,3 +408,17 @@ fn programs_of_several_results_leave_the_last_kernel_open() {
         assert_eq!(count, most, "{reads_image}");
     }
 }
+
+#[test]
+fn a_norms_gradient_looks_at_its_rows_once() {
+    let _alone = alone();
+    let [gradient, x] = [1, 2].map(|seed| numbers::<B>(&[40, 24], seed));
+    let weight = numbers::<B>(&[24], 3);
+    B::sync(&CudaDevice::default()).expect("a device");
+    let before = statistics(&CudaDevice::default()).launches;
+    let found = B::layer_norm_gradient(gradient, x, weight, 1e-5);
+    B::sync(&CudaDevice::default()).expect("a device");
+    // Rows, and the sums for weight and bias.
+    assert_eq!(statistics(&CudaDevice::default()).launches - before, 3);
+    drop(found);
+}
