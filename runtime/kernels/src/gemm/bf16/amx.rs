@@ -54,6 +54,74 @@ impl Configuration {
     }
 }
 
+/// Asks for the next lines of what is asked for ahead: a few after each product, since many at once hold up the loads behind them.
+macro_rules! ask {
+    () => {
+        "mov {line:e}, {lines:e}
+        6:
+        prefetcht1 [{ahead}]
+        add {ahead}, 64
+        dec {line:e}
+        jnz 6b"
+    };
+}
+
+/// The products of a block. Each tile of the next block is loaded as soon as its place is free, while the other products are computed.
+macro_rules! two_by_two_block {
+    ($ask:expr) => {
+        concat!(
+            "add {offsets}, 8
+            add {b}, 2048
+            tdpbf16ps tmm0, tmm4, tmm6
+            ",
+            $ask,
+            "
+            tdpbf16ps tmm1, tmm4, tmm7
+            mov {at}, [{offsets}]
+            add {at}, {a}
+            tileloadd tmm4, [{at} + {a_step}]
+            ",
+            $ask,
+            "
+            tdpbf16ps tmm2, tmm5, tmm6
+            tileloadd tmm6, [{b} + {b_step}]
+            ",
+            $ask,
+            "
+            tdpbf16ps tmm3, tmm5, tmm7
+            mov {at}, [{offsets}]
+            add {at}, {lower}
+            tileloadd tmm5, [{at} + {a_step}]
+            tileloadd tmm7, [{b} + {b_step} + 1024]
+            ",
+            $ask,
+        )
+    };
+}
+
+/// The products of a block with one half of rows.
+macro_rules! one_by_two_block {
+    ($ask:expr) => {
+        concat!(
+            "mov {at}, [{offsets}]
+            add {at}, {a}
+            tileloadd tmm4, [{at} + {a_step}]
+            tileloadd tmm6, [{b} + {b_step}]
+            ",
+            $ask,
+            "
+            tileloadd tmm7, [{b} + {b_step} + 1024]
+            tdpbf16ps tmm0, tmm4, tmm6
+            ",
+            $ask,
+            "
+            tdpbf16ps tmm1, tmm4, tmm7
+            add {offsets}, 8
+            add {b}, 2048"
+        )
+    };
+}
+
 /// The calling thread's tiles, ready for use. There is one at a time a thread.
 pub(super) struct Tiles {
     /// Rows of each half of a tile.
@@ -96,6 +164,10 @@ impl Tiles {
         }
     }
 
+    /// Two halves of rows times two of columns.
+    ///
+    /// # Safety
+    /// As for [`Tiles::compute`].
     unsafe fn two_by_two(&self, tile: &Bf16Tile) {
         let lower_sums = tile.sums.wrapping_add(self.rows * COLS);
         // SAFETY: reads two halves of `A`, `blocks` pairs of tiles of `B`, and reads or writes as many rows of 32 sums, as the caller says are there.
@@ -124,55 +196,26 @@ impl Tiles {
                 "mov {at}, [{offsets}]",
                 "add {at}, {lower}",
                 "tileloadd tmm5, [{at} + {a_step}]",
-                // A part of the next block, while products are computed.
-                "test {ahead_bytes:e}, {ahead_bytes:e}",
-                "jz 4f",
-                "prefetcht1 [{ahead}]",
-                "prefetcht1 [{ahead} + 64]",
-                "prefetcht1 [{ahead} + 128]",
-                "prefetcht1 [{ahead} + 192]",
-                "prefetcht1 [{ahead} + 256]",
-                "prefetcht1 [{ahead} + 320]",
-                "prefetcht1 [{ahead} + 384]",
-                "prefetcht1 [{ahead} + 448]",
-                "cmp {ahead_bytes:e}, 512",
-                "jbe 4f",
-                "prefetcht1 [{ahead} + 512]",
-                "prefetcht1 [{ahead} + 576]",
-                "prefetcht1 [{ahead} + 640]",
-                "prefetcht1 [{ahead} + 704]",
-                "prefetcht1 [{ahead} + 768]",
-                "prefetcht1 [{ahead} + 832]",
-                "prefetcht1 [{ahead} + 896]",
-                "prefetcht1 [{ahead} + 960]",
-                "cmp {ahead_bytes:e}, 1024",
-                "jbe 4f",
-                "prefetcht1 [{ahead} + 1024]",
-                "prefetcht1 [{ahead} + 1088]",
-                "prefetcht1 [{ahead} + 1152]",
-                "prefetcht1 [{ahead} + 1216]",
-                "prefetcht1 [{ahead} + 1280]",
-                "prefetcht1 [{ahead} + 1344]",
-                "prefetcht1 [{ahead} + 1408]",
-                "prefetcht1 [{ahead} + 1472]",
-                "prefetcht1 [{ahead} + 1536]",
-                "prefetcht1 [{ahead} + 1600]",
-                "prefetcht1 [{ahead} + 1664]",
-                "prefetcht1 [{ahead} + 1728]",
-                "prefetcht1 [{ahead} + 1792]",
-                "prefetcht1 [{ahead} + 1856]",
-                "prefetcht1 [{ahead} + 1920]",
-                "prefetcht1 [{ahead} + 1984]",
+                "dec {blocks}",
+                "jz 5f",
+                "test {lines:e}, {lines:e}",
+                "jz 8f",
+                ".p2align 6",
                 "4:",
+                two_by_two_block!(ask!()),
+                "dec {blocks}",
+                "jnz 4b",
+                "jmp 5f",
+                ".p2align 6",
+                "8:",
+                two_by_two_block!(""),
+                "dec {blocks}",
+                "jnz 8b",
+                "5:",
                 "tdpbf16ps tmm0, tmm4, tmm6",
                 "tdpbf16ps tmm1, tmm4, tmm7",
                 "tdpbf16ps tmm2, tmm5, tmm6",
                 "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {offsets}, 8",
-                "add {ahead}, 2048",
-                "add {b}, 2048",
-                "dec {blocks}",
-                "jnz 2b",
                 "mov {at:e}, 128",
                 "tilestored [{sums} + {at}], tmm0",
                 "tilestored [{sums} + {at} + 64], tmm1",
@@ -184,7 +227,8 @@ impl Tiles {
                 lower = in(reg) tile.lower,
                 offsets = inout(reg) tile.offsets => _,
                 ahead = inout(reg) tile.ahead => _,
-                ahead_bytes = in(reg) tile.ahead_bytes as u32,
+                lines = in(reg) (tile.ahead_lines / 4) as u32,
+                line = out(reg) _,
                 a_step = in(reg) tile.a_step * size_of::<u16>(),
                 b = inout(reg) tile.b => _,
                 b_step = in(reg) 64usize,
@@ -198,6 +242,10 @@ impl Tiles {
         }
     }
 
+    /// One half of rows times two of columns.
+    ///
+    /// # Safety
+    /// As for [`Tiles::compute`].
     unsafe fn one_by_two(&self, tile: &Bf16Tile) {
         // SAFETY: as above, for one half.
         unsafe {
@@ -212,23 +260,29 @@ impl Tiles {
                 "tileloadd tmm0, [{sums} + {at}]",
                 "tileloadd tmm1, [{sums} + {at} + 64]",
                 "2:",
-                "mov {at}, [{offsets}]",
-                "add {at}, {a}",
-                "tileloadd tmm4, [{at} + {a_step}]",
-                "tileloadd tmm6, [{b} + {b_step}]",
-                "tileloadd tmm7, [{b} + {b_step} + 1024]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "add {offsets}, 8",
-                "add {b}, 2048",
+                "test {lines:e}, {lines:e}",
+                "jz 8f",
+                ".p2align 6",
+                "4:",
+                one_by_two_block!(ask!()),
                 "dec {blocks}",
-                "jnz 2b",
+                "jnz 4b",
+                "jmp 5f",
+                ".p2align 6",
+                "8:",
+                one_by_two_block!(""),
+                "dec {blocks}",
+                "jnz 8b",
+                "5:",
                 "mov {at:e}, 128",
                 "tilestored [{sums} + {at}], tmm0",
                 "tilestored [{sums} + {at} + 64], tmm1",
                 at = inout(reg) u64::from(tile.adds) => _,
                 a = in(reg) tile.a,
                 offsets = inout(reg) tile.offsets => _,
+                ahead = inout(reg) tile.ahead => _,
+                lines = in(reg) (tile.ahead_lines / 2) as u32,
+                line = out(reg) _,
                 a_step = in(reg) tile.a_step * size_of::<u16>(),
                 b = inout(reg) tile.b => _,
                 b_step = in(reg) 64usize,

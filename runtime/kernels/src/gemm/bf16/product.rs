@@ -2,8 +2,7 @@
 
 use super::pack::{Packed, copy_rows, round_rows};
 use super::tile::{
-    AHEAD, BLOCK_DEPTH, Bf16Tile, COLS, CONTIGUOUS, Computer, HALF_ROWS, ROWS, STEPS, WHOLE, finish,
-    finish_rounded,
+    Bf16Tile, COLS, CONTIGUOUS, Computer, HALF_ROWS, LINE, ROWS, STEPS, WHOLE, finish, finish_rounded,
 };
 use crate::gemm::{Epilogue, blocked::cut};
 use crate::scratch::with_scratch;
@@ -22,34 +21,33 @@ const NEAR: usize = 256 * 1024;
 const MANY_ROWS: usize = 512;
 /// Bytes of a block of `B`.
 const BLOCK_BYTES: usize = STEPS * COLS * size_of::<u16>();
+/// Products of a tile with a block of `B`, each of halves.
+const PRODUCTS: usize = 4;
 /// Elements in a cache line.
-const LINE: usize = 32;
-/// Lines of a way of a first-level cache.
-const WAY: usize = 64;
-/// Ways of it.
-const WAYS: usize = 8;
+const LINE_STEPS: usize = LINE / size_of::<u16>();
 
 /// Elements from one row of an `A` of so many steps to the next: whole lines, an odd number of them, so that rows share no places of a cache.
 pub(crate) fn row_step(depth: usize) -> usize {
-    ((depth.next_multiple_of(STEPS) / LINE) | 1) * LINE
+    ((depth.next_multiple_of(STEPS) / LINE_STEPS) | 1) * LINE_STEPS
 }
 
-/// What tiles of some rows ask for while they multiply a part of a panel: as many bytes of each block behind it.
+/// What tiles of some rows ask for while they multiply a part of a panel: together as much as lies behind it, the next part or the next panel.
 struct Ahead {
-    bytes: usize,
+    /// Lines for each block of the depth.
+    lines: usize,
 }
 
 impl Ahead {
-    /// Few tiles ask for more each, in whole lines.
+    /// For so many tiles; a few lines follow each of a tile's products.
     fn of(tiles: usize) -> Self {
-        let bytes = BLOCK_BYTES.div_ceil(tiles);
-        Self { bytes: bytes.next_multiple_of(LINE * size_of::<u16>()).max(AHEAD) }
+        Self { lines: (BLOCK_BYTES / LINE).div_ceil(tiles).next_multiple_of(PRODUCTS) }
     }
 
-    /// What a tile asks for, beside the panel's part `b`: the next block of the panel, or the next panel, lies behind.
+    /// What a tile asks for, beside the panel's part `b`.
     fn at(&self, tile: usize, b: &[u16]) -> (*const u16, usize) {
-        if tile < BLOCK_BYTES / AHEAD {
-            (b.as_ptr_range().end.wrapping_byte_add(tile * self.bytes), self.bytes)
+        let lines = size_of_val(b) / BLOCK_BYTES * self.lines;
+        if tile * lines * LINE < size_of_val(b) {
+            (b.as_ptr_range().end.wrapping_byte_add(tile * lines * LINE), self.lines)
         } else {
             (b.as_ptr(), 0)
         }
@@ -66,12 +64,12 @@ pub(crate) fn panel_sums(rows: usize, a: &[u16], a_step: usize, panel: &[u16], s
     let whole = rows.next_multiple_of(WHOLE);
     assert!(depth > 0 && depth.is_multiple_of(STEPS) && depth <= a_step, "a panel of whole blocks");
     assert!(whole * a_step <= a.len() && whole * COLS <= sums.len(), "room for whole tiles");
-    let (parts, ahead) = (depth.div_ceil(BLOCK_DEPTH), Ahead::of(rows.div_ceil(ROWS)));
+    let (parts, ahead) = (depth.div_ceil(Computer::block_depth()), Ahead::of(rows.div_ceil(ROWS)));
     for part in 0..parts {
         let steps = cut(depth, STEPS, parts, part);
         let b = &panel[steps.start * COLS..steps.end * COLS];
         for first in (0..rows).step_by(ROWS) {
-            let (ahead, ahead_bytes) = ahead.at(first / ROWS, b);
+            let (ahead, ahead_lines) = ahead.at(first / ROWS, b);
             // SAFETY: the operands hold whole tiles, as was checked.
             unsafe {
                 computer.compute(&Bf16Tile {
@@ -83,7 +81,7 @@ pub(crate) fn panel_sums(rows: usize, a: &[u16], a_step: usize, panel: &[u16], s
                     offsets: CONTIGUOUS.as_ptr(),
                     b: b.as_ptr(),
                     ahead,
-                    ahead_bytes,
+                    ahead_lines,
                     to: None,
                     sums: sums.as_mut_ptr().add(first * COLS),
                     adds: part > 0,
@@ -245,7 +243,7 @@ impl Bf16Product<'_> {
             (if self.is_near(cols.len()) { FEW_ROWS } else { BLOCK_ROWS } / a_step / tile).max(1) * tile;
         let blocks = rows.len().div_ceil(height);
         let most = (rows.len().div_ceil(blocks).div_ceil(tile) + 1) * tile;
-        let put_aside = if self.b.depth > BLOCK_DEPTH { most } else { tile };
+        let put_aside = if self.b.depth > Computer::block_depth() { most } else { tile };
         // Of rows that are read where they lie, only those are copied behind which no other rows lie.
         let in_place = self.in_place(half);
         let copied = match self.a {
@@ -272,7 +270,9 @@ impl Bf16Product<'_> {
                     let in_place = in_place.map(|(_, (a, step))| (&a[part.start * step..], step));
                     Lines::Even { lying, in_place, copied: (space, a_step) }
                 };
-                self.panels(part, cols.clone(), &a, half, sums);
+                // What stays in the second-level cache is asked for once.
+                let asks = self.b.is_far && (block == 0 || !self.is_near(cols.len()));
+                self.panels(part, cols.clone(), &a, half, asks, sums);
             }
         });
     }
@@ -281,10 +281,7 @@ impl Bf16Product<'_> {
     fn in_place(&self, half: usize) -> Option<(usize, (&[u16], usize))> {
         let Bf16Rows::Rounded(a, step) = self.a else { return None };
         let k = self.b.depth;
-        // Rows of a tile must not share a few places of the first-level cache.
-        let lines = step / LINE;
-        let places = WAY >> lines.trailing_zeros().min(WAY.trailing_zeros());
-        if !k.is_multiple_of(STEPS) || !step.is_multiple_of(LINE) || places * WAYS < 2 * ROWS {
+        if !k.is_multiple_of(STEPS) || !step.is_multiple_of(LINE_STEPS) {
             return None;
         }
         let there = if a.len() < k { 0 } else { (a.len() - k) / step + 1 };
@@ -317,20 +314,30 @@ impl Bf16Product<'_> {
         }
     }
 
-    /// Some rows times some columns.
-    fn panels(&self, rows: Range<usize>, cols: Range<usize>, a: &Lines<'_>, half: usize, sums: &mut [f32]) {
+    /// Some rows times some columns, of which the next ones are asked for ahead if it `asks`.
+    fn panels(
+        &self,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        a: &Lines<'_>,
+        half: usize,
+        asks: bool,
+        sums: &mut [f32],
+    ) {
         let computer = Computer::new(half);
         let tile = 2 * half;
         let (depth, tiles) = (self.b.depth.next_multiple_of(STEPS), rows.len().div_ceil(tile));
-        let parts = depth.div_ceil(BLOCK_DEPTH);
-        let ahead = Ahead::of(tiles);
+        let parts = depth.div_ceil(Computer::block_depth());
+        // Rows that are written whole need the next panel at once.
+        let whole = parts == 1 && self.m >= MANY_ROWS && self.is_near(cols.len());
+        let ahead = Ahead::of(if whole { 1 } else { tiles });
         let mut compute = |col: usize, part: usize, steps: &Range<usize>, i: usize| {
             let (first, last) = (i * tile, part + 1 == parts);
             let height = tile.min(rows.len() - first);
             let whole = height.next_multiple_of(half);
             let sums = &mut sums[if parts > 1 { first * COLS } else { 0 }..][..whole * COLS];
             let b = &self.b.data[col / COLS * self.b.panel()..][steps.start * COLS..steps.end * COLS];
-            let (ahead, ahead_bytes) = if self.b.is_far { ahead.at(i, b) } else { (b.as_ptr(), 0) };
+            let (ahead, ahead_lines) = if asks { ahead.at(i, b) } else { (b.as_ptr(), 0) };
             let a = a.at(rows.start + first, first, (whole, half), steps);
             // SAFETY: the operands hold what the tile names.
             unsafe {
@@ -343,7 +350,7 @@ impl Bf16Product<'_> {
                     offsets: a.offsets,
                     b: b.as_ptr(),
                     ahead,
-                    ahead_bytes,
+                    ahead_lines,
                     to: if last { self.to(rows.start + first, col) } else { None },
                     sums: sums.as_mut_ptr(),
                     adds: part > 0,
@@ -356,7 +363,7 @@ impl Bf16Product<'_> {
             }
         };
         let panels = || cols.clone().step_by(COLS).map(|col| col..cols.end.min(col + COLS));
-        if parts == 1 && self.m >= MANY_ROWS && self.is_near(cols.len()) {
+        if whole {
             // Rows are written whole. The first of them wait for all of `B`, which comes from afar.
             for (i, first) in rows.clone().step_by(tile).enumerate() {
                 for panel in panels() {

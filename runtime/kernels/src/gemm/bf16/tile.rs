@@ -17,16 +17,13 @@ pub(crate) const COLS: usize = 32;
 pub(super) const HALF: usize = 16;
 /// Steps of the depth in a block: 16 pairs.
 pub(crate) const STEPS: usize = 32;
-/// Steps of the depth after which sums are put aside: a panel of `B` stays in the first-level cache for all rows.
-pub(super) const BLOCK_DEPTH: usize = 512;
+/// The most steps of the depth after which sums are [put aside](Computer::block_depth).
+const BLOCK_DEPTH: usize = 4096;
 /// Rows that are computed whole: memory for rows of `A` and for sums is there up to a multiple of it, or of what else is a [half](Computer::half).
 pub(crate) const WHOLE: usize = HALF_ROWS;
 
-/// Bytes of each of `B`'s blocks that one tile of AMX asks for: as many tiles as there are of them ask for all.
-pub(super) const AHEAD: usize = 512;
 /// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// The [offsets](Bf16Tile::offsets) of blocks that follow each other: as many as a tile sums up at a time.
 pub(super) const CONTIGUOUS: [usize; BLOCK_DEPTH / STEPS] = {
@@ -57,12 +54,12 @@ pub(super) struct Bf16Tile {
     pub offsets: *const usize,
     /// The first block of `B`'s panel: [`HALF`] pairs of steps of [`HALF`] columns each, and the same of the other half of the columns.
     pub b: *const u16,
-    /// What is asked for to come to the second-level cache, any address: for each block of the depth some bytes, as far apart as blocks of `B`.
+    /// What is asked for to come to the second-level cache, any address.
     #[allow(dead_code, reason = "widened tiles wait for their arithmetic alone")]
     pub ahead: *const u16,
-    /// How many bytes of each block that is; AMX asks for none, [`AHEAD`], two or four times as many.
+    /// How many lines of it for each block of the depth.
     #[allow(dead_code, reason = "as above")]
-    pub ahead_bytes: usize,
+    pub ahead_lines: usize,
     /// Where rows of sums go afterwards, and elements from one to the next, if they do: any address, asked for to be written.
     #[allow(dead_code, reason = "as above")]
     pub to: Option<(*const f32, usize)>,
@@ -100,6 +97,12 @@ impl Computer {
     pub fn half_of(line: usize) -> Option<usize> {
         let fits = |&half: &usize| line.is_multiple_of(half) && Instructions::current().are_tiles();
         (LEAST_ROWS..=HALF_ROWS).rev().find(fits)
+    }
+
+    /// Steps of the depth after which sums are put aside. A part of a panel of `B` stays in the first-level cache for all rows; but AMX waits less for a part
+    /// that stays in the second-level one than for sums that come and go.
+    pub fn block_depth() -> usize {
+        if Instructions::current().are_tiles() { BLOCK_DEPTH } else { 512 }
     }
 
     /// The fastest, for tiles whose halves have so many rows. There is one at a time a thread.
@@ -171,7 +174,7 @@ unsafe fn dot(tile: &Bf16Tile) {
 unsafe fn dot_rows<const R: usize>(tile: &Bf16Tile, groups: usize) {
     use core::arch::x86_64::*;
     use core::mem::transmute;
-    let asks = tile.ahead_bytes.div_ceil(groups * LINE);
+    let asks = tile.ahead_lines.div_ceil(groups);
     // SAFETY: the caller's promise; pairs of a row lie in whole blocks. What is asked for need not be there.
     unsafe {
         for group in 0..groups {
@@ -193,7 +196,7 @@ unsafe fn dot_rows<const R: usize>(tile: &Bf16Tile, groups: usize) {
             let ahead = tile.ahead.wrapping_byte_add(group * asks * LINE);
             for block in 0..tile.blocks {
                 let (a, b) = (a.byte_add(*tile.offsets.add(block)), tile.b.add(block * STEPS * COLS));
-                let ahead = ahead.wrapping_add(block * STEPS * COLS);
+                let ahead = ahead.wrapping_byte_add(block * tile.ahead_lines * LINE);
                 for line in 0..asks {
                     _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_byte_add(line * LINE).cast());
                 }
