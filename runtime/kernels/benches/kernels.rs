@@ -3,7 +3,7 @@
 use kiln_kernels::InOut;
 use kiln_kernels::attention::{AttentionMask, AttentionShape, Heads, attention};
 use kiln_kernels::conv::{
-    ConvShape, ConvWay, ConvWeight, Numbers, NumbersMut, PackedConv, PackedConvBf16, conv, conv_bf16,
+    ConvShape, ConvWeight, Numbers, NumbersMut, PackedConv, PackedConvBf16, conv, conv_bf16,
 };
 use kiln_kernels::copy::{Layout, copy_strided};
 use kiln_kernels::elementwise::{self, Strided};
@@ -213,7 +213,7 @@ fn convolutions(wanted: &dyn Fn(&str) -> bool) {
                 print!(" {:9.1}", flops / time(&mut run) / 1e9);
             }
             // What was rounded before, and stays so.
-            if shape.rounded_way() == ConvWay::Rows {
+            if packed.takes_rounded() {
                 let x: Vec<bf16> = x.iter().map(|&x| bf16::from_f32(x)).chain([bf16::ZERO; 32]).collect();
                 let x = &x[x.as_ptr().align_offset(64)..][..ic * size * size];
                 let mut out = vec![bf16::ZERO; len + 32];

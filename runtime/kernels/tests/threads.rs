@@ -1,8 +1,8 @@
 //! Results are the same, to the bit, for any number of threads. In a process of its own, whose only test sets that number.
 
 use kiln_kernels::conv::{
-    ConvLayer, ConvShape, ConvWay, ConvWeight, Numbers, NumbersMut, PackedConv, PackedConvBf16, conv,
-    conv_bf16, pointwise_depthwise, round, widen,
+    ConvLayer, ConvShape, ConvWeight, Numbers, NumbersMut, PackedConv, PackedConvBf16, conv, conv_bf16,
+    pointwise_depthwise, round, widen,
 };
 use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs, gemm, gemm_bf16};
 use kiln_kernels::reduce::reduce;
@@ -79,7 +79,7 @@ fn results_are_the_same_for_any_number_of_threads() {
                 conv_bf16(&shape, x, &packed, None, Some(Activation::Silu), false, to);
                 out
             });
-            if shape.rounded_way() == ConvWay::Rows {
+            if packed.takes_rounded() {
                 let mut near = vec![bf16::ZERO; x.len()];
                 round(&x, &mut near);
                 same_for_all(

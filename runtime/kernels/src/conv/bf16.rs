@@ -108,6 +108,18 @@ pub fn widen(from: &[bf16], to: &mut [f32]) {
     });
 }
 
+/// The way in which [`conv_bf16`] computes a convolution with packed weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundedWay {
+    /// A product of the windows with the weights.
+    Rows {
+        /// Elements of a window that are filled up to whole blocks of the product: those that lie side by side, or all.
+        run: usize,
+    },
+    /// Winograd's algorithm.
+    Winograd,
+}
+
 /// Weights of a convolution, rounded and packed.
 #[derive(Clone, Debug)]
 pub struct PackedConvBf16 {
@@ -117,8 +129,8 @@ pub struct PackedConvBf16 {
 
 #[derive(Clone, Debug)]
 enum Packed {
-    /// One right operand a group, `[kernel… · in / groups, out / groups]`.
-    Groups(Vec<PackedBf16>),
+    /// One right operand a group, `[kernel… · in / groups, out / groups]` with runs of so many rows filled up by zeros to whole blocks.
+    Groups { run: usize, operands: Vec<PackedBf16> },
     /// Transformed.
     Winograd(RoundedFilters),
 }
@@ -132,13 +144,32 @@ impl ConvShape {
         const CHANNELS: usize = 96;
         let narrow = self.in_channels.min(self.out_channels) < CHANNELS;
         let winograd = self.way() == ConvWay::Winograd && winograd::squares(self) >= SQUARES;
-        let faster_in_f32 = winograd && (narrow || self.rounded_way() != ConvWay::Winograd);
+        let faster_in_f32 = winograd && (narrow || !winograd::suits_rounded(self));
         self.is_product() && (multiplies_tiles() || !faster_in_f32)
     }
 
-    /// The way in which [`conv_bf16`] computes this convolution with packed weights: [`ConvWay::Winograd`] or [`ConvWay::Rows`].
-    pub fn rounded_way(&self) -> ConvWay {
-        if winograd::suits_rounded(self) { ConvWay::Winograd } else { ConvWay::Rows }
+    /// The way in which [`conv_bf16`] computes this convolution with packed weights.
+    pub fn rounded_way(&self) -> RoundedWay {
+        if winograd::suits_rounded(self) {
+            RoundedWay::Winograd
+        } else {
+            RoundedWay::Rows { run: self.rounded_run() }
+        }
+    }
+
+    /// Elements of a window that lie side by side: a row of the kernel when nothing lies between its pixels, else the channels of a pixel.
+    fn run(&self) -> usize {
+        let (w, ic) = (&self.windows, self.group_channels().0);
+        if w.dilation[2] == 1 && self.groups == 1 { w.kernel[2] * ic } else { ic }
+    }
+
+    /// See [`RoundedWay::Rows`].
+    fn rounded_run(&self) -> usize {
+        let (run, depth) = (self.run(), self.depth());
+        // Where tiles are multiplied, half as many products again take less time than to put windows together.
+        let most = depth.next_multiple_of(STEPS) * 3 / 2;
+        let (runs, len) = filled(depth, run);
+        if multiplies_tiles() && runs * len <= most { run } else { depth }
     }
 
     /// Whether [`conv_bf16`] computes this convolution: it is a product of matrices, without small groups, and its padding is no more than is copied.
@@ -164,11 +195,13 @@ impl PackedConvBf16 {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn consuming(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
-        if shape.rounded_way() == ConvWay::Winograd {
-            let weights = Packed::Winograd(RoundedFilters::new(shape, weight, consumed));
-            return Self { len: weight.len(), weights };
+        match shape.rounded_way() {
+            RoundedWay::Winograd => {
+                let weights = Packed::Winograd(RoundedFilters::new(shape, weight, consumed));
+                Self { len: weight.len(), weights }
+            }
+            RoundedWay::Rows { run } => Self::groups(shape, run, weight, consumed),
         }
-        Self::groups(shape, weight, consumed)
     }
 
     /// Rounds and packs weights that serve only one convolution: never transformed, so that those that train are rounded as they are.
@@ -176,46 +209,67 @@ impl PackedConvBf16 {
     /// # Panics
     /// When `weight` does not have the shape's weight dims.
     pub fn once(shape: &ConvShape, weight: &[f32]) -> Self {
-        Self::groups(shape, weight, KEPT)
+        Self::groups(shape, shape.rounded_run(), weight, KEPT)
     }
 
-    /// For products.
-    fn groups(shape: &ConvShape, weight: &[f32], consumed: Consumed<'_>) -> Self {
+    /// Whether [`conv_bf16`] takes and yields [rounded](Numbers::Rounded) numbers with it.
+    pub fn takes_rounded(&self) -> bool {
+        match self.weights {
+            Packed::Groups { .. } => true,
+            Packed::Winograd(_) => false,
+        }
+    }
+
+    /// For products, with runs of so many elements of a window filled up.
+    fn groups(shape: &ConvShape, run: usize, weight: &[f32], consumed: Consumed<'_>) -> Self {
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
         let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
         let depth = shape.depth();
+        let (runs, filled_run) = filled(depth, run);
+        let filled = runs * filled_run;
         let group = |start: usize| {
             let filters = &weight[start..start + oc * depth];
-            with_scratch(filters.len(), |ordered| {
+            with_scratch(oc * filled, |ordered| {
                 let shared = SharedMut::new(ordered);
                 let order = |outs: Range<usize>| {
-                    for out in outs.map(|i| i * depth..(i + 1) * depth) {
-                        let filter = &filters[out.clone()];
+                    for out in outs {
+                        let filter = &filters[out * depth..(out + 1) * depth];
                         // SAFETY: each filter has its own part.
-                        let to = unsafe { shared.slice(out) };
+                        let to = unsafe { shared.slice(out * filled..(out + 1) * filled) };
                         // The elements of a window follow each other as in the image.
-                        for (tap, to) in to.chunks_exact_mut(ic).enumerate() {
-                            to.iter_mut().enumerate().for_each(|(c, to)| *to = filter[c * taps + tap]);
+                        for (first, to) in
+                            (0..taps).step_by(taps / runs).zip(to.chunks_exact_mut(filled_run.max(1)))
+                        {
+                            let (to, rest) = to.split_at_mut(run);
+                            for (tap, to) in (first..).zip(to.chunks_exact_mut(ic)) {
+                                to.iter_mut().enumerate().for_each(|(c, to)| *to = filter[c * taps + tap]);
+                            }
+                            rest.fill(0.0);
                         }
                     }
                 };
                 in_parts(oc, depth, depth, order, |outs| {
                     consumed(start + outs.start * depth..start + outs.end * depth);
                 });
-                PackedBf16::new(Matrix::row_major(ordered, depth).transposed(), depth, oc)
+                PackedBf16::new(Matrix::row_major(ordered, filled).transposed(), filled, oc)
             })
         };
-        let groups = (0..shape.groups).map(|i| group(i * oc * depth));
-        Self { len: weight.len(), weights: Packed::Groups(groups.collect()) }
+        let operands = (0..shape.groups).map(|i| group(i * oc * depth)).collect();
+        Self { len: weight.len(), weights: Packed::Groups { run, operands } }
     }
+}
+
+/// How many runs a window has, and how many elements there are of each when it is filled up to whole blocks. A whole window is filled up by the product.
+fn filled(depth: usize, run: usize) -> (usize, usize) {
+    if run == depth { (1, depth) } else { (depth / run, run.next_multiple_of(STEPS)) }
 }
 
 /// `out = activation(x ∗ weight + bias)`, or `out = activation(x ∗ weight + bias + out)` if it `adds`, of rounded `x` and weights, for what [`ConvShape::is_product`].
 /// Sums, biases and activations are f32, whatever `x` and `out` hold.
 ///
 /// `x` is `[batch, spatial…, in]`, `bias` `[out]` and `out` `[batch, spatial…, out]`, all contiguous. Weights were packed for a shape of the same
-/// [`ConvShape::rounded_way`] that differs at most in the batch and the size of the images; Winograd's algorithm, which they may take, makes NaN of the results beside one
-/// whose window is not finite, as [`super::conv`] does. It takes and yields [`Numbers::Single`] alone.
+/// [`ConvShape::rounded_way`] that differs at most in the batch and the size of the images; Winograd's algorithm and filled runs make NaN of the results beside one
+/// whose window is not finite, as [`super::conv`] does. Winograd's takes and yields [`Numbers::Single`] alone.
 ///
 /// # Panics
 /// When a slice does not have the shape's size, or padding is far larger than images and results, or Winograd's algorithm meets rounded numbers.
@@ -239,43 +293,44 @@ pub fn conv_bf16(
             winograd::winograd_rounded(shape, x, filters, &end, out);
         }
         (Packed::Winograd(_), ..) => panic!("Winograd's algorithm takes and yields numbers as they are"),
-        (Packed::Groups(groups), _, NumbersMut::Single(out)) => {
+        (Packed::Groups { run, operands }, _, NumbersMut::Single(out)) => {
             let out = SharedMut::new(out);
-            by_products(shape, x, groups, &end, Bf16Results::Single(&out));
+            by_products(shape, x, (*run, operands), &end, Bf16Results::Single(&out));
         }
-        (Packed::Groups(groups), _, NumbersMut::Rounded(out)) => {
+        (Packed::Groups { run, operands }, _, NumbersMut::Rounded(out)) => {
             let out = SharedMut::new(bytemuck::cast_slice_mut(out));
-            by_products(shape, x, groups, &end, Bf16Results::Rounded(&out));
+            by_products(shape, x, (*run, operands), &end, Bf16Results::Rounded(&out));
         }
     }
 }
 
-/// [`conv_bf16`] as a product for each group.
+/// [`conv_bf16`] as a product for each group, with filled runs of some elements.
 fn by_products(
     shape: &ConvShape,
     x: Numbers<'_>,
-    groups: &[PackedBf16],
+    (run, groups): (usize, &[PackedBf16]),
     end: &End<'_>,
     out: Bf16Results<'_>,
 ) {
     assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
     if shape.windows.are_points() {
         let ic = shape.group_channels().0;
-        return products(shape, groups, end, out, |group, run| run(x.rows(group * ic, shape.in_channels)));
+        let rows = |group: usize, run: &dyn Fn(Bf16Rows<'_>)| run(x.rows(group * ic, shape.in_channels));
+        return products(shape, (shape.depth(), groups), end, out, rows);
     }
     if shape.windows.kernel == [1; 3] && shape.windows.padding == [(0, 0); 3] {
-        return products(shape, groups, end, out, |group, run| {
+        return products(shape, (shape.depth(), groups), end, out, |group, run| {
             // SAFETY: the image was checked, and the product gives room for what it asks for.
             run(Bf16Rows::Gather(&|rows, to, step| unsafe { round_pixels(shape, x, group, rows, to, step) }));
         });
     }
-    let padded = Padded::new(shape);
+    let padded = Padded::new(shape, run);
     with_scratch(padded.len().div_ceil(2), |space| {
         let image = &mut bytemuck::cast_slice_mut::<f32, u16>(space)[..padded.len()];
         padded.round(x, image);
         let image = &*image;
         let offsets = padded.block_offsets();
-        products(shape, groups, end, out, |group, run| {
+        products(shape, (padded.depth(), groups), end, out, |group, run| {
             let start = |row| padded.start(group, row);
             let line = (shape.windows.output[2], shape.windows.stride[2] * shape.in_channels);
             let windows = offsets.as_ref().and_then(|offsets| WindowRows::new(image, offsets, line, &start));
@@ -293,7 +348,7 @@ fn by_products(
 /// One product a group, of the rows that `rows` lends.
 fn products(
     shape: &ConvShape,
-    groups: &[PackedBf16],
+    (depth, groups): (usize, &[PackedBf16]),
     end: &End<'_>,
     c: Bf16Results<'_>,
     rows: impl Fn(usize, &dyn Fn(Bf16Rows<'_>)),
@@ -301,7 +356,7 @@ fn products(
     let m = shape.batch * shape.windows.output_len();
     let oc = shape.group_channels().1;
     for (group, b) in groups.iter().enumerate() {
-        assert_eq!(b.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
+        assert_eq!(b.dims(), (depth, oc), "the weights were packed for another convolution");
         let bias = end.bias.map_or(Bias::None, |bias| Bias::PerColumn(&bias[group * oc..(group + 1) * oc]));
         let epilogue = Epilogue { bias, residual: None, activation: end.activation };
         rows(group, &|a| {
@@ -353,34 +408,48 @@ struct Padded<'a> {
     shape: &'a ConvShape,
     /// Pixels in each dim.
     size: [usize; 3],
-    /// Elements of a window that lie side by side: a row of the kernel when nothing lies between its pixels, else the channels of a pixel.
+    /// Elements of a window that [lie side by side](ConvShape::run).
     run: usize,
     /// Where they lie, from the window's first element on.
     runs: SmallVec<[usize; INLINE]>,
+    /// Elements from one run to the next in a row of the product: as many as there are, or filled up to whole blocks.
+    run_step: usize,
 }
 
 impl<'a> Padded<'a> {
-    fn new(shape: &'a ConvShape) -> Self {
+    /// With runs of so many elements filled up.
+    fn new(shape: &'a ConvShape, filled_run: usize) -> Self {
         assert!(shape.pads_little(), "padding is far larger than images and results");
         let (w, channels, ic) = (&shape.windows, shape.in_channels, shape.group_channels().0);
         let size = [0, 1, 2].map(|i| w.padding[i].0 + w.input[i] + w.padding[i].1);
-        let dense = w.dilation[2] == 1 && shape.groups == 1;
-        let (run, pixels) = if dense { (w.kernel[2] * ic, 1) } else { (ic, w.kernel[2]) };
+        let run = shape.run();
+        assert!(
+            [run, shape.depth()].contains(&filled_run),
+            "the weights were packed for another convolution"
+        );
+        let run_step = if filled_run == run { filled(shape.depth(), run).1 } else { run };
+        let pixels = if run == ic { w.kernel[2] } else { 1 };
         let mut runs = SmallVec::new();
         for (kz, ky) in (0..w.kernel[0]).flat_map(|kz| (0..w.kernel[1]).map(move |ky| (kz, ky))) {
             let line = (kz * w.dilation[0] * size[1] + ky * w.dilation[1]) * size[2];
             runs.extend((0..pixels).map(|kx| (line + kx * w.dilation[2]) * channels));
         }
-        Self { shape, size, run, runs }
+        Self { shape, size, run, runs, run_step }
     }
 
-    /// The bytes from a window's start to each block of [`STEPS`] elements, where windows are whole blocks.
+    /// Elements of a row of the product.
+    fn depth(&self) -> usize {
+        self.runs.len() * self.run_step
+    }
+
+    /// The bytes from a window's start to each block of [`STEPS`] elements, where windows are whole blocks or weights fill them up: then something else of the
+    /// image lies behind a run, which is multiplied with 0.
     fn block_offsets(&self) -> Option<SmallVec<[usize; INLINE]>> {
         let blocks = (0..self.run).step_by(STEPS);
         let offsets = || {
             self.runs.iter().flat_map(|run| blocks.clone().map(move |block| (run + block) * size_of::<u16>()))
         };
-        self.run.is_multiple_of(STEPS).then(|| offsets().collect())
+        self.run_step.is_multiple_of(STEPS).then(|| offsets().collect())
     }
 
     /// Where a window (counted over all images) starts.
@@ -398,8 +467,13 @@ impl<'a> Padded<'a> {
         line * self.size[2] + x * stride[2]
     }
 
-    /// Elements of all images.
+    /// Elements of all images, and of what the last run is filled up with.
     fn len(&self) -> usize {
+        self.images() + self.run_step - self.run
+    }
+
+    /// Elements of all images.
+    fn images(&self) -> usize {
         self.shape.batch * self.size.iter().product::<usize>() * self.shape.in_channels
     }
 
@@ -408,6 +482,8 @@ impl<'a> Padded<'a> {
         let (w, channels) = (&self.shape.windows, self.shape.in_channels);
         let [depth, height, width] = self.size;
         let line = width * channels;
+        let (to, behind) = to.split_at_mut(self.images());
+        behind.fill(0);
         parallel_chunks(to, line, line / 16 + 1, |i, to| {
             let (n, z, y) = (i / (depth * height), i / height % depth, i % height);
             let inside =
@@ -453,8 +529,7 @@ impl<'a> Padded<'a> {
         step: usize,
         copy: unsafe fn(*const u16, *mut u16, usize),
     ) {
-        let channels = self.shape.in_channels;
-        let depth = self.shape.depth();
+        let (channels, depth, filling) = (self.shape.in_channels, self.depth(), self.run_step - self.run);
         let (padding, first) = (depth.next_multiple_of(STEPS) - depth, group * self.shape.group_channels().0);
         for_each_line(self.shape, rows, |[n, oz, oy, ox], part| {
             for (col, row) in (ox..).zip(part) {
@@ -463,7 +538,9 @@ impl<'a> Padded<'a> {
                     let from = x.as_ptr().add(self.pixel(n, oz, oy, col) * channels + first);
                     let to = to.add(row * step);
                     for (i, &run) in self.runs.iter().enumerate() {
-                        copy(from.add(run), to.add(i * self.run), self.run);
+                        let to = to.add(i * self.run_step);
+                        copy(from.add(run), to, self.run);
+                        to.add(self.run).write_bytes(0, filling);
                     }
                     if padding > 0 {
                         to.add(depth).write_bytes(0, padding);
@@ -533,6 +610,12 @@ mod tests {
             ([1, 64, 9, 30], [33, 64, 3, 5], options(2, (1, 0), 1, 1)),
             ([1, 64, 6, 22], [35, 64, 3, 3], options(1, (2, 0), 2, 1)),
             ([1, 192, 3, 20], [160, 96, 3, 3], options(1, (1, 1), 1, 2)),
+            // Runs that are filled up to blocks: lines of the kernel, channels of a pixel; of windows that are read where they lie, and that are put together.
+            ([1, 3, 33, 32], [34, 3, 7, 7], options(2, (3, 3), 1, 1)),
+            ([2, 8, 5, 20], [33, 8, 3, 3], options(1, (1, 1), 1, 1)),
+            ([1, 24, 6, 12], [33, 24, 3, 3], options(1, (2, 2), 2, 1)),
+            ([1, 24, 6, 17], [33, 24, 3, 3], options(1, (0, 1), 2, 1)),
+            ([1, 160, 5, 12], [96, 80, 3, 3], options(1, (1, 1), 1, 2)),
         ];
         for (x_dims, w_dims, options) in cases {
             let shape = ConvShape::new(&x_dims, &w_dims, &options);
@@ -591,6 +674,10 @@ mod tests {
             ([2, 64, 28, 28], [33, 64, 3, 3], options(2, 1, 1)),
             ([1, 128, 4, 28], [70, 128, 3, 3], options(1, 1, 1)),
             ([1, 192, 3, 20], [160, 96, 3, 3], options(1, 1, 2)),
+            // Runs that are filled up.
+            ([1, 3, 33, 32], [34, 3, 7, 7], options(2, 3, 1)),
+            ([1, 3, 30, 30], [34, 3, 7, 7], options(2, 3, 1)),
+            ([2, 24, 6, 12], [33, 24, 3, 3], options(1, 1, 1)),
         ];
         with_all_instructions(|level, instructions| {
             for (x_dims, w_dims, options) in &cases {
@@ -630,6 +717,31 @@ mod tests {
                     }
                 }
             }
+        });
+    }
+
+    /// A filled run at an image's end reads what lies behind it, which was another image's before.
+    #[test]
+    fn what_lies_behind_an_image_is_a_number() {
+        let options = ConvOptions {
+            stride: [2; 2].into(),
+            padding: [(3, 2); 2].into(),
+            dilation: [1; 2].into(),
+            groups: 1,
+        };
+        with_all_instructions(|level, instructions| {
+            let of_height = |height| ConvShape::new(&[1, 3, height, 31], &[16, 3, 7, 7], &options);
+            let (shape, taller) = (of_height(31), of_height(33));
+            let packed = PackedConvBf16::new(&shape, &noise(shape.weight_len(), 1));
+            let run = |shape: &ConvShape, x: &[f32]| {
+                let mut out = vec![0.0; shape.output_dims().iter().product()];
+                let (x, to) = (Numbers::Single(x), NumbersMut::Single(&mut out));
+                conv_bf16(shape, x, &packed, None, None, false, to);
+                out
+            };
+            assert!(run(&taller, &[f32::NAN; 3 * 33 * 31]).iter().all(|x| x.is_nan()));
+            let out = run(&shape, &noise(3 * 31 * 31, 2));
+            assert!(out.iter().all(|x| x.is_finite()), "{level:?} {instructions:?}");
         });
     }
 

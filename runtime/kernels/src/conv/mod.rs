@@ -19,7 +19,7 @@ mod shape;
 mod transposed;
 mod winograd;
 
-pub use bf16::{Numbers, NumbersMut, PackedConvBf16, conv_bf16, round, widen};
+pub use bf16::{Numbers, NumbersMut, PackedConvBf16, RoundedWay, conv_bf16, round, widen};
 pub use gradient::{conv_input_gradient, conv_weight_gradient};
 pub use pointwise_depthwise::{ConvLayer, pointwise_depthwise};
 pub use shape::{ConvShape, ConvTransposeShape};

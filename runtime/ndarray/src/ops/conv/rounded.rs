@@ -6,12 +6,12 @@ use crate::ops::cast;
 use crate::storage::{Buffer, Work};
 use crate::tensor::NdArrayTensor;
 use alloc::sync::Arc;
-use kiln_kernels::conv::{ConvShape, ConvWay, Numbers, NumbersMut, PackedConvBf16, conv_bf16, round};
+use kiln_kernels::conv::{ConvShape, Numbers, NumbersMut, PackedConvBf16, RoundedWay, conv_bf16, round};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{Activation, DType, bf16};
 
 /// What packed weights were made for: the layout of the weights, the groups and the way.
-type Key = (Layout, usize, ConvWay);
+type Key = (Layout, usize, RoundedWay);
 
 /// A convolution of rounded operands and the images that it is to be applied to.
 pub(crate) struct RoundedConv {
@@ -71,7 +71,7 @@ impl RoundedConv {
 
     /// Whether it takes and yields rounded numbers.
     fn yields_rounded(&self) -> bool {
-        self.weight.0.2 == ConvWay::Rows
+        self.weight.1.takes_rounded()
     }
 }
 
@@ -95,11 +95,8 @@ pub(super) fn rounded(
         (key(), PackedConvBf16::consuming(shape, weight.slice(), &|read| weight.release(read)))
     });
     let packed = packed.cloned();
-    let waits = packed.is_some() && way == ConvWay::Rows;
-    let once = || {
-        let key = (weight.layout().clone(), shape.groups, ConvWay::Rows);
-        Arc::new((key, PackedConvBf16::once(shape, as_f32().slice())))
-    };
+    let waits = packed.as_ref().is_some_and(|packed| packed.1.takes_rounded());
+    let once = || Arc::new((key(), PackedConvBf16::once(shape, as_f32().slice())));
     let work = RoundedConv {
         shape: shape.clone(),
         weight: packed.unwrap_or_else(once),
