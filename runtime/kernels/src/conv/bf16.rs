@@ -18,6 +18,9 @@ use smallvec::SmallVec;
 /// Runs of a window for which no memory is asked: pixels of 7x7, and more.
 const INLINE: usize = 64;
 
+/// What is wrong with planes elsewhere than where [`ConvShape::takes_planes`].
+const PLANES: &str = "images of this convolution have their channels last";
+
 /// Numbers that a thread rounds or widens at a time.
 const PIECE: usize = 4096;
 
@@ -28,6 +31,8 @@ pub enum Numbers<'a> {
     Single(&'a [f32]),
     /// Rounded before.
     Rounded(&'a [bf16]),
+    /// As they are, with the channels first: `[batch, in, spatial…]`. For what [`ConvShape::takes_planes`].
+    Planes(&'a [f32]),
 }
 
 /// Where numbers of an image go.
@@ -42,7 +47,7 @@ pub enum NumbersMut<'a> {
 impl<'a> Numbers<'a> {
     fn len(&self) -> usize {
         match self {
-            Self::Single(x) => x.len(),
+            Self::Single(x) | Self::Planes(x) => x.len(),
             Self::Rounded(x) => x.len(),
         }
     }
@@ -52,6 +57,7 @@ impl<'a> Numbers<'a> {
         match self {
             Self::Single(x) => Bf16Rows::Single(&x[start..], step),
             Self::Rounded(x) => Bf16Rows::Rounded(bytemuck::cast_slice(&x[start..]), step),
+            Self::Planes(_) => panic!("{PLANES}"),
         }
     }
 
@@ -65,15 +71,42 @@ impl<'a> Numbers<'a> {
             match self {
                 Self::Single(x) => round_rows(rows, n, (x.as_ptr().add(start), step), to),
                 Self::Rounded(x) => copy_rows(rows, n, (x.as_ptr().cast::<u16>().add(start), step), to),
+                Self::Planes(_) => panic!("{PLANES}"),
             }
         }
     }
 
-    /// Writes rounded elements from one on.
-    fn write(self, start: usize, to: &mut [u16]) {
+    /// Writes some pixels of an image of so many, rounded; each has `channels` elements.
+    fn write(self, image: usize, size: usize, pixels: Range<usize>, channels: usize, to: &mut [u16]) {
+        let start = (image * size + pixels.start) * channels;
         match self {
             Self::Single(x) => round_slice(&x[start..start + to.len()], to),
             Self::Rounded(x) => to.copy_from_slice(bytemuck::cast_slice(&x[start..start + to.len()])),
+            Self::Planes(x) => {
+                let plane =
+                    |channel: usize| &x[(image * channels + channel) * size + pixels.start..][..pixels.len()];
+                match channels {
+                    2 => interleave(core::array::from_fn::<_, 2, _>(plane), to),
+                    3 => interleave(core::array::from_fn::<_, 3, _>(plane), to),
+                    4 => interleave(core::array::from_fn::<_, 4, _>(plane), to),
+                    _ => panic!("{PLANES}"),
+                }
+            }
+        }
+    }
+}
+
+/// Rounds planes of some pixels into pixels.
+fn interleave<const CHANNELS: usize>(planes: [&[f32]; CHANNELS], to: &mut [u16]) {
+    const PIXELS: usize = 128;
+    for (part, to) in to.chunks_mut(PIXELS * CHANNELS).enumerate() {
+        let count = to.len() / CHANNELS;
+        let mut rounded = [[0; PIXELS]; CHANNELS];
+        for (plane, rounded) in planes.iter().zip(&mut rounded) {
+            round_slice(&plane[part * PIXELS..][..count], &mut rounded[..count]);
+        }
+        for (i, pixel) in to.as_chunks_mut::<CHANNELS>().0.iter_mut().enumerate() {
+            *pixel = core::array::from_fn(|channel| rounded[channel][i]);
         }
     }
 }
@@ -155,6 +188,13 @@ impl ConvShape {
         } else {
             RoundedWay::Rows { run: self.rounded_run() }
         }
+    }
+
+    /// Whether [`conv_bf16`] takes images as [`Numbers::Planes`] too: few of them, which are copied in any case.
+    pub fn takes_planes(&self) -> bool {
+        let w = &self.windows;
+        let copied = w.kernel != [1; 3] || w.padding != [(0, 0); 3];
+        (2..=4).contains(&self.in_channels) && copied && !winograd::suits_rounded(self)
     }
 
     /// Elements of a window that lie side by side: a row of the kernel when nothing lies between its pixels, else the channels of a pixel.
@@ -267,12 +307,12 @@ fn filled(depth: usize, run: usize) -> (usize, usize) {
 /// `out = activation(x ∗ weight + bias)`, or `out = activation(x ∗ weight + bias + out)` if it `adds`, of rounded `x` and weights, for what [`ConvShape::is_product`].
 /// Sums, biases and activations are f32, whatever `x` and `out` hold.
 ///
-/// `x` is `[batch, spatial…, in]`, `bias` `[out]` and `out` `[batch, spatial…, out]`, all contiguous. Weights were packed for a shape of the same
+/// `x` is `[batch, spatial…, in]` unless it is [`Numbers::Planes`], `bias` `[out]` and `out` `[batch, spatial…, out]`, all contiguous. Weights were packed for a shape of the same
 /// [`ConvShape::rounded_way`] that differs at most in the batch and the size of the images; Winograd's algorithm and filled runs make NaN of the results beside one
 /// whose window is not finite, as [`super::conv`] does. Winograd's takes and yields [`Numbers::Single`] alone.
 ///
 /// # Panics
-/// When a slice does not have the shape's size, or padding is far larger than images and results, or Winograd's algorithm meets rounded numbers.
+/// When a slice does not have the shape's size, or padding is far larger than images and results, or the convolution does not take such numbers.
 pub fn conv_bf16(
     shape: &ConvShape,
     x: Numbers<'_>,
@@ -489,11 +529,11 @@ impl<'a> Padded<'a> {
             let inside =
                 |dim: usize, at: usize| at.checked_sub(w.padding[dim].0).filter(|&at| at < w.input[dim]);
             let Some((z, y)) = inside(0, z).zip(inside(1, y)) else { return to.fill(0) };
-            let from = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels;
+            let from = (z * w.input[1] + y) * w.input[2];
             let (before, rest) = to.split_at_mut(w.padding[2].0 * channels);
             let (pixels, after) = rest.split_at_mut(w.input[2] * channels);
             before.fill(0);
-            x.write(from, pixels);
+            x.write(n, w.input_len(), from..from + w.input[2], channels, pixels);
             after.fill(0);
         });
     }
@@ -677,6 +717,10 @@ mod tests {
             // Runs that are filled up.
             ([1, 3, 33, 32], [34, 3, 7, 7], options(2, 3, 1)),
             ([1, 3, 30, 30], [34, 3, 7, 7], options(2, 3, 1)),
+            // Planes, of more pixels in a line than are rounded at a time.
+            ([2, 3, 4, 150], [8, 3, 3, 3], options(2, 1, 1)),
+            ([2, 2, 4, 5], [8, 2, 1, 1], options(1, 1, 1)),
+            ([1, 4, 5, 5], [8, 4, 2, 2], options(1, 0, 1)),
             ([2, 24, 6, 12], [33, 24, 3, 3], options(1, 1, 1)),
         ];
         with_all_instructions(|level, instructions| {
@@ -704,6 +748,18 @@ mod tests {
                         let what =
                             format!("{level:?} {instructions:?} {x_dims:?} {w_dims:?} {activation:?} {adds}");
                         assert!(single == want, "{what}");
+                        if shape.takes_planes() {
+                            single.iter_mut().zip(&first).for_each(|(y, x)| *y = x.to_f32());
+                            let (pixels, channels) = (x_dims[2] * x_dims[3], x_dims[1]);
+                            let at = |i: usize| {
+                                i / (pixels * channels) * pixels * channels
+                                    + i % pixels * channels
+                                    + i / pixels % channels
+                            };
+                            let planes: Vec<f32> = (0..wide.len()).map(|i| wide[at(i)]).collect();
+                            run(Numbers::Planes(&planes), NumbersMut::Single(&mut single));
+                            assert!(single == want, "{what}: of planes");
+                        }
                         run(Numbers::Rounded(&x), NumbersMut::Rounded(&mut both));
                         for (i, (got, want)) in both.iter().zip(&want).enumerate() {
                             // A sum of another order may round to the neighbour.

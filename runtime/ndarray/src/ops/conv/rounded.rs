@@ -20,9 +20,10 @@ pub(crate) struct RoundedConv {
     /// f32 and contiguous.
     bias: Option<NdArrayTensor>,
     activation: Option<Activation>,
-    /// Contiguous with the channels last.
+    /// Contiguous with the channels last, or [as planes](Numbers::Planes).
     x: NdArrayTensor,
-    /// What is added before the activation, like `x`.
+    as_planes: bool,
+    /// What is added before the activation; contiguous with the channels last.
     residual: Option<NdArrayTensor>,
 }
 
@@ -64,14 +65,13 @@ impl RoundedConv {
 
     fn run_into(&self, adds: bool, out: NumbersMut<'_>) {
         let bias = self.bias.as_ref().map(NdArrayTensor::slice);
-        let rounded = if self.yields_rounded() { self.x.rounded() } else { None };
-        let x = rounded.map_or_else(|| Numbers::Single(self.x.slice()), Numbers::Rounded);
+        let rounded = || self.weight.1.takes_rounded().then(|| self.x.rounded()).flatten();
+        let x = if self.as_planes {
+            Numbers::Planes(self.x.slice())
+        } else {
+            rounded().map_or_else(|| Numbers::Single(self.x.slice()), Numbers::Rounded)
+        };
         conv_bf16(&self.shape, x, &self.weight.1, bias, self.activation, adds, out);
-    }
-
-    /// Whether it takes and yields rounded numbers.
-    fn yields_rounded(&self) -> bool {
-        self.weight.1.takes_rounded()
     }
 }
 
@@ -85,6 +85,7 @@ pub(super) fn rounded(
 ) -> NdArrayTensor {
     check_residual(shape, residual.as_ref());
     let last = |tensor: NdArrayTensor| tensor.channels_last().into_contiguous();
+    let as_planes = shape.takes_planes() && x.layout().is_contiguous();
     let as_f32 = || cast::cast(weight.clone(), DType::F32).into_contiguous();
     // Packed weights depend on their own dims, the groups and the way alone.
     let way = shape.rounded_way();
@@ -102,7 +103,8 @@ pub(super) fn rounded(
         weight: packed.unwrap_or_else(once),
         bias: bias.cloned(),
         activation,
-        x: last(x),
+        x: if as_planes { x } else { last(x) },
+        as_planes,
         residual: residual.map(last),
     };
     let mut dims = shape.output_dims();
