@@ -250,6 +250,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn split(self, x: Self::F) -> (Self::F, Self::F) {
+        // Scaling takes the floor itself.
+        (x, intrinsic!(_mm512_reduce_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(x)))
+    }
+
+    #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
         intrinsic!(_mm512_scalef_ps(a, n))
     }

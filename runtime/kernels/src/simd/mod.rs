@@ -134,6 +134,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         (self.round(x), self.splat(1.0))
     }
 
+    /// What [`Simd::scale_normal`] takes for `⌊x⌋`, and `x - ⌊x⌋`; `x` lies in ±1000, or is -∞ or NaN, where the second is any number or NaN.
+    #[inline(always)]
+    fn split(self, x: Self::F) -> (Self::F, Self::F) {
+        let whole = self.floor(x);
+        (whole, self.sub(x, whole))
+    }
+
     /// `a · 2^⌊n⌋` for what [`Simd::root`] yields, between -300 and 300.
     #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
