@@ -1,8 +1,8 @@
 //! Attention with products of bf16, for blocks of as many queries as a tile has rows.
 //!
-//! Keys and values of a head are packed once. The products of a block and 32 keys are a tile of sums, and its scores stay where they are: the largest
-//! of each row is found while they are at hand. When there are those of all keys, they become weights, which are rounded on their way into the
-//! rows of the second product, that with the values. Weights need not be more exact than what they are rounded to.
+//! Keys and values of a head are packed once. The products of a block and 32 keys are a tile of sums, and its scores stay where they are. When there
+//! are those of all keys, they become weights, which are rounded on their way into the rows of the second product, that with the values.
+//! Weights need not be more exact than what they are rounded to.
 
 use super::{AttentionMask, AttentionShape, Task, scale_of, seen_by};
 #[cfg(target_arch = "x86_64")]
@@ -21,12 +21,20 @@ use core::f32::consts::LOG2_E;
 use core::ops::Range;
 use kiln_types::FullyMasked;
 
-/// Most lanes of a vector.
-const LANES: usize = 16;
 /// Most queries of a block.
 const QUERIES: usize = 32;
 /// 1 as bf16.
 const ONE: u16 = 0x3f80;
+/// The numbers of a panel's columns.
+const PLACES: [f32; PANEL] = {
+    let mut places = [0.0; PANEL];
+    let mut i = 0;
+    while i < PANEL {
+        places[i] = i as f32;
+        i += 1;
+    }
+    places
+};
 
 // A panel of keys in the first product is a block of the depth in the second.
 const _: () = assert!(PANEL == STEPS);
@@ -53,8 +61,6 @@ struct Space<'a> {
     queries: &'a mut [u16],
     /// For each panel of keys [`PANEL`] scores a query.
     scores: &'a mut [f32],
-    /// For each query the largest scores, a vector.
-    largest: &'a mut [f32],
     /// Rounded weights, [`row_step`] apart.
     weights: &'a mut [u16],
     /// [`PANEL`] sums of weighted values a query.
@@ -90,12 +96,11 @@ impl Task<'_> {
             packed_bf16_len(k_len, value_size),
             rows * row_step(size) / 2,
             rows * k_len.next_multiple_of(PANEL),
-            rows * LANES,
             rows * row_step(k_len) / 2,
             rows * PANEL,
         ];
         with_scratch(lens.iter().sum(), |mut space| {
-            let [keys, values, queries, scores, largest, weights, sums] = lens.map(|len| {
+            let [keys, values, queries, scores, weights, sums] = lens.map(|len| {
                 let (part, behind) = core::mem::take(&mut space).split_at_mut(len);
                 space = behind;
                 part
@@ -105,7 +110,6 @@ impl Task<'_> {
             let mut space = Space {
                 queries: bytemuck::cast_slice_mut(queries),
                 scores,
-                largest,
                 weights: bytemuck::cast_slice_mut(weights),
                 values: sums,
             };
@@ -146,7 +150,6 @@ impl Task<'_> {
         unsafe { round_rows(count, size, q, (space.queries.as_mut_ptr(), steps[0])) };
         let mut adjustment = self.adjustment(block);
         let scale = LOG2_E * if adjustment.scale.is_some() { 1.0 } else { scale_of(self.options, size) };
-        space.largest.fill(f32::NEG_INFINITY);
         for (panel, scores) in space.scores.chunks_exact_mut(of_panel).take(panels).enumerate() {
             let keys = &keys.data[panel * keys.panel()..][..keys.panel()];
             match size {
@@ -154,9 +157,10 @@ impl Task<'_> {
                 _ => tiles.compute(count, (space.queries, steps[0]), keys, scores),
             }
             adjustment.keys = panel * PANEL..k_len.min((panel + 1) * PANEL);
-            let adjustment = adjustment.changes_any().then_some(&adjustment);
-            // SAFETY: there are scores of as many queries, and vectors of the largest.
-            unsafe { adjust(scores, count, space.largest, adjustment) };
+            if adjustment.changes_any() {
+                // SAFETY: there are scores of as many queries.
+                unsafe { adjust(scores, count, &adjustment) };
+            }
         }
 
         let mut sums = [1.0; QUERIES];
@@ -164,7 +168,7 @@ impl Task<'_> {
             AttentionMask::Bool(..) => self.options.fully_masked.or(Some(FullyMasked::Zeros)),
             AttentionMask::None | AttentionMask::Float(..) => self.options.fully_masked,
         };
-        let scores = Scores { scores: space.scores, of_panel, panels, largest: space.largest, scale };
+        let scores = Scores { scores: space.scores, of_panel, panels, scale };
         // SAFETY: there is room for the rows of a tile, of which these are some.
         unsafe { weigh(scores, seen, yields, (space.weights, steps[1]), &mut sums) };
 
@@ -276,7 +280,6 @@ impl Adjustment<'_> {
         };
         let hidden = s.splat(f32::NEG_INFINITY);
         let end = self.seen[row].clamp(self.keys.start, self.keys.start + PANEL) - self.keys.start;
-        let places: [f32; PANEL] = core::array::from_fn(|i| i as f32);
         for col in (0..PANEL).step_by(S::LANES) {
             // SAFETY: scores, mask and places have as many elements as a panel columns.
             unsafe {
@@ -293,8 +296,10 @@ impl Adjustment<'_> {
                     Mask::Add(..) => s.add(s.load(mask.add(col)), x),
                     Mask::Keep(..) => s.select(s.lt(s.load(mask.add(col)), s.splat(0.0)), hidden, x),
                 };
-                let is_seen = s.lt(s.load(places.as_ptr().add(col)), s.splat(end as f32));
-                s.store(at, s.select(is_seen, x, hidden));
+                if end < PANEL {
+                    x = s.select(s.lt(s.load(PLACES.as_ptr().add(col)), s.splat(end as f32)), x, hidden);
+                }
+                s.store(at, x);
             }
         }
     }
@@ -323,30 +328,14 @@ impl Adjustment<'_> {
 }
 
 dispatched! {
-    /// Adjusts scores of a panel of keys, if anything is to be done, and updates the largest of each lane.
+    /// Adjusts the scores of a panel of keys.
     ///
     /// # Safety
-    /// There are scores of as many queries, and for each a vector of the largest.
-    unsafe fn adjust<S>(
-        s,
-        scores: &mut [f32],
-        queries: usize,
-        largest: &mut [f32],
-        adjustment: Option<&Adjustment<'_>>,
-    ) {
+    /// There are scores of as many queries.
+    unsafe fn adjust<S>(s, scores: &mut [f32], queries: usize, adjustment: &Adjustment<'_>) {
         let mut mask = [0.0; PANEL];
         for row in 0..queries {
-            let scores = scores.as_mut_ptr().add(row * PANEL);
-            if let Some(adjustment) = adjustment {
-                adjustment.row(s, row, scores, &mut mask);
-            }
-            let to = largest.as_mut_ptr().add(row * LANES);
-            let mut largest = s.load(to);
-            for col in (0..PANEL).step_by(S::LANES) {
-                // The operand order skips NaN, which the weights let through.
-                largest = s.max(s.load(scores.add(col)), largest);
-            }
-            s.store(to, largest);
+            adjustment.row(s, row, scores.as_mut_ptr().add(row * PANEL), &mut mask);
         }
     }
 }
@@ -358,8 +347,6 @@ struct Scores<'a> {
     /// Elements from one panel to the next.
     of_panel: usize,
     panels: usize,
-    /// For each query a vector, the largest of each lane.
-    largest: &'a [f32],
     /// What makes exponents of two of them.
     scale: f32,
 }
@@ -420,61 +407,112 @@ dispatched! {
     }
 }
 
+impl Scores<'_> {
+    /// What is added to scaled scores of a query, so that the largest becomes 0; none if no key is left.
+    ///
+    /// # Safety
+    /// There are scores of that query.
+    #[inline(always)]
+    unsafe fn shift<S: Simd>(&mut self, s: S, row: usize, may_be_empty: bool) -> Option<f32> {
+        let mut largest = [s.splat(f32::NEG_INFINITY); 2];
+        for panel in 0..self.panels {
+            for col in (0..PANEL).step_by(2 * S::LANES) {
+                // SAFETY: the caller's promise; a panel's columns are whole pairs of vectors.
+                let [low, high] = unsafe {
+                    let from = self.scores.as_ptr().add(panel * self.of_panel + row * PANEL + col);
+                    [s.load(from), s.load(from.add(S::LANES))]
+                };
+                // The operand order skips NaN, which the weights let through.
+                largest = [s.max(low, largest[0]), s.max(high, largest[1])];
+            }
+        }
+        let largest = s.largest(s.max(largest[0], largest[1]));
+        let shift = -largest * self.scale;
+        if shift == f32::INFINITY { self.rare_shift(row, may_be_empty, largest) } else { Some(shift) }
+    }
+
+    /// [`Self::shift`] where the largest score is that low.
+    #[cold]
+    fn rare_shift(&mut self, row: usize, may_be_empty: bool, largest: f32) -> Option<f32> {
+        let of_panel = |panel| panel * self.of_panel + row * PANEL;
+        let mut keys = (0..self.panels).flat_map(|panel| of_panel(panel)..of_panel(panel) + PANEL);
+        if largest == f32::NEG_INFINITY {
+            // A row of NaN has no largest score either, and stays one.
+            let is_empty = may_be_empty && keys.all(|key| self.scores[key] == largest);
+            return (!is_empty).then_some(f32::INFINITY);
+        }
+        // Only differences of such scores have exponents: all keys are hidden by the least number.
+        for key in keys {
+            self.scores[key] -= largest;
+        }
+        Some(0.0)
+    }
+}
+
 /// See [`weigh`].
 #[inline(always)]
 unsafe fn weigh_rows<S: Simd>(
     s: S,
     rounding: impl Rounding<S>,
-    scores: Scores<'_>,
+    mut scores: Scores<'_>,
     seen: &[usize],
     yields: Option<FullyMasked>,
     (weights, step): (&mut [u16], usize),
     sums: &mut [f32; QUERIES],
 ) {
+    // Rows whose ends do not wait for each other.
+    const TOGETHER: usize = 8;
     let scale = s.splat(scores.scale);
-    for (row, &seen) in seen.iter().enumerate() {
-        // SAFETY: the caller's promise; a panel's columns are whole pairs of vectors.
-        unsafe {
-            let to = weights.as_mut_ptr().add(row * step);
-            let largest = s.largest(s.load(scores.largest.as_ptr().add(row * LANES)));
-            let yields = if seen == 0 { Some(FullyMasked::Zeros) } else { yields };
-            let from = scores.scores.as_mut_ptr().add(row * PANEL);
-            let keys =
-                (0..scores.panels).flat_map(|panel| (0..PANEL).map(move |key| panel * scores.of_panel + key));
-            // A row of NaN has no largest score either.
-            if let Some(yields) = yields
-                && largest == f32::NEG_INFINITY
-                && keys.clone().all(|key| *from.add(key) == f32::NEG_INFINITY)
-            {
-                // No key is left: the result is not NaN.
-                let (weight, sum) = match yields {
-                    FullyMasked::Zeros => (0, 1.0),
-                    FullyMasked::Mean => (ONE, seen as f32),
-                };
-                (0..scores.panels * PANEL).for_each(|key| *to.add(key) = if key < seen { weight } else { 0 });
-                sums[row] = sum;
-                continue;
-            }
-            let mut shift = -largest * scores.scale;
-            if shift == f32::INFINITY && largest > f32::NEG_INFINITY {
-                // So low that only differences of scores have exponents: keys hidden by the least number, all of them.
-                keys.for_each(|key| *from.add(key) -= largest);
-                shift = 0.0;
-            }
+    for first in (0..seen.len()).step_by(TOGETHER) {
+        let rows = first..seen.len().min(first + TOGETHER);
+        let mut shifts = [None; TOGETHER];
+        for (shift, row) in shifts.iter_mut().zip(rows.clone()) {
+            // SAFETY: the caller's promise.
+            *shift = unsafe { scores.shift(s, row, yields.is_some() || seen[row] == 0) };
+        }
+        let mut totals = [s.splat(0.0); TOGETHER];
+        for (i, row) in rows.clone().enumerate() {
+            let Some(shift) = shifts[i] else { continue };
             let shift = s.splat(shift);
             let mut total = [s.splat(0.0); 2];
             for panel in 0..scores.panels {
-                let from = from.add(panel * scores.of_panel);
                 for col in (0..PANEL).step_by(2 * S::LANES) {
-                    let [low, high] = [s.load(from.add(col)), s.load(from.add(col + S::LANES))];
-                    let low = rounded_weight_of_two(s, s.mul_add(low, scale, shift));
-                    let high = rounded_weight_of_two(s, s.mul_add(high, scale, shift));
-                    total = [s.add(total[0], low), s.add(total[1], high)];
-                    rounding.store(s, low, high, to.add(panel * PANEL + col));
+                    // SAFETY: the caller's promise; a panel's columns are whole pairs of vectors.
+                    unsafe {
+                        let from = scores.scores.as_ptr().add(panel * scores.of_panel + row * PANEL + col);
+                        let [low, high] = [s.load(from), s.load(from.add(S::LANES))];
+                        let low = rounded_weight_of_two(s, s.mul_add(low, scale, shift));
+                        let high = rounded_weight_of_two(s, s.mul_add(high, scale, shift));
+                        total = [s.add(total[0], low), s.add(total[1], high)];
+                        let to = weights.as_mut_ptr().add(row * step + panel * PANEL + col);
+                        rounding.store(s, low, high, to);
+                    }
                 }
             }
-            sums[row] = s.sum(s.add(total[0], total[1]));
+            totals[i] = s.add(total[0], total[1]);
         }
+        for (i, row) in rows.enumerate() {
+            sums[row] = match shifts[i] {
+                Some(_) => s.sum(totals[i]),
+                None => {
+                    let weights = &mut weights[row * step..][..scores.panels * PANEL];
+                    without_keys(weights, seen[row], yields)
+                }
+            };
+        }
+    }
+}
+
+/// Writes the weights of a query that all keys are hidden from, so that the result is not NaN, and yields their sum.
+#[cold]
+fn without_keys(weights: &mut [u16], seen: usize, yields: Option<FullyMasked>) -> f32 {
+    weights.fill(0);
+    match yields {
+        Some(FullyMasked::Mean) if seen > 0 => {
+            weights[..seen].fill(ONE);
+            seen as f32
+        }
+        Some(FullyMasked::Mean | FullyMasked::Zeros) | None => 1.0,
     }
 }
 

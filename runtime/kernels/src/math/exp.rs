@@ -74,8 +74,7 @@ pub(crate) fn rounded_weight_of_two<S: Simd>(s: S, x: S::F) -> S::F {
     let (n, fraction) = s.split(x);
     // 2^f over 0..1.
     let p = polynomial(s, fraction, [1.000_002_6, 0.693_003_83, 0.241_442_75, 0.052_011_46, 0.013_534_168]);
-    // NaN is not less, and gets through.
-    s.select(s.lt(x, s.splat(-126.0)), s.splat(0.0), s.scale_normal(p, n))
+    s.scale_down(p, n)
 }
 
 /// `e^x - 1`: 2 ulp, also near 0; -1 for large negative `x`.

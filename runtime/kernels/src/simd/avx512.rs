@@ -264,6 +264,14 @@ impl Simd for Avx512 {
         self.scale(a, n)
     }
     #[inline(always)]
+    fn scale_down(self, a: Self::F, n: Self::F) -> Self::F {
+        // NaN is not less, and a lane that is left out makes no subnormal number.
+        intrinsic!({
+            let normal = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(n, _mm512_set1_ps(-126.0));
+            _mm512_maskz_scalef_ps(normal, a, n)
+        })
+    }
+    #[inline(always)]
     fn sum(self, a: Self::F) -> f32 {
         intrinsic!(_mm512_reduce_add_ps(a))
     }
