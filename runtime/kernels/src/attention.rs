@@ -1,21 +1,20 @@
 //! Scaled-dot-product attention without a whole matrix of scores.
 //!
-//! In f32 queries lie side by side in vectors (`columns.rs`). With products of bf16, keys and values of a head are packed once; blocks of
-//! queries then make their scores, weigh them, and sum the values, all in the cache. Few queries read keys and values where they are.
+//! In f32 queries lie side by side in vectors (`columns.rs`), with products of bf16 their scores are rows of tiles (`rounded.rs`). Few queries read
+//! keys and values where they are.
 
 mod columns;
 mod gradient;
+mod rounded;
 
 pub use gradient::{AttentionGradients, AttentionResult, attention_gradient, gradient_serves};
 
-use crate::gemm::{Bf16Product, Bf16Results, Bf16Rows, PackedBf16View, pack_bf16_into, packed_bf16_len};
 use crate::gemm::{Epilogue, Lhs, Matrix, Rhs, gemm};
 use crate::math::tanh;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use crate::softmax::{exp_row, row_max};
 use crate::threads::{self, SharedMut};
-use core::ops::Range;
 use kiln_types::{AttentionOptions, FullyMasked, Precision};
 use num_traits::Float;
 
@@ -90,10 +89,6 @@ impl AttentionMask<'_> {
     }
 }
 
-/// Most queries that are looked at together.
-const QUERIES: usize = 64;
-/// Scores that are looked at together, so that they stay in the second-level cache.
-const SCORES: usize = 32 * 1024;
 /// With fewer queries than this for each head of keys, packing keys and values does not pay.
 const FEW: usize = 8;
 
@@ -177,34 +172,19 @@ fn attend(
     }
 
     let group = heads / kv_heads;
-    // As many queries of bf16 as the tile's rows on the widest machine.
-    const ROWS: usize = 32;
-    let step = (SCORES / k_len.max(1) / ROWS).clamp(1, QUERIES / ROWS) * ROWS;
-    let blocks = q_len.div_ceil(step);
     let log_sums = log_sums.map(SharedMut::new);
     let out = SharedMut::new(out);
-    let task = Task { shape, q, k, v, mask, options, out, log_sums, step, blocks };
+    let task = Task { shape, q, k, v, mask, options, out, log_sums };
     if group * q_len < FEW {
         let work = (group * q_len * k_len).saturating_mul(size + value_size + 30) / 80 + 1;
         return threads::parallel_for(batch * kv_heads, work, |units| {
             units.for_each(|unit| task.plain(unit / kv_heads, unit % kv_heads, group));
         });
     }
-    if precision == Precision::F32 {
-        return task.columns();
+    match precision {
+        Precision::F32 => task.columns(),
+        Precision::Bf16 => task.rounded(),
     }
-    // One unit packs keys and values once for all queries that it takes; with few heads, queries are shared out too.
-    let units = batch * kv_heads;
-    let shares = (2 * threads::sharing()).div_ceil(units).clamp(1, blocks * group);
-    let work = (group * q_len * k_len).saturating_mul(size + value_size + 30) / 80 / shares + 1;
-    threads::parallel_for(units * shares, work, |range| {
-        for unit in range {
-            let (kv, share) = (unit / shares, unit % shares);
-            let jobs = group * blocks;
-            let jobs = jobs * share / shares..jobs * (share + 1) / shares;
-            task.packed(kv / kv_heads, kv % kv_heads, group, jobs);
-        }
-    });
 }
 
 /// All that the parts of an attention share.
@@ -218,31 +198,9 @@ struct Task<'a> {
     out: SharedMut<'a, f32>,
     /// Where the logarithms of the sums go, if they are wanted.
     log_sums: Option<SharedMut<'a, f32>>,
-    /// Queries of a block.
-    step: usize,
-    /// Blocks of a head.
-    blocks: usize,
 }
 
 impl Task<'_> {
-    /// Packs keys and values of one head, then runs its queries' blocks.
-    fn packed(&self, b: usize, kv: usize, group: usize, jobs: Range<usize>) {
-        let AttentionShape { k_len, size, value_size, .. } = *self.shape;
-        let (keys, values) = (packed_bf16_len(size, k_len), packed_bf16_len(k_len, value_size));
-        with_scratch(keys + values, |space| {
-            let (keys, values) = space.split_at_mut(keys);
-            let keys = rounded(self.k.matrix(b, kv).transposed(), size, k_len, keys);
-            let values = rounded(self.v.matrix(b, kv), k_len, value_size, values);
-            with_scratch(self.step * k_len, |scores| {
-                for job in jobs {
-                    let (head, first) = (kv * group + job / self.blocks, job % self.blocks * self.step);
-                    let queries = first..self.shape.q_len.min(first + self.step);
-                    self.block(b, head, queries, keys, values, scores);
-                }
-            });
-        });
-    }
-
     /// Query by query, with keys and values where they are.
     fn plain(&self, b: usize, kv: usize, group: usize) {
         let AttentionShape { heads, q_len, k_len, size, value_size, .. } = *self.shape;
@@ -300,38 +258,6 @@ impl Task<'_> {
             }
         }
     }
-
-    /// The results of some queries of one head.
-    fn block(
-        &self,
-        b: usize,
-        head: usize,
-        queries: Range<usize>,
-        keys: PackedBf16View<'_>,
-        values: PackedBf16View<'_>,
-        scores: &mut [f32],
-    ) {
-        let AttentionShape { heads, q_len, k_len, value_size, .. } = *self.shape;
-        let count = queries.len();
-        let q = Matrix {
-            data: &self.q.matrix(b, head).data[queries.start * self.q.strides[2]..],
-            ..self.q.matrix(b, head)
-        };
-        let scores = &mut scores[..count * k_len];
-        multiply(count, q, keys, &SharedMut::new(scores), 0);
-        let mut sums = [0.0; QUERIES];
-        for (i, row) in scores.chunks_mut(k_len.max(1)).enumerate() {
-            sums[i] = self.weigh(b, head, queries.start + i, row);
-        }
-        let start = ((b * heads + head) * q_len + queries.start) * value_size;
-        multiply(count, Matrix::row_major(scores, k_len), values, &self.out, start);
-        // SAFETY: these rows are this block's own.
-        let out = unsafe { self.out.slice(start..start + count * value_size) };
-        for (row, sum) in out.chunks_mut(value_size).zip(sums) {
-            let scale = 1.0 / sum;
-            row.iter_mut().for_each(|x| *x *= scale);
-        }
-    }
 }
 
 /// What products of queries and keys are multiplied with.
@@ -345,21 +271,6 @@ fn seen_by(query: usize, shape: &AttentionShape, options: &AttentionOptions) -> 
         true => (query + 1 + shape.k_len).saturating_sub(shape.q_len).min(shape.k_len),
         false => shape.k_len,
     }
-}
-
-/// Keys or values of a head, rounded and packed.
-fn rounded<'a>(b: Matrix<'_>, depth: usize, cols: usize, space: &'a mut [f32]) -> PackedBf16View<'a> {
-    let data: &mut [u16] = bytemuck::cast_slice_mut(space);
-    pack_bf16_into(b, depth, cols, data);
-    PackedBf16View { data, depth, cols, is_far: false }
-}
-
-/// `c = a · b` for `m` rows, `c` contiguous from `start` on; elements of the rows of `a` lie side by side.
-fn multiply(m: usize, a: Matrix<'_>, b: PackedBf16View<'_>, c: &SharedMut<'_, f32>, start: usize) {
-    let (a, c_step) = (Bf16Rows::Single(a.data, a.row_stride), b.cols);
-    let c = Bf16Results::Single(c);
-    Bf16Product { m, a, b, c, c_start: start, c_step, adds: false, epilogue: &Epilogue::default() }
-        .run_here();
 }
 
 dispatched! {

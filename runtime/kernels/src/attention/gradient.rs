@@ -1,7 +1,7 @@
 //! The gradients of attention. The shares are computed again block by block, from the logarithms of their sums, so that there is
 //! no whole matrix of them.
 
-use super::{AttentionMask, AttentionShape, Heads, QUERIES, SCORES, scale_of, seen_by};
+use super::{AttentionMask, AttentionShape, Heads, scale_of, seen_by};
 use crate::gemm::{Epilogue, Matrix, Panels, Product};
 use crate::gemm::{pack_lhs_into, pack_rhs_into, packed_rhs_len};
 use crate::math::exp;
@@ -10,6 +10,11 @@ use crate::simd::dispatched;
 use crate::threads::{self, SharedMut};
 use core::ops::Range;
 use kiln_types::{AttentionOptions, FullyMasked};
+
+/// Most queries that are looked at together.
+const QUERIES: usize = 64;
+/// Scores that are looked at together, so that they stay in the second-level cache.
+const SCORES: usize = 32 * 1024;
 
 /// Whether [`attention_gradient`] serves these options: scores are not capped, and queries without keys yield zeros.
 pub fn gradient_serves(options: &AttentionOptions) -> bool {

@@ -17,10 +17,12 @@ pub use epilogue::{Bias, Epilogue};
 pub use generic::{Number, gemm_generic};
 pub use pack::{PackedLhs, PackedRhs};
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use bf16::AtOnce;
 pub(crate) use bf16::{
-    Bf16Product, Bf16Results, Bf16Rows, PANEL, Packed as PackedBf16View, STEPS, WHOLE, WindowRows, copy_rows,
-    f32_of, multiplies_pairs, multiplies_tiles, pack_bf16_into, packed_bf16_len, panel_sums, round_rows,
-    round_slice, row_step,
+    Bf16Product, Bf16Results, Bf16Rows, PANEL, Packed as PackedBf16View, Plainly, Rounding, STEPS, TileSums,
+    WHOLE, WindowRows, copy_rows, f32_of, multiplies_pairs, multiplies_tiles, pack_bf16_into,
+    packed_bf16_len, panel_sums, round_rows, round_slice, row_step,
 };
 pub(crate) use blocked::{Panels, Product, cut};
 pub(crate) use pack::{

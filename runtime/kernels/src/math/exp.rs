@@ -68,6 +68,15 @@ pub(crate) fn weight_of_two<S: Simd>(s: S, x: S::F) -> S::F {
     s.select(s.lt(x, least), s.splat(0.0), power)
 }
 
+/// [`weight_of_two`] for weights that are rounded to bf16: within 2^-18. `x` is at most 0, or what rounding made of 0.
+#[inline(always)]
+pub(crate) fn rounded_weight_of_two<S: Simd>(s: S, x: S::F) -> S::F {
+    let (n, fraction) = s.split(x);
+    // 2^f over 0..1.
+    let p = polynomial(s, fraction, [1.000_002_6, 0.693_003_83, 0.241_442_75, 0.052_011_46, 0.013_534_168]);
+    s.scale_down(p, n)
+}
+
 /// `e^x - 1`: 2 ulp, also near 0; -1 for large negative `x`.
 #[inline(always)]
 pub(crate) fn exp_m1<S: Simd>(s: S, x: S::F) -> S::F {

@@ -19,7 +19,7 @@ mod trigonometry;
 
 pub(crate) use activations::{gelu, gelu_tanh, mish, sigmoid, silu, softplus};
 pub(crate) use erf::erf;
-pub(crate) use exp::{bounded_exp, bounded_exp2, exp, exp_m1, tanh, weight_of_two};
+pub(crate) use exp::{bounded_exp, bounded_exp2, exp, exp_m1, rounded_weight_of_two, tanh, weight_of_two};
 pub(crate) use log::{log, log1p};
 pub(crate) use map::{Map, map_rows, map_slice};
 pub(crate) use slope::{Through, activation_gradient, slope_of_result};

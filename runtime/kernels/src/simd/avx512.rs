@@ -250,12 +250,26 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn split(self, x: Self::F) -> (Self::F, Self::F) {
+        // Scaling takes the floor itself.
+        (x, intrinsic!(_mm512_reduce_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(x)))
+    }
+
+    #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
         intrinsic!(_mm512_scalef_ps(a, n))
     }
     #[inline(always)]
     fn scale_normal(self, a: Self::F, n: Self::F) -> Self::F {
         self.scale(a, n)
+    }
+    #[inline(always)]
+    fn scale_down(self, a: Self::F, n: Self::F) -> Self::F {
+        // NaN is not less, and a lane that is left out makes no subnormal number.
+        intrinsic!({
+            let normal = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(n, _mm512_set1_ps(-126.0));
+            _mm512_maskz_scalef_ps(normal, a, n)
+        })
     }
     #[inline(always)]
     fn sum(self, a: Self::F) -> f32 {

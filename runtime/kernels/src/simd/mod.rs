@@ -134,6 +134,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         (self.round(x), self.splat(1.0))
     }
 
+    /// What [`Simd::scale_down`] takes for `⌊x⌋`, and `x - ⌊x⌋`; `x` lies in ±1000, or is -∞ or NaN, where the second is any number or NaN.
+    #[inline(always)]
+    fn split(self, x: Self::F) -> (Self::F, Self::F) {
+        let whole = self.floor(x);
+        (whole, self.sub(x, whole))
+    }
+
     /// `a · 2^⌊n⌋` for what [`Simd::root`] yields, between -300 and 300.
     #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
@@ -149,6 +156,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn scale_normal(self, a: Self::F, n: Self::F) -> Self::F {
         let n = self.to_int(self.max(self.splat(-127.0), n));
         self.mul(a, self.float_of_bits(self.shl::<23>(self.int_add(n, self.int(127)))))
+    }
+
+    /// [`Simd::scale`] for what [`Simd::split`] yields of a number of at most 128: 0 where `n` is below -126; NaN of NaN.
+    #[inline(always)]
+    fn scale_down(self, a: Self::F, n: Self::F) -> Self::F {
+        self.select(self.lt(n, self.splat(-126.0)), self.splat(0.0), self.scale_normal(a, n))
     }
 
     #[inline(always)]

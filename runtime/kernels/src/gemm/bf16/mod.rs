@@ -13,8 +13,12 @@ mod tile;
 
 pub use pack::PackedBf16;
 
-pub(crate) use pack::{Packed, STEPS, copy_rows, pack_bf16_into, packed_bf16_len, round_rows, round_slice};
-pub(crate) use product::{Bf16Product, Bf16Results, Bf16Rows, WindowRows, panel_sums, row_step};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use pack::AtOnce;
+pub(crate) use pack::{
+    Packed, Plainly, Rounding, STEPS, copy_rows, pack_bf16_into, packed_bf16_len, round_rows, round_slice,
+};
+pub(crate) use product::{Bf16Product, Bf16Results, Bf16Rows, TileSums, WindowRows, panel_sums, row_step};
 pub(crate) use tile::{COLS as PANEL, WHOLE, f32_of};
 
 use super::{Epilogue, Matrix};

@@ -9,7 +9,14 @@ use super::tile::{COLS, HALF};
 use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::gemm::Matrix;
 use crate::scratch::Aligned;
+use crate::simd::Simd;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::avx512::Avx512;
 use crate::threads::SharedMut;
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::{__m512, __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_storeu_si512};
+#[cfg(target_arch = "x86_64")]
+use core::mem::transmute;
 use core::ops::Range;
 
 pub(crate) use super::tile::STEPS;
@@ -241,6 +248,56 @@ pub(super) unsafe fn round(instructions: Instructions, from: *const f32, n: usiz
             #[cfg(target_arch = "x86_64")]
             _ => x86::round(from, n, to),
         }
+    }
+}
+
+/// How vectors are rounded.
+pub(crate) trait Rounding<S: Simd>: Copy {
+    /// Writes the lanes of `low`, and those of `high` behind them.
+    ///
+    /// # Safety
+    /// `to` is valid for writing `2 · LANES` elements; the instructions are there.
+    unsafe fn store(self, s: S, low: S::F, high: S::F, to: *mut u16);
+}
+
+/// By arithmetic of integers.
+#[derive(Clone, Copy)]
+pub(crate) struct Plainly;
+
+impl<S: Simd> Rounding<S> for Plainly {
+    #[inline(always)]
+    unsafe fn store(self, s: S, low: S::F, high: S::F, to: *mut u16) {
+        // SAFETY: the caller's promise; no vector has more than 16 lanes.
+        unsafe {
+            let mut lanes = [0.0; 2 * HALF];
+            s.store(lanes.as_mut_ptr(), low);
+            s.store(lanes.as_mut_ptr().add(S::LANES), high);
+            (0..2 * S::LANES).for_each(|i| *to.add(i) = rounded(lanes[i]));
+        }
+    }
+}
+
+/// By AVX-512-BF16, which takes subnormal numbers for 0.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(crate) struct AtOnce(());
+
+#[cfg(target_arch = "x86_64")]
+impl AtOnce {
+    /// The token, if bf16 are multiplied by instructions: then the machine has AVX-512-BF16.
+    pub fn current() -> Option<Self> {
+        (Instructions::current() > Instructions::Widened).then_some(Self(()))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Rounding<Avx512> for AtOnce {
+    #[inline(always)]
+    unsafe fn store(self, _: Avx512, low: __m512, high: __m512, to: *mut u16) {
+        // SAFETY: the token proves that the machine has the instruction; the caller has room for 32 elements.
+        unsafe {
+            _mm512_storeu_si512(to.cast(), transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low)))
+        };
     }
 }
 

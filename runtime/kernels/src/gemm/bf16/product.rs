@@ -91,6 +91,65 @@ pub(crate) fn panel_sums(rows: usize, a: &[u16], a_step: usize, panel: &[u16], s
     }
 }
 
+/// Sums of single tiles on the calling thread, which computes no other products of bf16 while this lives.
+pub(crate) struct TileSums {
+    computer: Computer,
+    half: usize,
+}
+
+impl TileSums {
+    /// For tiles of a product of `m` rows.
+    pub fn of(m: usize) -> Self {
+        let half = Computer::half(m);
+        Self { computer: Computer::new(half), half }
+    }
+
+    /// [`Self::rows`] for a product of `m` rows.
+    pub fn rows_for(m: usize) -> usize {
+        2 * Computer::half(m)
+    }
+
+    /// Most rows of a tile. Memory for rows of `A` and for sums is there for all of them.
+    pub fn rows(&self) -> usize {
+        2 * self.half
+    }
+
+    /// `sums = A · B` of some rounded rows, with the elements from one to the next, and one packed panel, or its first blocks:
+    /// [`PANEL`](super::PANEL) sums a row without gaps.
+    ///
+    /// # Panics
+    /// When an operand does not hold [`Self::rows`], or there are no blocks.
+    pub fn compute(&self, rows: usize, (a, a_step): (&[u16], usize), panel: &[u16], sums: &mut [f32]) {
+        let depth = panel.len() / COLS;
+        assert!(depth > 0 && depth.is_multiple_of(STEPS) && depth <= a_step, "a panel of whole blocks");
+        assert!(rows <= self.rows(), "rows of a tile");
+        assert!(self.rows() * a_step <= a.len() && self.rows() * COLS <= sums.len(), "room for a whole tile");
+        let parts = depth.div_ceil(BLOCK_DEPTH);
+        for part in 0..parts {
+            let steps = cut(depth, STEPS, parts, part);
+            let b = panel[steps.start * COLS..steps.end * COLS].as_ptr();
+            let a = a[steps.start..].as_ptr();
+            // SAFETY: the operands hold a whole tile, as was checked.
+            unsafe {
+                self.computer.compute(&Bf16Tile {
+                    blocks: steps.len() / STEPS,
+                    rows,
+                    a,
+                    lower: a.wrapping_add(self.half * a_step),
+                    a_step,
+                    offsets: CONTIGUOUS.as_ptr(),
+                    b,
+                    ahead: b,
+                    ahead_bytes: 0,
+                    to: None,
+                    sums: sums.as_mut_ptr(),
+                    adds: part > 0,
+                });
+            }
+        }
+    }
+}
+
 /// Writes some rows of `A`, each with the elements from one to the next, and zeros behind each up to a multiple of [`STEPS`].
 pub(crate) type Gather<'a> = dyn Fn(Range<usize>, *mut u16, usize) + Sync + 'a;
 
