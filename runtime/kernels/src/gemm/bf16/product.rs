@@ -124,7 +124,7 @@ impl TileSums {
         assert!(depth > 0 && depth.is_multiple_of(STEPS) && depth <= a_step, "a panel of whole blocks");
         assert!(rows <= self.rows(), "rows of a tile");
         assert!(self.rows() * a_step <= a.len() && self.rows() * COLS <= sums.len(), "room for a whole tile");
-        let parts = depth.div_ceil(BLOCK_DEPTH);
+        let parts = depth.div_ceil(Computer::block_depth());
         for part in 0..parts {
             let steps = cut(depth, STEPS, parts, part);
             let b = panel[steps.start * COLS..steps.end * COLS].as_ptr();
@@ -140,7 +140,7 @@ impl TileSums {
                     offsets: CONTIGUOUS.as_ptr(),
                     b,
                     ahead: b,
-                    ahead_bytes: 0,
+                    ahead_lines: 0,
                     to: None,
                     sums: sums.as_mut_ptr(),
                     adds: part > 0,
