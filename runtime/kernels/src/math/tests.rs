@@ -1,6 +1,6 @@
 //! Every function against f64, at every level, over its whole range.
 
-use super::{Map, bounded_exp, bounded_exp2, map_slice};
+use super::{Map, bounded_exp, bounded_exp2, map_slice, rounded_weight_of_two};
 use crate::elementwise::{activation_of, unary_of};
 use crate::simd::dispatched;
 use crate::simd::forced::at_each_level;
@@ -197,6 +197,46 @@ dispatched! {
             s.store(to.as_mut_ptr().add(i), if of_two { bounded_exp2(s, x) } else { bounded_exp(s, x) });
         }
     }
+}
+
+dispatched! {
+    /// Powers that become weights.
+    ///
+    /// # Safety
+    /// Both hold whole vectors.
+    unsafe fn rounded_weights<S>(s, x: &[f32], to: &mut [f32]) {
+        for i in (0..x.len()).step_by(S::LANES) {
+            s.store(to.as_mut_ptr().add(i), rounded_weight_of_two(s, s.load(x.as_ptr().add(i))));
+        }
+    }
+}
+
+#[test]
+fn rounded_weights_are_nearer_than_their_rounding() {
+    let mut x: Vec<f32> = (0..130_000).map(|i| i as f32 * -0.001_013).collect();
+    x.extend([
+        1e-4,
+        -0.0,
+        -125.0,
+        f32::from_bits((-125.0_f32).to_bits() + 1),
+        -126.0,
+        -150.0,
+        -1e30,
+        f32::MIN,
+    ]);
+    x.extend([f32::NEG_INFINITY, f32::NAN]);
+    x.resize(x.len().next_multiple_of(16), 0.0);
+    let mut y = vec![9.0; x.len()];
+    at_each_level(|level| {
+        // SAFETY: whole vectors, as many of both.
+        unsafe { rounded_weights(&x, &mut y) };
+        for (&x, &y) in x.iter().zip(&y) {
+            let exact = if x < -125.0 { 0.0 } else { f64::from(x).exp2() };
+            let is_near = (f64::from(y) - exact).abs() <= exact / 262_144.0;
+            assert!(is_near || x.is_nan() && y.is_nan(), "{level:?}: 2^{x} is {y}, not {exact}");
+            assert!(!y.is_subnormal(), "{level:?}: 2^{x} is {y}");
+        }
+    });
 }
 
 #[test]

@@ -267,7 +267,7 @@ impl Simd for Avx512 {
     fn scale_down(self, a: Self::F, n: Self::F) -> Self::F {
         // NaN is not less, and a lane that is left out makes no subnormal number.
         intrinsic!({
-            let normal = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(n, _mm512_set1_ps(-126.0));
+            let normal = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(n, _mm512_set1_ps(-125.0));
             _mm512_maskz_scalef_ps(normal, a, n)
         })
     }

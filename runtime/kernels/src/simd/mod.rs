@@ -158,10 +158,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         self.mul(a, self.float_of_bits(self.shl::<23>(self.int_add(n, self.int(127)))))
     }
 
-    /// [`Simd::scale`] for what [`Simd::split`] yields of a number of at most 128: 0 where `n` is below -126; NaN of NaN.
+    /// [`Simd::scale`] for what [`Simd::split`] yields of a number of at most 128: 0 where `n` is below -125, so
+    /// that an `a` of at least a half becomes no subnormal number; NaN where both are.
     #[inline(always)]
     fn scale_down(self, a: Self::F, n: Self::F) -> Self::F {
-        self.select(self.lt(n, self.splat(-126.0)), self.splat(0.0), self.scale_normal(a, n))
+        self.select(self.lt(n, self.splat(-125.0)), self.splat(0.0), self.scale_normal(a, n))
     }
 
     #[inline(always)]

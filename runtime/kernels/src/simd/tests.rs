@@ -32,6 +32,15 @@ dispatched! {
         assert_eq!(scaled(1.5, -126.0), 1.5 * f32::MIN_POSITIVE);
         assert_eq!(scaled(0.75, 127.0), 0.75 * 2.0_f32.powi(127));
         assert_eq!([scaled(1.5, -300.0), scaled(1.5, 128.0)], [0.0, f32::INFINITY]);
+        for x in [2.75, -2.75, -3.0, 0.0] {
+            let (whole, fraction) = s.split(s.splat(x));
+            assert_eq!(s.to_array(fraction)[0], x - x.floor());
+            assert_eq!(s.to_array(s.scale_down(s.splat(1.5), whole))[0], 1.5 * x.floor().exp2());
+        }
+        let scaled_down = |n: f32| s.to_array(s.scale_down(s.splat(1.5), s.splat(n)))[0];
+        assert_eq!(scaled_down(-125.0), 3.0 * f32::MIN_POSITIVE);
+        assert_eq!([scaled_down(-125.5), scaled_down(f32::NEG_INFINITY)], [0.0; 2]);
+        assert!(s.to_array(s.scale_down(s.splat(f32::NAN), s.splat(f32::NAN)))[0].is_nan());
         assert!(scaled(f32::NAN, 0.0).is_nan() && scaled(f32::NAN, f32::NAN).is_nan());
         assert!(s.to_array(s.max(s.splat(0.0), s.splat(f32::NAN)))[0].is_nan());
         assert_eq!(s.to_array(s.max(s.splat(f32::NAN), s.splat(0.0)))[0], 0.0);
