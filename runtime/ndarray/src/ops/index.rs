@@ -5,6 +5,7 @@ use crate::ops::{cast, copy};
 use crate::rows::{Rows, walk};
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
+use kiln_kernels::threads::parallel_chunks;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, Shape};
@@ -34,6 +35,9 @@ pub(crate) fn check_others(named: &Shape, tensor: &NdArrayTensor, dim: usize, op
     );
 }
 
+/// Elements that a thread copies at a time.
+const PIECE: usize = 4096;
+
 /// Rows of `dim` named by a rank-1 index.
 pub(crate) fn select(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) -> NdArrayTensor {
     let index = indices(index);
@@ -57,28 +61,48 @@ pub(crate) fn select(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) ->
         strides: stride[..dim].into(),
         offset: tensor.layout().offset,
     };
+    // Rows that a thread copies at a time.
+    let piece = (PIECE / inner.max(1)).max(1);
     by_size!(dtype, T => NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
         let source = tensor.storage::<T>();
-        let mut rows = out.chunks_exact_mut(inner.max(1));
-        let outer = Rows::new([&outer_dims]);
-        let (len, step) = (outer.len, outer.steps[0]);
-        outer.for_each(|[start]| walk(start, step, len, |_, start| {
-            let rows = index.iter().zip(&mut rows).map(|(&index, row)| {
-                ((start as isize + index as isize * stride[dim]) as usize, row)
-            });
-            match inner {
-                1 => copy_rows::<T, 1>(source, rows),
-                2 => copy_rows::<T, 2>(source, rows),
-                3 => copy_rows::<T, 3>(source, rows),
-                4 => copy_rows::<T, 4>(source, rows),
-                6 => copy_rows::<T, 6>(source, rows),
-                8 => copy_rows::<T, 8>(source, rows),
-                12 => copy_rows::<T, 12>(source, rows),
-                16 => copy_rows::<T, 16>(source, rows),
-                _ => rows.for_each(|(at, row)| row.copy_from_slice(&source[at..][..inner])),
+        let work = piece * (inner / 16 + 1);
+        parallel_chunks(out, piece * inner.max(1), work, |i, mut out| {
+            let mut row = i * piece;
+            while !out.is_empty() {
+                let first = row % index.len();
+                let start = element(&outer_dims, row / index.len());
+                let count = (index.len() - first).min(out.len() / inner);
+                let (part, rest) = out.split_at_mut(count * inner);
+                let starts = index[first..].iter().map(|&index| {
+                    (start as isize + index as isize * stride[dim]) as usize
+                });
+                let rows = starts.zip(part.chunks_exact_mut(inner));
+                match inner {
+                    1 => copy_rows::<T, 1>(source, rows),
+                    2 => copy_rows::<T, 2>(source, rows),
+                    3 => copy_rows::<T, 3>(source, rows),
+                    4 => copy_rows::<T, 4>(source, rows),
+                    6 => copy_rows::<T, 6>(source, rows),
+                    8 => copy_rows::<T, 8>(source, rows),
+                    12 => copy_rows::<T, 12>(source, rows),
+                    16 => copy_rows::<T, 16>(source, rows),
+                    _ => rows.for_each(|(at, row)| row.copy_from_slice(&source[at..][..inner])),
+                }
+                row += count;
+                out = rest;
             }
-        }));
+        });
     }))
+}
+
+/// The element at a row-major position of a layout.
+fn element(layout: &Layout, mut position: usize) -> usize {
+    let mut at = layout.offset as isize;
+    for (dim, stride) in layout.shape.dims.iter().zip(&layout.strides).rev() {
+        at += (position % dim) as isize * stride;
+        position /= dim;
+    }
+    at as usize
 }
 
 /// Copies rows of `N` elements, each from where it begins: few elements are moved at once, where a copy of any size would cost more than what it
