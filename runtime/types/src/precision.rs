@@ -1,7 +1,7 @@
 //! What products of f32 are computed of.
 
 /// What products of f32 (matrix products, linear layers, convolutions, attention) are computed of. Tensors are f32 either way, and so are sums. (A
-/// backend may keep rounded what convolutions hand to others that round it anyway; who else reads it then gets f32 of as many digits.)
+/// backend may keep rounded what convolutions hand to others that round it anyway; who else reads it then gets f32 of as many digits.) As in f32, some ways to compute a convolution make NaN of results beside one whose window is not finite.
 ///
 /// It holds for what runs within [`Precision::run`] on the calling thread, and backends ask for it when an operation begins. One that has no faster
 /// products of bf16 may compute in f32. Gradients are always computed in f32: they run after that.

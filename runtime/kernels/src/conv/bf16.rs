@@ -190,11 +190,14 @@ impl ConvShape {
         }
     }
 
-    /// Whether [`conv_bf16`] takes images as [`Numbers::Planes`] too: few of them, which are copied in any case.
+    /// Whether [`conv_bf16`] takes images as [`Numbers::Planes`] too: two to four of them, which are copied with their padding in any case.
     pub fn takes_planes(&self) -> bool {
-        let w = &self.windows;
-        let copied = w.kernel != [1; 3] || w.padding != [(0, 0); 3];
-        (2..=4).contains(&self.in_channels) && copied && !winograd::suits_rounded(self)
+        (2..=4).contains(&self.in_channels) && !self.sees_pixels() && !winograd::suits_rounded(self)
+    }
+
+    /// Whether windows are single pixels of the image, which are read without their padding.
+    fn sees_pixels(&self) -> bool {
+        self.windows.kernel == [1; 3] && self.windows.padding == [(0, 0); 3]
     }
 
     /// Elements of a window that lie side by side: a row of the kernel when nothing lies between its pixels, else the channels of a pixel.
@@ -358,7 +361,7 @@ fn by_products(
         let rows = |group: usize, run: &dyn Fn(Bf16Rows<'_>)| run(x.rows(group * ic, shape.in_channels));
         return products(shape, (shape.depth(), groups), end, out, rows);
     }
-    if shape.windows.kernel == [1; 3] && shape.windows.padding == [(0, 0); 3] {
+    if shape.sees_pixels() {
         return products(shape, (shape.depth(), groups), end, out, |group, run| {
             // SAFETY: the image was checked, and the product gives room for what it asks for.
             run(Bf16Rows::Gather(&|rows, to, step| unsafe { round_pixels(shape, x, group, rows, to, step) }));

@@ -57,7 +57,7 @@ pub(super) struct Bf16Tile {
     /// What is asked for to come to the second-level cache, any address.
     #[allow(dead_code, reason = "widened tiles wait for their arithmetic alone")]
     pub ahead: *const u16,
-    /// How many lines of it for each block of the depth.
+    /// How many lines of it for each block of the depth: AMX asks for as many after each of a tile's four products, or of half a tile's two.
     #[allow(dead_code, reason = "as above")]
     pub ahead_lines: usize,
     /// Where rows of sums go afterwards, and elements from one to the next, if they do: any address, asked for to be written.
