@@ -1,5 +1,6 @@
 //! Results are the same, to the bit, for any number of threads. In a process of its own, whose only test sets that number.
 
+use kiln_kernels::attention::{AttentionMask, AttentionShape, Heads, attention_in};
 use kiln_kernels::conv::{
     ConvLayer, ConvShape, ConvWeight, Numbers, NumbersMut, PackedConv, PackedConvBf16, conv, conv_bf16,
     pointwise_depthwise, round, widen,
@@ -7,7 +8,7 @@ use kiln_kernels::conv::{
 use kiln_kernels::gemm::{Bias, Epilogue, Lhs, Matrix, PackedBf16, PackedRhs, Rhs, gemm, gemm_bf16};
 use kiln_kernels::reduce::reduce;
 use kiln_kernels::threads::set_threads;
-use kiln_types::{Activation, ConvOptions, ReduceOp, bf16};
+use kiln_types::{Activation, AttentionOptions, ConvOptions, Precision, ReduceOp, bf16};
 
 fn noise(len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919) % 1009) as f32 / 1009.0 - 0.5).collect()
@@ -126,5 +127,29 @@ fn results_are_the_same_for_any_number_of_threads() {
             pointwise_depthwise(&layer(&points, &first), &layer(&depthwise, &second), &x, &mut out);
             out
         });
+    }
+    // Heads of queries and of keys, queries, keys, elements of a vector.
+    for (heads, kv_heads, q_len, k_len, size) in
+        [(4, 4, 129, 129, 32), (6, 2, 197, 333, 40), (1, 1, 500, 90, 64)]
+    {
+        let shape = AttentionShape { batch: 2, heads, kv_heads, q_len, k_len, size, value_size: size };
+        let of = |heads: usize, len: usize| {
+            (noise(2 * heads * len * size), [heads * len * size, len * size, size])
+        };
+        let (q, k) = (of(heads, q_len), of(kv_heads, k_len));
+        fn view((data, strides): &(Vec<f32>, [usize; 3])) -> Heads<'_> {
+            Heads { data, strides: *strides }
+        }
+        for precision in [Precision::F32, Precision::Bf16] {
+            same_for_all(
+                &format!("attention of {heads} heads, {q_len} to {k_len}, in {precision:?}"),
+                || {
+                    let mut out = vec![0.0; 2 * heads * q_len * size];
+                    let (mask, options) = (AttentionMask::None, AttentionOptions::default());
+                    attention_in(precision, &shape, view(&q), view(&k), view(&k), mask, &options, &mut out);
+                    out
+                },
+            );
+        }
     }
 }
