@@ -38,8 +38,10 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
     if ranges.iter().zip(&cx.ty(x).dims).all(whole) {
         return same(cx, "slice of everything");
     }
-    let Op::Slice(Slice { ranges: inner }) = &cx.producer(x)?.op else {
-        return None;
+    let inner = match &cx.producer(x)?.op {
+        Op::Slice(Slice { ranges: inner }) => inner,
+        Op::Conv(_) => return cropped_conv(cx, x, ranges),
+        _ => return None,
     };
     if inner.iter().chain(ranges).any(|range| range.step != 1) {
         return None;
@@ -136,6 +138,36 @@ pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     Some("padding into convolution")
 }
 
+/// A convolution pads less where its result is cut off. Causal ones are spelled so: padded at both ends, without what the
+/// padding behind yields.
+fn cropped_conv(cx: &mut Rewrite<'_>, x: ValueId, ranges: &[AxisRange]) -> Option<&'static str> {
+    let layer = cx.producer(x).filter(|_| cx.used_once(x))?;
+    let Op::Conv(Conv { options, activation }) = &layer.op else {
+        return None;
+    };
+    // A residual, the fourth operand, has the size of the whole result.
+    if layer.inputs.len() > 3 || ranges.iter().any(|range| range.step != 1) {
+        return None;
+    }
+    let (mut options, activation) = (options.clone(), *activation);
+    let mut cut = Vec::with_capacity(ranges.len());
+    for (range, size) in ranges.iter().zip(&cx.ty(x).dims) {
+        cut.push((range.start.as_size()?, (size - &range.end).as_size()?));
+    }
+    let (others, spatial) = cut.split_at_checked(2)?;
+    if others.iter().any(|&cut| cut != (0, 0)) {
+        return None;
+    }
+    for ((padding, &stride), &(before, after)) in options.padding.iter_mut().zip(&options.stride).zip(spatial)
+    {
+        padding.0 = padding.0.checked_sub(before.checked_mul(stride)?)?;
+        padding.1 = padding.1.checked_sub(after.checked_mul(stride)?)?;
+    }
+    let (inputs, origin) = (layer.inputs.clone(), layer.origin.clone());
+    cx.replace_as(Op::Conv(Conv { options, activation }), inputs, Some(origin))?;
+    Some("slice into convolution")
+}
+
 /// A bias of zeros or a scale of ones that an exporter put where the model has none: it has no name.
 pub(super) fn no_parameter(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let mut inputs = cx.node().inputs.clone();
@@ -227,9 +259,94 @@ pub(super) fn mean(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Take;
-    use crate::passes::testing::{checked, graph};
-    use kiln_types::TensorData;
+    use crate::ir::{Builder, Take};
+    use crate::passes::testing::{checked, constant, graph, kinds, single};
+    use kiln_types::{Activation, ConvOptions, TensorData};
+
+    /// Numbers for a kernel, which differ.
+    fn weight(b: &mut Builder<'_>, shape: &[usize]) -> ValueId {
+        let count: usize = shape.iter().product();
+        let values: Vec<f32> = (0..count).map(|i| (i % 11) as f32 * 0.1 - 0.5).collect();
+        constant(b, Some("weight"), shape, &values)
+    }
+
+    /// What remains when so much is cut off the ends of the axes behind the first two.
+    fn cropped(b: &mut Builder<'_>, x: ValueId, cut: &[(usize, usize)]) -> ValueId {
+        let dims = b.graph.ty(x).dims.clone();
+        let cut = [(0, 0), (0, 0)].iter().chain(cut);
+        let range = |(size, &(before, after)): (&Dim, &(usize, usize))| AxisRange {
+            start: before.into(),
+            end: size - &Dim::from(after),
+            step: 1,
+        };
+        let ranges = dims.iter().zip(cut).map(range).collect();
+        b.add(Op::Slice(Slice { ranges }), &[x]).unwrap()
+    }
+
+    #[test]
+    fn convolutions_leave_out_what_is_cut_off() {
+        // Padding and stride, what is cut off, and the padding that is left.
+        let cases: [([usize; 2], [(usize, usize); 2], [(usize, usize); 2]); 4] = [
+            ([1, 1], [(0, 1), (0, 0)], [(4, 3), (3, 3)]),
+            ([1, 1], [(2, 4), (3, 3)], [(2, 0), (0, 0)]),
+            ([2, 3], [(0, 2), (1, 0)], [(4, 0), (0, 3)]),
+            ([2, 1], [(1, 1), (0, 0)], [(2, 2), (3, 3)]),
+        ];
+        for activation in [None, Some(Activation::Relu)] {
+            for (stride, cut, left) in cases {
+                let mut options = ConvOptions::new(stride, [4, 3], [2, 1], 1);
+                let g = graph(&["f32[n, 2, 9, 8]"], |b, x| {
+                    let weight = weight(b, &[3, 2, 3, 4]);
+                    let op = Op::Conv(Conv { options: options.clone(), activation });
+                    let y = b.add(op, &[x[0], weight]).unwrap();
+                    vec![cropped(b, y, &cut)]
+                });
+                options.padding = left.into_iter().collect();
+                assert_eq!(single(&checked(g, &[("n", 2)])).op, Op::Conv(Conv { options, activation }));
+            }
+        }
+    }
+
+    #[test]
+    fn causal_convolutions_of_any_length_pad_in_front() {
+        let mut options = ConvOptions::new([1], [4], [2], 2);
+        let g = graph(&["f32[n, 4, t]"], |b, x| {
+            let weight = weight(b, &[4, 2, 3]);
+            let op = Op::Conv(Conv { options: options.clone(), activation: None });
+            let y = b.add(op, &[x[0], weight]).unwrap();
+            vec![cropped(b, y, &[(0, 4)])]
+        });
+        options.padding = [(4, 0)].into_iter().collect();
+        let g = checked(g, &[("n", 2), ("t", 7)]);
+        assert_eq!(single(&g).op, Op::Conv(Conv { options, activation: None }));
+    }
+
+    #[test]
+    fn what_is_cut_off_more_than_padding_or_needed_elsewhere_stays() {
+        let conv = |b: &mut Builder<'_>, x: ValueId| {
+            let weight = weight(b, &[2, 2, 3]);
+            let options = ConvOptions::new([2], [2], [1], 1);
+            b.add(Op::Conv(Conv { options, activation: None }), &[x, weight]).unwrap()
+        };
+        let g = graph(&["f32[2, 2, 9]"], |b, x| {
+            let y = conv(b, x[0]);
+            vec![cropped(b, y, &[(0, 2)])]
+        });
+        assert_eq!(kinds(&checked(g, &[])), ["Conv", "Slice"]);
+        let g = graph(&["f32[2, 2, 9]"], |b, x| {
+            let y = conv(b, x[0]);
+            vec![cropped(b, y, &[(0, 1)]), y]
+        });
+        assert_eq!(kinds(&checked(g, &[])), ["Conv", "Slice"]);
+        let g = graph(&["f32[2, 2, 9]"], |b, x| {
+            let y = conv(b, x[0]);
+            let ranges = [(0, 2), (0, 1), (0, 5)];
+            let ranges =
+                ranges.map(|(start, end)| AxisRange { start: start.into(), end: end.into(), step: 1 });
+            vec![b.add(Op::Slice(Slice { ranges: ranges.to_vec() }), &[y]).unwrap()]
+        });
+        assert_eq!(kinds(&checked(g, &[])), ["Conv", "Slice"]);
+    }
 
     #[test]
     fn all_rows_in_order_need_no_index() {
