@@ -2,30 +2,48 @@
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use core::ptr::NonNull;
+#[cfg(feature = "std")]
+use std::sync::Arc;
 
 #[cfg(feature = "std")]
 mod shared;
-
-#[cfg(feature = "std")]
-pub(crate) use shared::Part;
 
 /// The alignment: a cache line, which is also the widest vector.
 pub const LINE: usize = 64;
 
 /// Whether the system has large pages, and gives memory page by page when it is written to: where it does not, none is asked for beyond what is needed.
-pub(crate) const HAS_LARGE_PAGES: bool =
-    cfg!(all(feature = "std", target_os = "linux", target_pointer_width = "64"));
+const HAS_LARGE_PAGES: bool = cfg!(all(feature = "std", target_os = "linux", target_pointer_width = "64"));
 
 /// Bytes of a large page. Writing to fresh memory costs a fault of a page's first write, reading far apart an entry of the table of pages.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Zeroed bytes at the start of a cache line, at that of a large page if they fill one and the system has such.
+/// Zeroed bytes at the start of a cache line.
 #[derive(Debug)]
 pub struct Block {
-    /// What was allocated; it has room for the bytes behind the first line's or page's start.
-    base: NonNull<u8>,
     data: NonNull<u8>,
     len: usize,
+    owner: Owner,
+}
+
+/// What the bytes of a block lie in.
+#[derive(Debug)]
+enum Owner {
+    /// Nothing: there are none.
+    Empty,
+    /// Memory of their own, with room for the bytes behind the first line's or page's start.
+    Own(NonNull<u8>),
+    /// A block that others lie in as well, which is freed with the last one.
+    #[cfg(feature = "std")]
+    Shared { _whole: Arc<Block> },
+}
+
+/// Whose large pages a block shares: what is freed together lies together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    /// Of what is made once.
+    Lasting,
+    /// Of what is used again.
+    Reused,
 }
 
 // SAFETY: it owns its bytes as a `Box<[u8]>` does.
@@ -34,7 +52,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Zeros. Only what is written takes memory, where the system gives it page by page.
+    /// Zeros, at the start of a large page if they fill one and the system has such. Only what is written takes memory, where the system gives it page by page.
     ///
     /// # Panics
     /// When no memory can be so large.
@@ -43,11 +61,37 @@ impl Block {
         if len == 0 { Self::empty() } else { Self::allocated(len) }
     }
 
+    /// Zeros for what is made once and lives long. They share large pages with others of such, if the system has any.
+    ///
+    /// # Panics
+    /// When no memory can be so large.
+    pub fn lasting(len: usize) -> Self {
+        Self::sharing(len, Sharing::Lasting)
+    }
+
+    /// Zeros for what is used for something else when it is no longer needed, and freed at last if ever. They share large pages with others of such,
+    /// unless they fill some alone.
+    ///
+    /// # Panics
+    /// When no memory can be so large.
+    pub fn reused(len: usize) -> Self {
+        if len < LARGE_PAGE { Self::sharing(len, Sharing::Reused) } else { Self::zeroed(len) }
+    }
+
+    #[cfg(feature = "std")]
+    fn sharing(len: usize, with: Sharing) -> Self {
+        shared::part(len, with).unwrap_or_else(|| Self::zeroed(len))
+    }
+
+    #[cfg(not(feature = "std"))]
+    fn sharing(len: usize, _with: Sharing) -> Self {
+        Self::zeroed(len)
+    }
+
     /// Without bytes.
     #[inline]
     pub const fn empty() -> Self {
-        let line = NonNull::<Line>::dangling().cast();
-        Self { base: line, data: line, len: 0 }
+        Self { data: NonNull::<Line>::dangling().cast(), len: 0, owner: Owner::Empty }
     }
 
     /// Zeros, at least one.
@@ -60,7 +104,7 @@ impl Block {
         // SAFETY: the layout has room for the bytes behind the skipped ones.
         let data = unsafe { base.add(skip) };
         advise(data, len / LARGE_PAGE * LARGE_PAGE, Advice::LargePages);
-        Self { base, data, len }
+        Self { data, len, owner: Owner::Own(base) }
     }
 
     /// What is allocated for so many bytes, and how they are aligned within. The allocator is asked for no alignment: then it takes zeros from the
@@ -94,11 +138,6 @@ impl Block {
         // SAFETY: as for `bytes`.
         unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
-
-    /// The first byte, for an owner who says which bytes are whose.
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.data
-    }
 }
 
 /// Where so many bytes start.
@@ -108,9 +147,13 @@ fn alignment(len: usize) -> usize {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `zeroed` allocated it with this layout.
-            unsafe { dealloc(self.base.as_ptr(), Self::layout(self.len).0) };
+        match self.owner {
+            Owner::Empty => {}
+            // SAFETY: `allocated` allocated it with this layout.
+            Owner::Own(base) => unsafe { dealloc(base.as_ptr(), Self::layout(self.len).0) },
+            // The others may keep what they lie in for long.
+            #[cfg(feature = "std")]
+            Owner::Shared { .. } => advise(self.data, self.len, Advice::Unused),
         }
     }
 }
@@ -132,8 +175,6 @@ enum Advice {
 /// Tells the system of the whole pages of memory that the caller owns. Memory stays as it is where the system does not know the advice.
 #[cfg(all(feature = "std", target_os = "linux"))]
 fn advise(data: NonNull<u8>, len: usize, advice: Advice) {
-    /// The most that a page takes on Linux, unless it is large.
-    const PAGE: usize = 64 << 10;
     const MADV_DONTNEED: core::ffi::c_int = 4;
     const MADV_HUGEPAGE: core::ffi::c_int = 14;
     unsafe extern "C" {
@@ -142,10 +183,11 @@ fn advise(data: NonNull<u8>, len: usize, advice: Advice) {
             length: usize,
             advice: core::ffi::c_int,
         ) -> core::ffi::c_int;
+        safe fn getpagesize() -> core::ffi::c_int;
     }
     let (page, advice) = match advice {
         Advice::LargePages => (LARGE_PAGE, MADV_HUGEPAGE),
-        Advice::Unused => (PAGE, MADV_DONTNEED),
+        Advice::Unused => (usize::try_from(getpagesize()).unwrap_or(LARGE_PAGE), MADV_DONTNEED),
     };
     let skip = data.as_ptr().align_offset(page);
     let whole = len.saturating_sub(skip) / page * page;
@@ -165,10 +207,16 @@ mod tests {
     #[test]
     fn blocks_are_aligned_zeros() {
         for len in [0, 1, LINE, 100_000, LARGE_PAGE, 3 * LARGE_PAGE + 1] {
-            let mut block = Block::zeroed(len);
-            assert_eq!((block.len(), block.bytes().as_ptr() as usize % alignment(len)), (len, 0));
-            assert!(block.bytes().iter().all(|&byte| byte == 0));
-            block.bytes_mut().fill(1);
+            let aligned = [
+                (Block::zeroed(len), alignment(len)),
+                (Block::lasting(len), LINE),
+                (Block::reused(len), LINE),
+            ];
+            for (mut block, align) in aligned {
+                assert_eq!((block.len(), block.bytes().as_ptr() as usize % align), (len, 0));
+                assert!(block.bytes().iter().all(|&byte| byte == 0));
+                block.bytes_mut().fill(1);
+            }
         }
     }
 }

@@ -1,33 +1,11 @@
 //! Elements aligned to cache lines, and working space that is used again.
 
 use crate::memory::Block;
-#[cfg(feature = "std")]
-use crate::memory::{HAS_LARGE_PAGES, Part};
 use core::ops::{Deref, DerefMut};
-use core::ptr::NonNull;
 
 /// A run of f32 that starts at a cache line.
-pub(crate) struct Aligned {
-    data: NonNull<f32>,
-    len: usize,
-    /// What the elements lie in.
-    _memory: Memory,
-}
-
-enum Memory {
-    Own(#[expect(dead_code, reason = "it owns the elements")] Block),
-    #[cfg(feature = "std")]
-    Shared(#[expect(dead_code, reason = "it owns the elements")] Part),
-}
-
-// SAFETY: it owns its elements as a `Box<[f32]>` does.
-unsafe impl Send for Aligned {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Aligned {}
-
-/// Bytes from which on what lives long shares large pages with others: less would fill a good part of a model's only one.
-#[cfg(feature = "std")]
-const LEAST_SHARED: usize = 64 << 10;
+#[derive(Debug)]
+pub(crate) struct Aligned(Block);
 
 impl Aligned {
     /// Zeros.
@@ -35,8 +13,7 @@ impl Aligned {
     /// # Panics
     /// When no memory can be so large.
     pub fn new(len: usize) -> Self {
-        let block = Block::zeroed(Self::bytes(len));
-        Self { data: block.start().cast(), len, _memory: Memory::Own(block) }
+        Self(Block::zeroed(Self::bytes(len)))
     }
 
     /// Zeros for what is made once and lives long: packed weights.
@@ -44,12 +21,7 @@ impl Aligned {
     /// # Panics
     /// When no memory can be so large.
     pub fn lasting(len: usize) -> Self {
-        #[cfg(feature = "std")]
-        if HAS_LARGE_PAGES && Self::bytes(len) >= LEAST_SHARED {
-            let part = Part::zeroed(Self::bytes(len));
-            return Self { data: part.start().cast(), len, _memory: Memory::Shared(part) };
-        }
-        Self::new(len)
+        Self(Block::lasting(Self::bytes(len)))
     }
 
     fn bytes(len: usize) -> usize {
@@ -64,29 +36,21 @@ impl Deref for Aligned {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: `len` initialized elements (or none, behind a dangling pointer), aligned to a cache line.
-        unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+        bytemuck::cast_slice(self.0.bytes())
     }
 }
 
 impl DerefMut for Aligned {
     fn deref_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as for `deref`.
-        unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
+        bytemuck::cast_slice_mut(self.0.bytes_mut())
     }
 }
 
 impl Clone for Aligned {
     fn clone(&self) -> Self {
-        let mut copy = Self::lasting(self.len);
+        let mut copy = Self::lasting(self.len());
         copy.copy_from_slice(self);
         copy
-    }
-}
-
-impl core::fmt::Debug for Aligned {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Aligned({})", self.len)
     }
 }
 

@@ -118,7 +118,7 @@ impl Buffer {
         }
         let (class, lines) = class_of(lines);
         let reused = POOL.with(|pool| pool.take(class, lines));
-        Self { block: reused.unwrap_or_else(|| Block::zeroed(lines * LINE)), len }
+        Self { block: reused.unwrap_or_else(|| Block::reused(lines * LINE)), len }
     }
 
     /// Whether it has a small block.

@@ -1,82 +1,94 @@
 //! Blocks in which memory that lives long lies side by side, so that all of it fills large pages.
 
-use super::{Advice, Block, LINE, advise};
-use core::ptr::NonNull;
+use super::{Block, HAS_LARGE_PAGES, LARGE_PAGE, LINE, Owner, Sharing};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Bytes of a block, unless one part needs more. Pages that nobody has written to take no memory.
-const BLOCK: usize = 64 << 20;
+/// Bytes of such a block, unless one part needs more. Pages that nobody has written to take no memory.
+const WHOLE: usize = 64 << 20;
 
-/// The block in which there is room, and where.
-struct Current {
+/// Bytes from which on a part is worth one: a page, mostly.
+const LEAST: usize = 4 << 10;
+
+/// Bytes in all that come from the allocator first. A small model needs no more: a large page would take longer to be cleared, and be empty mostly.
+const FIRST: usize = LARGE_PAGE / 2;
+
+/// Where parts lie.
+struct Shared {
+    /// The block in which there is room, and where.
     block: Weak<Block>,
     next: usize,
+    /// Bytes that were asked for so far.
+    asked: usize,
 }
 
-static CURRENT: Mutex<Current> = Mutex::new(Current { block: Weak::new(), next: 0 });
+static LASTING: Mutex<Shared> = Mutex::new(Shared::new());
+static REUSED: Mutex<Shared> = Mutex::new(Shared::new());
 
-/// Some bytes of a block; its owner alone reads and writes them. The block is freed with its last part.
-pub(crate) struct Part {
-    /// Keeps the block.
-    _block: Arc<Block>,
-    start: NonNull<u8>,
-    len: usize,
+/// Zeros that start at a cache line, in a block that others lie in as well, where that is worth it.
+///
+/// # Panics
+/// When no memory can be so large.
+pub(super) fn part(len: usize, with: Sharing) -> Option<Block> {
+    if !HAS_LARGE_PAGES || len < LEAST {
+        return None;
+    }
+    let shared = match with {
+        Sharing::Lasting => &LASTING,
+        Sharing::Reused => &REUSED,
+    };
+    shared.lock().unwrap_or_else(PoisonError::into_inner).part(len)
 }
 
-// SAFETY: it owns its bytes as a `Box<[u8]>` does.
-unsafe impl Send for Part {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Part {}
+impl Shared {
+    const fn new() -> Self {
+        Self { block: Weak::new(), next: 0, asked: 0 }
+    }
 
-impl Part {
-    /// Zeros that start at a cache line.
-    ///
-    /// # Panics
-    /// When no memory can be so large.
-    pub fn zeroed(len: usize) -> Self {
-        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = current.block.upgrade().filter(|block| len <= block.len() - current.next);
+    fn part(&mut self, len: usize) -> Option<Block> {
+        self.asked = self.asked.saturating_add(len);
+        if self.asked <= FIRST {
+            return None;
+        }
+        let room = self.block.upgrade().filter(|block| len <= block.len - self.next);
         let block = match room {
             Some(block) => block,
             None => {
-                let block = Arc::new(Block::zeroed(len.max(BLOCK)));
-                *current = Current { block: Arc::downgrade(&block), next: 0 };
+                let block = Arc::new(Block::zeroed(len.max(WHOLE)));
+                (self.block, self.next) = (Arc::downgrade(&block), 0);
                 block
             }
         };
         // SAFETY: the part lies in the block, and all further ones behind it.
-        let start = unsafe { block.start().add(current.next) };
-        current.next = (current.next + len).next_multiple_of(LINE).min(block.len());
-        Self { _block: block, start, len }
-    }
-
-    /// The first byte.
-    pub fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // Other parts may keep the block for long.
-        advise(self.start, self.len, Advice::Unused);
+        let data = unsafe { block.data.add(self.next) };
+        self.next = (self.next + len).next_multiple_of(LINE).min(block.len);
+        Some(Block { data, len, owner: Owner::Shared { _whole: block } })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BLOCK, Part};
-    use std::sync::Arc;
+    use super::{Arc, Block, FIRST, LINE, Owner, Shared, WHOLE};
 
     #[test]
     fn parts_lie_apart_and_live_as_long_as_one_of_them() {
-        let parts: Vec<Part> = [1, 100, 1_000_000, BLOCK + 1, 64].map(Part::zeroed).into();
-        let mut ranges: Vec<_> = parts.iter().map(|part| (part.start().addr().get(), part.len)).collect();
-        assert!(ranges.iter().all(|(start, _)| start % 64 == 0));
+        let mut shared = Shared::new();
+        let sizes = [FIRST + 1, 100, 1_000_000, WHOLE + 1, 64];
+        let parts: Vec<Block> = sizes.into_iter().map(|len| shared.part(len).unwrap()).collect();
+        let mut ranges: Vec<_> = parts.iter().map(|part| (part.data.addr().get(), part.len)).collect();
+        assert!(ranges.iter().all(|(start, _)| start % LINE == 0));
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
-        let block = Arc::downgrade(&parts[3]._block);
+        let Owner::Shared { _whole: whole } = &parts[3].owner else { panic!("a part of nothing") };
+        let whole = Arc::downgrade(whole);
         drop(parts);
-        assert!(block.upgrade().is_none());
+        assert!(whole.upgrade().is_none());
+    }
+
+    #[test]
+    fn what_little_there_is_comes_from_the_allocator() {
+        let mut shared = Shared::new();
+        assert!(shared.part(FIRST / 2).is_none());
+        assert!(shared.part(FIRST / 2).is_none());
+        assert!(shared.part(1).is_some());
     }
 }
