@@ -7,7 +7,7 @@ mod channels_last;
 mod gradient;
 mod shape;
 
-pub use channels_last::pool_channels_last;
+pub use channels_last::{max_pool_rounded, pool_channels_last};
 pub use gradient::{PoolGradient, pool_gradient_channels_last};
 pub use shape::PoolShape;
 
@@ -74,7 +74,7 @@ fn with_counts<R>(op: PoolOp, windows: &Windows, body: impl FnOnce(Option<[&[f32
 /// # Panics
 /// When a slice does not have the shape's size.
 pub fn pool(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
-    shape.check(x, out.len());
+    shape.check(x.len(), out.len());
     if out.is_empty() {
         return;
     }
@@ -194,7 +194,7 @@ dispatched! {
 /// # Panics
 /// When a slice does not have the shape's size.
 pub fn max_pool_with_indices(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [i64]) {
-    shape.check(x, out.len());
+    shape.check(x.len(), out.len());
     assert_eq!(out.len(), indices.len(), "as many indices as maxima");
     if out.is_empty() {
         return;

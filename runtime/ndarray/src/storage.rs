@@ -4,7 +4,7 @@
 
 #[cfg(feature = "std")]
 use crate::kept::{self, Kept};
-use crate::ops::{Pointwise, RoundedConv};
+use crate::ops::{MaxPool, Pointwise, RoundedConv};
 use crate::sync::{Mutex, Once};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use bytemuck::Pod;
@@ -172,6 +172,8 @@ pub(crate) enum Work {
     Pointwise(Pointwise),
     /// A convolution of rounded operands, whose results may be rounded too.
     Rounded(RoundedConv),
+    /// Maxima of such results.
+    Maxima(MaxPool),
 }
 
 /// What work yielded.
@@ -192,15 +194,19 @@ impl Work {
     fn run(self, rounded: bool) -> Computed {
         match self {
             Self::Pointwise(work) => Computed::Single(work.run()),
-            Self::Rounded(work) if rounded => {
-                Computed::Rounded { numbers: work.run_rounded(), wide: Once::new() }
-            }
+            Self::Rounded(work) if rounded => Computed::rounded(work.run_rounded()),
             Self::Rounded(work) => Computed::Single(work.run()),
+            Self::Maxima(work) => work.run(rounded),
         }
     }
 }
 
 impl Computed {
+    /// Numbers of bf16.
+    pub(crate) fn rounded(numbers: Buffer) -> Self {
+        Self::Rounded { numbers, wide: Once::new() }
+    }
+
     /// The numbers as f32.
     fn wide(&self) -> &Buffer {
         match self {
@@ -463,6 +469,15 @@ impl Storage {
     pub(crate) fn complete_rounded(&self) {
         if let Memory::Deferred(result) = &self.memory {
             self.computed(result, true);
+        }
+    }
+
+    /// Whether the contents are held in bf16, or will be if a convolution that rounds its operands is first to read what another one yields.
+    pub(crate) fn is_rounded_or_waits(&self) -> bool {
+        let Memory::Deferred(result) = &self.memory else { return false };
+        match result.get() {
+            Some(result) => matches!(result, Computed::Rounded { .. }),
+            None => self.work.with(|work| matches!(work, Some(Work::Rounded(_)))),
         }
     }
 

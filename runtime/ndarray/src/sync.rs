@@ -31,6 +31,10 @@ mod imp {
             self.0.get_or_init(make)
         }
 
+        pub(crate) fn get(&self) -> Option<&T> {
+            self.0.get()
+        }
+
         pub(crate) fn into_inner(self) -> Option<T> {
             self.0.into_inner()
         }
@@ -66,6 +70,10 @@ mod imp {
 
         pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
             self.0.call_once(make)
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            self.0.get()
         }
 
         pub(crate) fn into_inner(self) -> Option<T> {

@@ -73,6 +73,11 @@ impl NdArrayTensor {
         self.storage.get_mut().and_then(|storage| storage.take_work(wanted)).ok_or(self)
     }
 
+    /// Whether the tensor is of f32 and held in bf16, or will be if a convolution that rounds its operands is first to read what another one yields.
+    pub(crate) fn is_rounded_or_waits(&self) -> bool {
+        self.storage.is_rounded_or_waits()
+    }
+
     /// The elements of a contiguous tensor of f32 that is held in bf16.
     pub(crate) fn rounded(&self) -> Option<&[bf16]> {
         debug_assert!(self.layout.is_contiguous());

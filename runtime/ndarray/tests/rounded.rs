@@ -2,13 +2,17 @@
 
 use kiln_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, Precision, TensorData};
+use kiln_tensor::{Activation, BinaryOp, ConvOptions, DType, PoolOp, PoolOptions, Precision, TensorData};
 
 type B = NdArray;
 
 fn noise(dims: &[usize], seed: usize) -> NdArrayTensor {
     let count: usize = dims.iter().product();
     let values: Vec<f32> = (0..count).map(|i| ((i + seed) * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
+    tensor(dims, values)
+}
+
+fn tensor(dims: &[usize], values: Vec<f32>) -> NdArrayTensor {
     B::from_data(TensorData::new(values, dims.to_vec()), &NdArrayDevice::Cpu)
 }
 
@@ -136,5 +140,46 @@ fn what_is_added_stays_as_it_was_for_others() {
             }
             drop(values(rounds));
         }
+    });
+}
+
+/// Maxima of rounded numbers are rounded maxima: a chain through them is what it is without waiting, whoever reads what.
+#[test]
+fn maxima_wait_for_who_reads_them() {
+    let (block, x) = (Block::new(), noise(&[2, 32, 9, 14], 5));
+    let options = PoolOptions {
+        kernel: [3; 2].into(),
+        stride: [2; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
+        ceil_mode: false,
+    };
+    let conv = || B::conv(x.clone(), block.wide.clone(), Some(block.bias.clone()), &points());
+    let pool = |x: NdArrayTensor| B::pool(PoolOp::Max, x, &options);
+    let last = |x: NdArrayTensor| B::conv(x, block.narrow.clone(), None, &points());
+    // In memory of its own, which was never another convolution's result.
+    let copied = |x: &NdArrayTensor| tensor(x.dims(), values(x.clone()));
+    Precision::Bf16.run(|| {
+        let maxima = values(pool(copied(&conv())));
+        let want = values(last(tensor(pool(conv()).dims(), maxima.clone())));
+        let waits = pool(conv());
+        assert!(waits.waiting().is_some());
+        assert_eq!(values(waits), maxima, "others get maxima that were not rounded");
+        for (read_image, read_maxima) in [(false, false), (false, true), (true, false), (true, true)] {
+            for rounded in [false, true] {
+                let read = |x: &NdArrayTensor, reads: bool| match (reads, rounded) {
+                    (false, _) => {}
+                    (true, false) => drop(values(x.clone())),
+                    (true, true) => x.complete_rounded(),
+                };
+                let image = conv();
+                read(&image, read_image);
+                let maxima = pool(image);
+                read(&maxima, read_maxima);
+                assert_eq!(values(last(maxima)), want, "{read_image} {read_maxima} {rounded}");
+            }
+        }
+        // Maxima of maxima are no chain of what waits.
+        assert!(pool(pool(conv())).waiting().is_none());
     });
 }

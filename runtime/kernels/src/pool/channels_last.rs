@@ -3,7 +3,7 @@
 use super::{Fold, PoolShape, join_row, with_counts};
 use crate::simd::dispatched;
 use crate::threads;
-use kiln_types::PoolOp;
+use kiln_types::{PoolOp, bf16};
 use smallvec::SmallVec;
 
 /// Lines of a window for which no memory is asked.
@@ -14,15 +14,53 @@ const LINES: usize = 16;
 /// # Panics
 /// When a slice does not have the shape's size.
 pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
-    shape.check(x, out.len());
+    shape.check(x.len(), out.len());
     if out.is_empty() {
         return;
     }
     with_counts(op, &shape.windows, |counts| pooled(Fold::of(op), shape, counts, x, out));
 }
 
+/// The maxima of rounded images, `[batch, spatial…, channels]`, which are rounded numbers too: what [`pool_channels_last`] yields of them. A NaN in a
+/// window makes its maximum NaN.
+///
+/// # Panics
+/// When a slice does not have the shape's size.
+pub fn max_pool_rounded(shape: &PoolShape, x: &[bf16], out: &mut [bf16]) {
+    shape.check(x.len(), out.len());
+    if out.is_empty() {
+        return;
+    }
+    let (x, out): (&[u16], &mut [u16]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));
+    each_window(shape, x, out, |image, pixels, _, out| {
+        // SAFETY: pixels lie in the image, and each has as many channels as the result's.
+        unsafe { max_pixels(image.as_ptr(), pixels, out) };
+    });
+}
+
 /// [`pool_channels_last`], whose operands have their sizes.
 fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
+    each_window(shape, x, out, |image, pixels, [z, y, o], out| {
+        if let Fold::Powers(_) = fold {
+            out.fill(0.0);
+            pixels.for_each(|pixel| join_row(fold, &image[pixel..][..out.len()], out));
+        } else {
+            // One count for all channels of a pixel; a maximum has none.
+            let count = counts.map_or(1.0, |[depths, heights, widths]| depths[z] * heights[y] * widths[o]);
+            // SAFETY: pixels lie in the image, and each has as many channels as the result's.
+            unsafe { fold_pixels(matches!(fold, Fold::Max), image.as_ptr(), pixels, count, out) };
+        }
+        fold.finish(out);
+    });
+}
+
+/// Calls `visit` for each pixel of the result with its image, the pixels of its window, its place and its channels.
+fn each_window<T: Send + Sync>(
+    shape: &PoolShape,
+    x: &[T],
+    out: &mut [T],
+    visit: impl Fn(&[T], &Pixels<'_>, [usize; 3], &mut [T]) + Sync,
+) {
     let (w, channels) = (&shape.windows, shape.channels);
     let [od, oh, ow] = w.output;
     let row = ow * channels;
@@ -41,18 +79,8 @@ fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32],
                 count: along.len(),
                 step: w.dilation[2] * channels,
             };
-            if let Fold::Powers(_) = fold {
-                out.fill(0.0);
-                pixels.for_each(|pixel| join_row(fold, &image[pixel..][..channels], out));
-            } else {
-                // One count for all channels of a pixel; a maximum has none.
-                let count =
-                    counts.map_or(1.0, |[depths, heights, widths]| depths[z] * heights[y] * widths[o]);
-                // SAFETY: pixels lie in the image, and each has as many channels as the result's.
-                unsafe { fold_pixels(matches!(fold, Fold::Max), image.as_ptr(), &pixels, count, out) };
-            }
+            visit(image, &pixels, [z, y, o], out);
         }
-        fold.finish(out);
     });
 }
 
@@ -115,5 +143,48 @@ dispatched! {
             s.store_up_to(out.add(c), lanes, s.div(fold, count));
             c += S::LANES;
         }
+    }
+}
+
+/// Numbers of bf16 as integers in the same order, any NaN above all others.
+#[inline(always)]
+fn ordered(bits: u16) -> i16 {
+    let nan = bits & 0x7fff > bf16::INFINITY.to_bits();
+    let signed = bits as i16;
+    if nan { i16::MAX } else { signed ^ ((signed >> 15) & i16::MAX) }
+}
+
+/// What [`ordered`] made of a number, as bits again.
+#[inline(always)]
+fn bits_of(ordered: i16) -> u16 {
+    (ordered ^ ((ordered >> 15) & i16::MAX)) as u16
+}
+
+dispatched! {
+    /// `out[c] = max(image[pixel + c])` of bf16; NaN wins. The compiler makes vectors of it, of each instruction set's width.
+    ///
+    /// # Safety
+    /// The image holds as many channels as `out` from each pixel on.
+    unsafe fn max_pixels<S>(s, image: *const u16, pixels: &Pixels<'_>, out: &mut [u16]) {
+        const BLOCK: usize = 64;
+        let _ = s;
+        let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
+        let tail = blocks.len() * BLOCK;
+        for (b, out) in blocks.iter_mut().enumerate() {
+            let mut most = [ordered(bf16::NEG_INFINITY.to_bits()); BLOCK];
+            pixels.for_each(#[inline(always)] |pixel| {
+                let from = &*image.add(pixel + b * BLOCK).cast::<[u16; BLOCK]>();
+                for (most, &x) in most.iter_mut().zip(from) {
+                    *most = (*most).max(ordered(x));
+                }
+            });
+            *out = most.map(bits_of);
+        }
+        rest.fill(bits_of(ordered(bf16::NEG_INFINITY.to_bits())));
+        pixels.for_each(#[inline(always)] |pixel| {
+            for (c, most) in rest.iter_mut().enumerate() {
+                *most = bits_of(ordered(*most).max(ordered(*image.add(pixel + tail + c))));
+            }
+        });
     }
 }

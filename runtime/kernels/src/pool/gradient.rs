@@ -45,9 +45,11 @@ pub fn pool_gradient_channels_last(
     gradient: &[f32],
     out: &mut [f32],
 ) {
-    shape.check(out, gradient.len());
+    shape.check(out.len(), gradient.len());
     match what {
-        PoolGradient::Max { x, output } | PoolGradient::Lp { x, output, .. } => shape.check(x, output.len()),
+        PoolGradient::Max { x, output } | PoolGradient::Lp { x, output, .. } => {
+            shape.check(x.len(), output.len())
+        }
         PoolGradient::Average { .. } => {}
     }
     out.fill(0.0);

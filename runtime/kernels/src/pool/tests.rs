@@ -1,7 +1,7 @@
 use super::*;
 use crate::gemm::noise;
 use crate::simd::forced::at_each_level;
-use kiln_types::PoolOptions;
+use kiln_types::{PoolOptions, bf16};
 
 struct Case {
     x: &'static [usize],
@@ -202,4 +202,40 @@ fn nan_wins_in_maxima() {
         max_pool_with_indices(&shape, &x, &mut out, &mut indices);
         assert!(out[5].is_nan() && indices[5] == 27);
     });
+}
+
+#[test]
+fn maxima_of_rounded_numbers_are_those_of_the_numbers() {
+    for (channels, nans) in [(1, false), (63, true), (64, false), (150, true)] {
+        let dims = [2, channels, 7, 9];
+        let options = PoolOptions {
+            kernel: [3, 2].into(),
+            stride: [2, 1].into(),
+            padding: [(1, 1), (0, 1)].into(),
+            dilation: [1, 2].into(),
+            ceil_mode: true,
+        };
+        let shape = PoolShape::new(&dims, &options);
+        let x = noise(dims.iter().product(), 3);
+        let mut x: Vec<bf16> = x.into_iter().map(bf16::from_f32).collect();
+        if nans {
+            for (i, nan) in [(5, bf16::NAN), (300, -bf16::NAN), (700, bf16::from_bits(0xff81))] {
+                x[i % (63 * 7 * 9)] = nan;
+            }
+            x[90] = bf16::INFINITY;
+            x[91] = bf16::NEG_INFINITY;
+        }
+        let wide: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
+        let count = shape.output_dims().iter().product();
+        at_each_level(|_| {
+            let (mut got, mut want) = (vec![bf16::ZERO; count], vec![0.0; count]);
+            max_pool_rounded(&shape, &x, &mut got);
+            pool_channels_last(PoolOp::Max, &shape, &wide, &mut want);
+            assert_eq!(want.iter().filter(|y| y.is_nan()).count() > 0, nans);
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                let same = got.to_f32() == *want || (got.is_nan() && want.is_nan());
+                assert!(same, "{channels} channels: element {i} is {got}, not {want}");
+            }
+        });
+    }
 }

@@ -29,3 +29,4 @@ pub(crate) mod unary;
 pub(crate) mod window;
 
 pub(crate) use conv::{Pointwise, RoundedConv};
+pub(crate) use pool::MaxPool;

@@ -3,11 +3,12 @@
 use crate::compute::Compute;
 use crate::ops::cast;
 use crate::ops::window::Windows;
+use crate::storage::{Buffer, Computed, Work};
 use crate::tensor::NdArrayTensor;
 use alloc::vec;
 use kiln_kernels::pool::{self as kernel, PoolShape};
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{DType, PoolOp, PoolOptions, Shape};
+use kiln_tensor::{DType, PoolOp, PoolOptions, Shape, bf16};
 
 /// The windows of a pooling over `x`, and the result's shape.
 fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
@@ -53,10 +54,37 @@ fn channels_last(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArray
     let x = x.channels_last();
     let mut dims = shape.output_dims();
     dims[1..].rotate_left(1);
-    NdArrayTensor::build(dims.into(), DType::F32, |out| {
-        kernel::pool_channels_last(op, &shape, x.slice(), out);
-    })
-    .channels_first()
+    let y = if op == PoolOp::Max && x.is_rounded_or_waits() {
+        NdArrayTensor::deferred(Work::Maxima(MaxPool { shape, x }), dims.into())
+    } else {
+        NdArrayTensor::build(dims.into(), DType::F32, |out| {
+            kernel::pool_channels_last(op, &shape, x.slice(), out);
+        })
+    };
+    y.channels_first()
+}
+
+/// Maxima of what a convolution of rounded operands yields. They wait for whoever reads them as that does: of rounded numbers they are the same numbers,
+/// so that another such convolution gets them rounded, and the image is never held in f32.
+pub(crate) struct MaxPool {
+    shape: PoolShape,
+    /// Contiguous with the channels last.
+    x: NdArrayTensor,
+}
+
+impl MaxPool {
+    /// The maxima, rounded if that is wanted and the image is.
+    pub(crate) fn run(&self, rounded: bool) -> Computed {
+        let count = self.shape.output_dims().iter().product();
+        if let Some(x) = rounded.then(|| self.x.rounded()).flatten() {
+            let mut out = Buffer::new::<bf16>(count);
+            kernel::max_pool_rounded(&self.shape, x, out.as_mut());
+            return Computed::rounded(out);
+        }
+        let mut out = Buffer::new::<f32>(count);
+        kernel::pool_channels_last(PoolOp::Max, &self.shape, self.x.slice(), out.as_mut());
+        Computed::Single(out)
+    }
 }
 
 fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, windows: &Windows, shape: Shape) -> NdArrayTensor {
