@@ -390,7 +390,7 @@ impl Bf16Product<'_> {
         // Rows that are written whole need the next panel at once.
         let whole = parts == 1 && self.m >= MANY_ROWS && self.is_near(cols.len());
         let ahead = Ahead::of(if whole { 1 } else { tiles });
-        let mut compute = |col: usize, part: usize, steps: &Range<usize>, i: usize| {
+        let mut compute = |col: usize, part: usize, steps: &Range<usize>, i: usize, next: (usize, usize)| {
             let (first, last) = (i * tile, part + 1 == parts);
             let height = tile.min(rows.len() - first);
             let whole = height.next_multiple_of(half);
@@ -418,7 +418,7 @@ impl Bf16Product<'_> {
             if last {
                 let count = COLS.min(cols.end - col);
                 // SAFETY: the part of `C` is this job's own.
-                unsafe { self.finish(sums, rows.start + first, col, height, count) };
+                unsafe { self.finish(sums, (rows.start + first, col), (height, count), next) };
             }
         };
         let panels = || cols.clone().step_by(COLS).map(|col| col..cols.end.min(col + COLS));
@@ -426,7 +426,9 @@ impl Bf16Product<'_> {
             // Rows are written whole. The first of them wait for all of `B`, which comes from afar.
             for (i, first) in rows.clone().step_by(tile).enumerate() {
                 for panel in panels() {
-                    compute(panel.start, 0, &(0..depth), i);
+                    let next =
+                        if panel.end < cols.end { (first, panel.end) } else { (first + tile, cols.start) };
+                    compute(panel.start, 0, &(0..depth), i, next);
                     // SAFETY: the part of `C` is this job's own.
                     unsafe { self.activate(first..rows.end.min(first + tile), panel) };
                 }
@@ -436,7 +438,14 @@ impl Bf16Product<'_> {
         for panel in panels() {
             for part in 0..parts {
                 let steps = cut(depth, STEPS, parts, part);
-                (0..tiles).for_each(|i| compute(panel.start, part, &steps, i));
+                (0..tiles).for_each(|i| {
+                    let next = if i + 1 < tiles {
+                        (rows.start + (i + 1) * tile, panel.start)
+                    } else {
+                        (rows.start, panel.end)
+                    };
+                    compute(panel.start, part, &steps, i, next);
+                });
             }
             // SAFETY: as above.
             unsafe { self.activate(rows.clone(), panel) };
@@ -471,11 +480,18 @@ impl Bf16Product<'_> {
         }
     }
 
-    /// Writes a tile of `height` rows and `count` columns to `C`, with what follows but for what [`Self::activate`] does.
+    /// Writes a tile of `height` rows and `count` columns to `C`, with what follows but for what [`Self::activate`] does. The `next` one's first row
+    /// and column, any, say what will be written then.
     ///
     /// # Safety
     /// The part of `C` is the caller's own, and the tile inside of the product.
-    unsafe fn finish(&self, sums: &mut [f32], row: usize, col: usize, height: usize, count: usize) {
+    unsafe fn finish(
+        &self,
+        sums: &mut [f32],
+        (row, col): (usize, usize),
+        (height, count): (usize, usize),
+        next: (usize, usize),
+    ) {
         let sums = sums[..height * COLS].as_mut_ptr();
         let end = self.epilogue.of_tile(row, col, self.c_step);
         let at = self.c_start + row * self.c_step + col;
@@ -489,9 +505,10 @@ impl Bf16Product<'_> {
                     let activate = |sums: *mut f32| self.epilogue.activate(sums, COLS, 0..height, 0..count);
                     let activate: Option<&dyn Fn(*mut f32)> =
                         if self.epilogue.is_bounds() { None } else { Some(&activate) };
+                    let next = c.ptr(self.c_start).wrapping_add(next.0 * self.c_step + next.1);
                     finish_rounded(
                         sums,
-                        (c.ptr(at), self.c_step),
+                        (c.ptr(at), next, self.c_step),
                         (height, count),
                         self.adds,
                         &end,
@@ -509,7 +526,7 @@ impl Bf16Product<'_> {
                 let (height, count) = (ROWS.min(rows.end - row), COLS.min(cols.end - col));
                 // SAFETY: this part of `C` is this job's own.
                 unsafe {
-                    self.finish(&mut [0.0; ROWS * COLS], row, col, height, count);
+                    self.finish(&mut [0.0; ROWS * COLS], (row, col), (height, count), (row, col));
                     self.activate(row..row + height, col..col + count);
                 }
             }

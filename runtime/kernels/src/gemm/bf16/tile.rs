@@ -263,13 +263,14 @@ dispatched! {
 }
 
 /// [`finish`] of results that are rounded to bf16: `rows` rows of `cols` of a tile's sums, which are overwritten, go to `c` or are added to it. What is
-/// more than bounds, `activate` does to the sums, if there is any.
+/// more than bounds, `activate` does to the sums, if there is any. The rows at `next`, any address, are those that will be written then: they are asked for.
 ///
 /// # Safety
 /// The sums are valid for the rows, [`COLS`] apart, and `c` for the rows, `c_step` apart; so is what the finish points to, which adds no other numbers.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "nothing is asked for there"))]
 pub(super) unsafe fn finish_rounded(
     sums: *mut f32,
-    (c, c_step): (*mut u16, usize),
+    (c, next, c_step): (*mut u16, *const u16, usize),
     (rows, cols): (usize, usize),
     adds: bool,
     end: &Finish,
@@ -281,10 +282,12 @@ pub(super) unsafe fn finish_rounded(
     unsafe {
         match (instructions, activate) {
             #[cfg(target_arch = "x86_64")]
-            (Instructions::Dot, None) => return rounded_at_once(sums, (c, c_step), (rows, cols), adds, end),
+            (Instructions::Dot, None) => {
+                return rounded_at_once(sums, (c, next, c_step), (rows, cols), adds, end);
+            }
             #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "std"))]
             (Instructions::Tiles, None) => {
-                return rounded_at_once(sums, (c, c_step), (rows, cols), adds, end);
+                return rounded_at_once(sums, (c, next, c_step), (rows, cols), adds, end);
             }
             _ => {}
         }
@@ -319,7 +322,7 @@ pub(super) unsafe fn finish_rounded(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
 unsafe fn rounded_at_once(
     sums: *const f32,
-    (c, c_step): (*mut u16, usize),
+    (c, next, c_step): (*mut u16, *const u16, usize),
     (rows, cols): (usize, usize),
     adds: bool,
     end: &Finish,
@@ -339,6 +342,8 @@ unsafe fn rounded_at_once(
         }
         for row in 0..rows {
             let (from, to) = (sums.add(row * COLS), c.add(row * c_step));
+            // One a row, between which there is time: many at once would hold up the loads behind them.
+            _mm_prefetch::<_MM_HINT_ET0>(next.wrapping_add(row * c_step).cast());
             let row_bias = _mm512_set1_ps(if end.row_bias.is_null() { 0.0 } else { *end.row_bias.add(row) });
             let mut x = [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(HALF))];
             if adds {
