@@ -285,15 +285,20 @@ mod tests {
 
     #[test]
     fn convolutions_leave_out_what_is_cut_off() {
-        // Padding and stride, what is cut off, and the padding that is left.
-        let cases: [([usize; 2], [(usize, usize); 2], [(usize, usize); 2]); 4] = [
-            ([1, 1], [(0, 1), (0, 0)], [(4, 3), (3, 3)]),
-            ([1, 1], [(2, 4), (3, 3)], [(2, 0), (0, 0)]),
-            ([2, 3], [(0, 2), (1, 0)], [(4, 0), (0, 3)]),
-            ([2, 1], [(1, 1), (0, 0)], [(2, 2), (3, 3)]),
+        struct Case {
+            stride: [usize; 2],
+            cut: [(usize, usize); 2],
+            /// The padding that is left of 4 and 3.
+            left: [(usize, usize); 2],
+        }
+        let cases = [
+            Case { stride: [1, 1], cut: [(0, 1), (0, 0)], left: [(4, 3), (3, 3)] },
+            Case { stride: [1, 1], cut: [(2, 4), (3, 3)], left: [(2, 0), (0, 0)] },
+            Case { stride: [2, 3], cut: [(0, 2), (1, 0)], left: [(4, 0), (0, 3)] },
+            Case { stride: [2, 1], cut: [(1, 1), (0, 0)], left: [(2, 2), (3, 3)] },
         ];
         for activation in [None, Some(Activation::Relu)] {
-            for (stride, cut, left) in cases {
+            for &Case { stride, cut, left } in &cases {
                 let mut options = ConvOptions::new(stride, [4, 3], [2, 1], 1);
                 let g = graph(&["f32[n, 2, 9, 8]"], |b, x| {
                     let weight = weight(b, &[3, 2, 3, 4]);
