@@ -34,7 +34,7 @@ enum Owner {
     Own(NonNull<u8>),
     /// A block that others lie in as well, which is freed with the last one.
     #[cfg(feature = "std")]
-    Shared { _whole: Arc<Block> },
+    Shared { whole: Arc<Block>, with: Sharing },
 }
 
 /// Whose large pages a block shares: what is freed together lies together.
@@ -69,8 +69,8 @@ impl Block {
         Self::sharing(len, Sharing::Lasting)
     }
 
-    /// Zeros for what is used for something else when it is no longer needed, and freed at last if ever. They share large pages with others of such,
-    /// unless they fill some alone.
+    /// Memory of arbitrary contents for what is used for something else when it is no longer needed, and freed at last if ever. Such blocks share large
+    /// pages, unless one fills some alone.
     ///
     /// # Panics
     /// When no memory can be so large.
@@ -151,9 +151,18 @@ impl Drop for Block {
             Owner::Empty => {}
             // SAFETY: `allocated` allocated it with this layout.
             Owner::Own(base) => unsafe { dealloc(base.as_ptr(), Self::layout(self.len).0) },
-            // The others may keep what they lie in for long.
             #[cfg(feature = "std")]
-            Owner::Shared { .. } => advise(self.data, self.len, Advice::Unused),
+            Owner::Shared { ref whole, with } => {
+                // The others may keep what they lie in for long.
+                advise(self.data, self.len, Advice::Unused);
+                if with == Sharing::Reused {
+                    shared::keep(Self {
+                        data: self.data,
+                        len: self.len,
+                        owner: Owner::Shared { whole: whole.clone(), with },
+                    });
+                }
+            }
         }
     }
 }
@@ -207,16 +216,14 @@ mod tests {
     #[test]
     fn blocks_are_aligned_zeros() {
         for len in [0, 1, LINE, 100_000, LARGE_PAGE, 3 * LARGE_PAGE + 1] {
-            let aligned = [
-                (Block::zeroed(len), alignment(len)),
-                (Block::lasting(len), LINE),
-                (Block::reused(len), LINE),
-            ];
+            let aligned = [(Block::zeroed(len), alignment(len)), (Block::lasting(len), LINE)];
             for (mut block, align) in aligned {
                 assert_eq!((block.len(), block.bytes().as_ptr() as usize % align), (len, 0));
                 assert!(block.bytes().iter().all(|&byte| byte == 0));
                 block.bytes_mut().fill(1);
             }
+            let reused = Block::reused(len);
+            assert_eq!((reused.len(), reused.bytes().as_ptr() as usize % LINE), (len, 0));
         }
     }
 }
