@@ -388,10 +388,6 @@ pub(crate) fn pool<P: Primitive>(op: PoolOp, x: &P, options: &PoolOptions) -> Co
     };
     let (kernel, stride) = (sizes(&options.kernel), step("stride", &options.stride));
     let name = format!("{kind}{}d {kernel}{stride}", options.kernel.len());
-    if op == PoolOp::Max {
-        // Rounded numbers have rounded maxima.
-        settle_for_conv(x);
-    }
     Cost::each(name, steps * options.kernel.iter().product::<usize>(), &[x])
 }
 

@@ -3,7 +3,7 @@
 use kiln_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 use kiln_profile::{Profiled, ProfiledOperation, Recorder, scope};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{Activation, ConvOptions, DType, Precision, TensorData, UnaryOp};
+use kiln_tensor::{Activation, ConvOptions, DType, PoolOp, PoolOptions, Precision, TensorData, UnaryOp};
 
 /// What does the work.
 type Inner = NdArray;
@@ -51,28 +51,57 @@ fn together_with_the_depthwise_convolution_that_it_waits_for() {
     assert_eq!(operations[1].bytes, Some(4 * (8 * 130 * 115 + 40 * 8 + 40 * 9 + results)));
 }
 
+fn ramp(dims: &[usize], seed: usize) -> NdArrayTensor {
+    let count: usize = dims.iter().product();
+    let values: Vec<f32> = (0..count).map(|i| ((i + seed) * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
+    Inner::from_data(TensorData::new(values, dims.to_vec()), &NdArrayDevice::Cpu)
+}
+
+fn values(x: NdArrayTensor) -> Vec<f32> {
+    Inner::into_data(x).expect("the data").iter::<f32>().collect()
+}
+
 /// What is recorded computes what it does otherwise: a convolution that rounds its operands gets rounded results.
 #[test]
 fn for_a_convolution_that_rounds_it() {
     fn block<B: Backend<Primitive = NdArrayTensor>>() -> Vec<f32> {
-        let ramp = |dims: &[usize], seed: usize| {
-            let count: usize = dims.iter().product();
-            let values: Vec<f32> =
-                (0..count).map(|i| ((i + seed) * 7919 % 1009) as f32 / 1009.0 - 0.5).collect();
-            Inner::from_data(TensorData::new(values, dims.to_vec()), &NdArrayDevice::Cpu)
-        };
         let weight = |seed| Inner::prepare(ramp(&[40, 40, 1, 1], seed));
         let options = ConvOptions::new([1; 2], [0; 2], [1; 2], 1);
         let x = B::conv(ramp(&[1, 40, 5, 6], 1), weight(2), None, &options);
         assert!(x.waiting().is_some());
         let y = B::conv(x.clone(), weight(3), None, &options);
         let y = B::conv_added(y, weight(4), None, x, Some(Activation::Relu), &options);
-        Inner::into_data(y).expect("the data").iter::<f32>().collect()
+        values(y)
     }
     let mut recorder = Recorder::default();
     let mut recorded = Vec::new();
     recorder.pass(|| recorded = Precision::Bf16.run(block::<B>));
     assert_eq!(recorded, Precision::Bf16.run(block::<Inner>));
+}
+
+/// Maxima of rounded results are rounded for such a convolution alone: others, and who wants positions too, get f32 here as otherwise.
+#[test]
+fn for_maxima_and_who_reads_them() {
+    fn maxima<B: Backend<Primitive = NdArrayTensor>>() -> Vec<Vec<f32>> {
+        let weight = |seed| Inner::prepare(ramp(&[40, 40, 1, 1], seed));
+        let options = ConvOptions::new([1; 2], [0; 2], [1; 2], 1);
+        let windows = PoolOptions {
+            kernel: [2; 2].into(),
+            stride: [2; 2].into(),
+            padding: [(0, 0); 2].into(),
+            dilation: [1; 2].into(),
+            ceil_mode: false,
+        };
+        let conv = |x, seed| B::conv(x, weight(seed), None, &options);
+        let x = || conv(ramp(&[1, 40, 5, 6], 1), 2);
+        let pooled = || B::pool(PoolOp::Max, x(), &windows);
+        let with_positions = B::max_pool_with_indices(x(), &windows).0;
+        [conv(pooled(), 3), B::unary(UnaryOp::Neg, pooled()), with_positions].map(values).into()
+    }
+    let mut recorder = Recorder::default();
+    let mut recorded = Vec::new();
+    recorder.pass(|| recorded = Precision::Bf16.run(maxima::<B>));
+    assert_eq!(recorded, Precision::Bf16.run(maxima::<Inner>));
 }
 
 #[test]
