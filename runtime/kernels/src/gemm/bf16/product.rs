@@ -2,7 +2,8 @@
 
 use super::pack::{Packed, copy_rows, round_rows};
 use super::tile::{
-    Bf16Tile, COLS, CONTIGUOUS, Computer, HALF_ROWS, LINE, ROWS, STEPS, WHOLE, finish, finish_rounded,
+    BLOCK_BYTES, Bf16Tile, COLS, CONTIGUOUS, Computer, HALF_ROWS, LINE, ROWS, STEPS, WHOLE, finish,
+    finish_rounded,
 };
 use crate::gemm::{Epilogue, blocked::cut};
 use crate::scratch::with_scratch;
@@ -19,8 +20,6 @@ const FEW_ROWS: usize = 48 * 1024;
 const NEAR: usize = 256 * 1024;
 /// Rows beside which it costs little to wait for such a `B`.
 const MANY_ROWS: usize = 512;
-/// Bytes of a block of `B`.
-const BLOCK_BYTES: usize = STEPS * COLS * size_of::<u16>();
 /// Products of a tile with a block of `B`, each of halves.
 const PRODUCTS: usize = 4;
 /// Elements in a cache line.

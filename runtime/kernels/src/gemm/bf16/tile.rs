@@ -24,6 +24,8 @@ pub(crate) const WHOLE: usize = HALF_ROWS;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
+/// Bytes of a block of `B`.
+pub(super) const BLOCK_BYTES: usize = STEPS * COLS * size_of::<u16>();
 
 /// The [offsets](Bf16Tile::offsets) of blocks that follow each other: as many as a tile sums up at a time.
 pub(super) const CONTIGUOUS: [usize; BLOCK_DEPTH / STEPS] = {
@@ -79,18 +81,18 @@ pub(super) enum Computer {
 }
 
 impl Computer {
-    /// Rows of each half of a tile with which a product of `m` rows computes the fewest that nobody wants: AMX takes as long as a tile has rows, and
-    /// the system configures how many that are.
+    /// Rows of each half of a tile with which a product of `m` rows loads the fewest lines: AMX takes as long as those take to come from the second-level cache.
     pub fn half(m: usize) -> usize {
         if m.is_multiple_of(HALF_ROWS) || !Instructions::current().are_tiles() {
             return HALF_ROWS;
         }
-        let computed = |half: usize| {
+        // For each block of the depth: one of each row of `A` that is computed, and a block of `B` for each tile.
+        let lines = |half: usize| {
             let (tiles, rest) = (m / (2 * half), m % (2 * half));
-            2 * half * tiles + rest.next_multiple_of(half)
+            2 * half * tiles + rest.next_multiple_of(half) + m.div_ceil(2 * half) * (BLOCK_BYTES / LINE)
         };
-        // Of those that compute as many, the largest.
-        (LEAST_ROWS..=HALF_ROWS).rev().min_by_key(|&half| computed(half)).unwrap_or(HALF_ROWS)
+        // Of those that load as many, the largest.
+        (LEAST_ROWS..=HALF_ROWS).rev().min_by_key(|&half| lines(half)).unwrap_or(HALF_ROWS)
     }
 
     /// Rows of each half of a tile such that lines of `line` rows are whole halves, if there are such and each half may lie anywhere.
