@@ -167,11 +167,19 @@ impl<'k> Declared<'_, 'k> {
     /// # Panics
     /// When it has none, or several.
     pub(super) fn result(&self, position: Value<'k>) -> Value<'k> {
-        let Results { values, .. } = self.at(position, 1);
-        match (values[0].as_slice(), self.template.results.as_slice()) {
+        self.results_of(position, 1)[0]
+    }
+
+    /// [`Self::result`] at a position and its neighbours behind it along the innermost dim: so many in all.
+    ///
+    /// # Panics
+    /// As it does.
+    pub(super) fn results_of(&self, position: Value<'k>, neighbours: u32) -> Vec<Value<'k>> {
+        let of_one = |values: Vec<Value<'k>>| match (values.as_slice(), self.template.results.as_slice()) {
             (&[result], &[(dtype, _)]) => result.held_as(held_as(dtype)),
             (results, _) => unreachable!("{} results where one is read", results.len()),
-        }
+        };
+        self.at(position, neighbours).values.into_iter().map(of_one).collect()
     }
 }
 

@@ -8,9 +8,12 @@ use super::{LINE, elementwise, launch_open, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value, Variable};
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
+use columns::Columns;
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, Dims, ReduceOp, Scalar, Shape};
 use smallvec::SmallVec;
+
+mod columns;
 
 /// How two numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,9 +139,9 @@ pub struct Reduce {
     pub kept: (Access, usize),
     /// Likewise the dims that are folded.
     pub folded: (Access, usize),
-    /// Whether a workgroup folds each run, rather than an invocation.
-    pub wide: bool,
-    /// What joins the numbers of its invocations.
+    /// What folds a run.
+    pub by: By,
+    /// What joins the numbers of a workgroup that folds one.
     pub subgroups: Subgroups,
     /// What yields the elements.
     pub from: Program,
@@ -146,13 +149,28 @@ pub struct Reduce {
     pub then: Vec<Then>,
 }
 
+/// What folds a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum By {
+    /// An invocation.
+    Invocation,
+    /// A workgroup.
+    Workgroup,
+    /// A workgroup, together with those beside it; an invocation reads so many of them, one or four.
+    Columns(u32),
+}
+
 impl Reduce {
-    /// The kernel. Parameters: those of what yields the elements; the number of results, of runs a result, the length of a run and that of all of a result's runs;
-    /// dims and operand of what stays, dims and operand of what is folded; the divisor.
+    /// The kernel. Parameters: those of what yields the elements; the number of results, of [columns](By::Columns) without their runs, of runs a result, the
+    /// length of a run and that of all of a result's runs; dims and operand of what stays, dims and operand of what is folded; the divisor.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
-            let input = Source::declare(k, self.dtype, &self.from);
+            let neighbours = match self.by {
+                By::Columns(neighbours) => neighbours,
+                By::Invocation | By::Workgroup => 1,
+            };
+            let input = Source::declare(k, self.dtype, &self.from, neighbours);
             let output = k.output(held_as(self.result));
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
             let kept_dims = k.parameters(self.kept.1);
@@ -178,19 +196,30 @@ impl Reduce {
                 let folded = divisor.map_or(sum, |divisor| sum / divisor);
                 output.set(result, then::apply(&then, result, folded));
             };
-            if self.wide {
-                let (result, local) = (k.group(), k.builtin(Builtin::LocalIndex));
-                // A group beyond the last repeats it, so that none leaves before the barriers.
-                let result_in = result.min(results - 1_u32);
-                let own = fold(result_in, local, k.value(LINE));
-                let group = Group::new(k, ty, local, LINE, self.subgroups);
-                let sum = group.join(self.fold, own);
-                k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
-            } else {
-                let result = k.position(LINE);
-                k.when(result.below(results), || {
-                    write(result, fold(result, k.value(0_u32), k.value(1_u32)));
-                });
+            match self.by {
+                By::Invocation => {
+                    let result = k.position(LINE);
+                    k.when(result.below(results), || {
+                        write(result, fold(result, k.value(0_u32), k.value(1_u32)));
+                    });
+                }
+                By::Workgroup => {
+                    let (result, local) = (k.group(), k.builtin(Builtin::LocalIndex));
+                    // A group beyond the last repeats it, so that none leaves before the barriers.
+                    let result_in = result.min(results - 1_u32);
+                    let own = fold(result_in, local, k.value(LINE));
+                    let group = Group::new(k, ty, local, LINE, self.subgroups);
+                    let sum = group.join(self.fold, own);
+                    k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
+                }
+                By::Columns(neighbours) => {
+                    let neutral = self.fold.neutral_of(k, held_as(self.dtype));
+                    let base = |column| kept.at(column, &access::coordinates(column, &kept_dims));
+                    let at = |row| folded.at(row, &access::coordinates(row, &folded_dims));
+                    let (fold, input) = (self.fold, &input);
+                    let columns = Columns { k, fold, input, neighbours, results, runs, run, total };
+                    columns.write((neutral, ty), base, at, write);
+                }
             }
         })
     }
@@ -284,17 +313,8 @@ pub(super) fn subgroups_of<R: Runtime>(device: &R::Device, dtype: DType) -> Subg
 const LONGEST: usize = 1024;
 /// Results of which invocations for each fill a device.
 const MANY: usize = 1 << 15;
-/// Elements of columns that are folded of which one invocation folds a part: so many parts are enough to ask memory for much at once. With 2^15
-/// invocations, the sums of channels in a training step of ResNet-50 took 27.6 of 44.5 ms on an H100 (64 images, bf16); this many were not measured.
-const PARTS_OF_COLUMNS: usize = 1 << 18;
-/// The shortest part of a column.
-const SHORTEST: usize = 32;
 /// Results of which a workgroup for each is worth it, though its invocations read elements far apart.
 const FEW: usize = 1024;
-/// Neighbouring elements that are read at once.
-const NEIGHBOURS: usize = 32;
-/// Elements from which on a second launch is worth it that adds up parts of sums.
-const LARGE: usize = 1 << 20;
 
 /// Folds the dims in `axes`, which stay with size 1.
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
@@ -362,23 +382,22 @@ fn fold_last<R: Runtime>(
     let shared_memory = R::limits(&tensor.device).shared_memory;
     // Where there are not many results, an invocation for each leaves a device waiting for memory.
     let least = if shared_memory && results < MANY { 16 } else { 64 };
-    // Sums of columns: of many rows so many are a part that there are enough invocations, each of which reads beside its neighbours.
-    let beside = results >= NEIGHBOURS && kept.strides[0].last() == Some(&1);
-    let of_columns = shared_memory && !together && beside && results * total >= LARGE;
-    let wide = total >= least && (together || results < FEW) && !of_columns;
-    let longest = match (wide, of_columns) {
-        (true, _) => LONGEST * LINE as usize,
-        (false, true) => (results * total / PARTS_OF_COLUMNS).clamp(SHORTEST, LONGEST),
-        (false, false) => LONGEST,
+    let of_columns = || columns::neighbours(&kept, &folded, tensor.layout.offset);
+    let (by, runs) = match of_columns().filter(|_| shared_memory && !together) {
+        Some(neighbours) => (By::Columns(neighbours), columns::runs(results, total)),
+        None if total >= least && (together || results < FEW) => {
+            (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
+        }
+        None => (By::Invocation, total.div_ceil(LONGEST)),
     };
-    let runs = total.div_ceil(longest).max(1);
+    let runs = runs.max(1);
     let run = total.div_ceil(runs);
     let walks = Walks { kept, folded, results, total };
     if runs == 1 {
-        return fold_walked(fold, divisor, tensor, &walks, (runs, run), wide, dtype);
+        return fold_walked(fold, divisor, tensor, &walks, (runs, run), by, dtype);
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
-    let parts = fold_walked(fold, None, tensor, &walks, (runs, run), wide, computed_in(dtype));
+    let parts = fold_walked(fold, None, tensor, &walks, (runs, run), by, computed_in(dtype));
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
@@ -393,19 +412,18 @@ pub(super) fn fold_leading<R: Runtime>(parts: GpuTensor<R>, dtype: DType, shape:
     folded.with_layout(Layout::contiguous(shape.clone()))
 }
 
-/// Folds the dims from `split` on in `runs` of a length, each into one number of `dtype`, and divides those: `[results, runs]`. A
-/// workgroup folds each where they are `wide`.
+/// Folds the dims from `split` on in `runs` of a length, each into one number of `dtype`, and divides those: `[results, runs]`.
 pub(super) fn fold_runs<R: Runtime>(
     fold: Fold,
     divisor: Option<usize>,
     tensor: GpuTensor<R>,
     split: usize,
     (runs, run): (usize, usize),
-    wide: bool,
+    by: By,
     dtype: DType,
 ) -> GpuTensor<R> {
     let walks = Walks::new(&tensor, split);
-    fold_walked(fold, divisor, tensor, &walks, (runs, run), wide, dtype)
+    fold_walked(fold, divisor, tensor, &walks, (runs, run), by, dtype)
 }
 
 fn fold_walked<R: Runtime>(
@@ -414,7 +432,7 @@ fn fold_walked<R: Runtime>(
     tensor: GpuTensor<R>,
     &Walks { ref kept, ref folded, results, total }: &Walks,
     (runs, run): (usize, usize),
-    wide: bool,
+    by: By,
     dtype: DType,
 ) -> GpuTensor<R> {
     let out = GpuTensor::empty(Shape::from([results, runs]), dtype, &tensor.device);
@@ -423,7 +441,14 @@ fn fold_walked<R: Runtime>(
     }
     let word = |n: usize| n as u32;
     let mut words: SmallVec<[u32; 32]> = SmallVec::new();
-    words.extend([word(results * runs), word(runs), word(run), word(total)]);
+    let (counted, groups, neighbours) = match by {
+        By::Invocation => (results * runs, line_of::<R>(&tensor.device, results * runs), 1),
+        By::Workgroup => (results * runs, line_of_groups::<R>(&tensor.device, results * runs), 1),
+        By::Columns(neighbours) => {
+            (results, line_of_groups::<R>(&tensor.device, columns::groups(results) * runs), neighbours)
+        }
+    };
+    words.extend([word(counted), word(runs), word(run), word(total)]);
     for (walk, start) in [(kept, tensor.layout.offset), (folded, 0)] {
         if walk.access(0) == Access::Strided {
             words.extend(walk.dim_words());
@@ -439,7 +464,10 @@ fn fold_walked<R: Runtime>(
         access => (access, 0),
     };
     let (kept, folded, own) = (rank(kept), rank(folded), tensor.dtype);
-    let subgroups = if wide { subgroups_of::<R>(&tensor.device, own) } else { Subgroups::None };
+    let subgroups = match by {
+        By::Workgroup => subgroups_of::<R>(&tensor.device, own),
+        By::Invocation | By::Columns(_) => Subgroups::None,
+    };
     let template = |from| Reduce {
         fold,
         mean: divisor.is_some(),
@@ -447,16 +475,12 @@ fn fold_walked<R: Runtime>(
         result: dtype,
         kept,
         folded,
-        wide,
+        by,
         subgroups,
         from,
         then: Vec::new(),
     };
-    let groups = match wide {
-        true => line_of_groups::<R>(&tensor.device, results * runs),
-        false => line_of::<R>(&tensor.device, results * runs),
-    };
-    let reader = Reader { reads: Reads::Once, others: &[], words: &words, groups };
+    let reader = Reader { reads: Reads::Once, neighbours, others: &[], words: &words, groups };
     reader.launch(tensor, out, template)
 }
 
@@ -489,7 +513,7 @@ impl ArgReduce {
     }
 
     fn write<'k>(&self, k: &'k Builder) {
-        let input = Source::declare(k, self.dtype, &self.from);
+        let input = Source::declare(k, self.dtype, &self.from, 1);
         let among = self.among.then(|| k.input(Storage::U32));
         let output = k.output(held_as(self.index));
         let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
@@ -605,7 +629,8 @@ pub(crate) fn arg_reduce<R: Runtime>(
     let out = GpuTensor::empty(shape, index, &device);
     if runs == 1 {
         let words = words_of(1, length);
-        let reader = Reader { reads: Reads::Once, others: &[], words: &words, groups: groups(results) };
+        let groups = groups(results);
+        let reader = Reader { reads: Reads::Once, neighbours: 1, others: &[], words: &words, groups };
         return reader.launch(tensor, out, |from| template(index, false, from));
     }
     // What yields the elements would have to yield those of the second launch again: they are in memory.

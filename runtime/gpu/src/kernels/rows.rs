@@ -60,7 +60,7 @@ impl Rows {
     fn write<'k>(&self, k: &'k Builder) {
         let storage = held_as(self.dtype);
         let ty = storage.value();
-        let x = Source::declare(k, self.dtype, &self.from);
+        let x = Source::declare(k, self.dtype, &self.from, 1);
         let (weighted, biased) = match self.op {
             RowOp::Softmax | RowOp::LogSoftmax => (false, false),
             RowOp::LayerNorm { bias } => (true, bias),
@@ -283,7 +283,7 @@ fn run<R: Runtime>(
     }
     let (dtype, subgroups) = (x.dtype, subgroups_of::<R>(&x.device, x.dtype));
     let Division { lanes, rows, kept, groups } = Division::of::<R>(&x.device, dtype, rows, length);
-    let reader = Reader { reads: Reads::Again, others: parameters, words: &words, groups };
+    let reader = Reader { reads: Reads::Again, neighbours: 1, others: parameters, words: &words, groups };
     reader.launch(x, out, |from| Rows { op, dtype, lanes, rows, kept, subgroups, from, then: Vec::new() })
 }
 

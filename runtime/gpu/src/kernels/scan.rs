@@ -1,7 +1,7 @@
 //! Running folds, and what is built on running sums: the positions where something is true.
 
 use super::access::{self, Access, Operand, Walk};
-use super::reduce::{Fold, fold_runs};
+use super::reduce::{By, Fold, fold_runs};
 use super::{LINE, elementwise, launch, line_of, line_of_groups};
 use crate::language::{Builder, Builtin, Kernel, Storage, Type};
 use crate::runtime::Runtime;
@@ -158,7 +158,7 @@ fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: 
             lanes_first,
             dims.len() - 1,
             (parts, size),
-            true,
+            By::Workgroup,
             computed_in(tensor.dtype),
         );
         let befores = GpuTensor::empty(totals.shape(), totals.dtype, &totals.device);

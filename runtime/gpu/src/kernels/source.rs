@@ -1,11 +1,12 @@
 //! What a kernel reads of a tensor: elements in memory, or, where an elementwise program had just been asked to compute them and nobody else
 //! holds them, what that program yields of each. So they cost neither a kernel of their own nor a way to memory and back.
 
+use super::direct::Side;
 use super::elementwise::{Declared, Elementwise};
 use super::{Template, launch_open};
-use crate::language::{Buffer, Builder, Value};
+use crate::language::{Builder, Value};
 use crate::runtime::{Amendment, Instead, Last, Runtime};
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Activation, BinaryOp, DType, Expression, Step, UnaryOp};
 use smallvec::SmallVec;
@@ -15,24 +16,32 @@ pub type Program = Option<Box<Elementwise>>;
 
 /// A tensor in a kernel.
 pub(super) enum Source<'t, 'k> {
-    Memory(Buffer<'k>),
+    Memory(Side<'k>),
     Program(Declared<'t, 'k>),
 }
 
 impl<'t, 'k> Source<'t, 'k> {
-    /// The next buffers and parameters as those of a tensor of a dtype, or of the program that yields its elements.
-    pub(super) fn declare(k: &'k Builder, dtype: DType, program: &'t Program) -> Self {
+    /// The next buffers and parameters as those of a tensor of a dtype, or of the program that yields its elements, of which one or four are read at once.
+    pub(super) fn declare(k: &'k Builder, dtype: DType, program: &'t Program, neighbours: u32) -> Self {
         match program {
-            None => Source::Memory(k.input(held_as(dtype))),
-            Some(program) => Source::Program(program.declare(k, false, false)),
+            None => Source::Memory(Side::declare(k, dtype, neighbours == 4)),
+            Some(program) => Source::Program(program.declare(k, false, program.fours > 0)),
         }
     }
 
     /// The element at a position in memory.
     pub(super) fn at(&self, position: Value<'k>) -> Value<'k> {
         match self {
-            Source::Memory(buffer) => buffer.at(position),
+            Source::Memory(side) => side.one(position),
             Source::Program(program) => program.result(position),
+        }
+    }
+
+    /// As many elements from a position on as are read at once; four begin at a multiple of that.
+    pub(super) fn neighbours(&self, position: Value<'k>, neighbours: u32) -> Vec<Value<'k>> {
+        match self {
+            Source::Memory(side) => side.at(position),
+            Source::Program(program) => program.results_of(position, neighbours),
         }
     }
 }
@@ -49,6 +58,8 @@ pub(super) enum Reads {
 /// A kernel that reads a tensor, some others after it, and writes all of one.
 pub(super) struct Reader<'a, R: Runtime> {
     pub reads: Reads,
+    /// How many elements it reads at once, one or four.
+    pub neighbours: u32,
     /// The others.
     pub others: &'a [GpuTensor<R>],
     /// The parameters.
@@ -108,9 +119,12 @@ impl<R: Runtime> Reader<'_, R> {
         if !fits || !is_visible || !pays || program.results.first().is_none_or(|&(of, _)| of != dtype) {
             return None;
         }
+        if self.neighbours > 1 && program.fours == 0 {
+            return None;
+        }
         let without = program.operands.len();
-        // What is read one by one is the same program whether it would have been written so.
-        let program = Elementwise { fours: 0, ..program.clone() };
+        // It is the same program however it would have been written.
+        let program = Elementwise { fours: u32::from(self.neighbours > 1), ..program.clone() };
         *last.template = template(Some(Box::new(program))).into();
         let further = || self.others.iter().chain([out]);
         let moved: usize = further().map(GpuTensor::bytes_in_memory).sum();

@@ -5,7 +5,7 @@ use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::gemv::Gemv;
-use kiln_gpu::kernels::reduce::{Fold, Reduce};
+use kiln_gpu::kernels::reduce::{By, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{Flow, Geometry, PoolGradient, RowWeightGradient};
@@ -58,7 +58,7 @@ pub fn in_wgsl_alone() -> [(&'static str, Template); 3] {
 }
 
 /// A few of those that CUDA C++ alone has.
-pub fn in_cuda_alone() -> [(&'static str, Template); 5] {
+pub fn in_cuda_alone() -> [(&'static str, Template); 6] {
     let wrapped = vec![
         Step::Input(0),
         Step::Parameter(0, DType::I8),
@@ -75,10 +75,13 @@ pub fn in_cuda_alone() -> [(&'static str, Template); 5] {
     let rounded = vec![Step::Input(0), Step::Cast(DType::BF16, 0)];
     let (dtype, subgroups) = (DType::F32, Subgroups::Warps);
     let summed = Reduce { subgroups, ..reduce::plain(Fold::Sum, dtype) };
+    let columns =
+        Reduce { by: By::Columns(4), folded: (Strided, 1), ..reduce::plain(Fold::Sum, DType::BF16) };
     let short_rows = Rows { rows: 8, kept: Some(2), subgroups, ..rows::plain(RowOp::RmsNorm, dtype, 32) };
     [
         ("sum_by_warps_cuda", summed.into()),
         ("short_rows_cuda", short_rows.into()),
+        ("sum_of_columns_cuda", columns.into()),
         ("wrapped_cuda", elementwise::plain(wrapped, &[(DType::I8, Linear)], DType::I8, 0).into()),
         ("told_cuda", elementwise::plain(told, &[(DType::I64, Linear)], DType::F64, 0).into()),
         ("rounded_cuda", elementwise::plain(rounded, &[(DType::F64, Linear)], DType::BF16, 0).into()),

@@ -3,7 +3,7 @@
 use super::wide_of;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
-use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, Reduce};
 use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::{ArgReduceOp, DType};
 
@@ -16,7 +16,7 @@ pub fn plain(fold: Fold, dtype: DType) -> Reduce {
         result: dtype,
         kept: (Linear, 0),
         folded: (Linear, 0),
-        wide: true,
+        by: By::Workgroup,
         subgroups: Subgroups::None,
         from: None,
         then: Vec::new(),
@@ -25,9 +25,10 @@ pub fn plain(fold: Fold, dtype: DType) -> Reduce {
 
 pub fn folds(fold: Fold, dtype: DType) -> Vec<Template> {
     let (mean, kept, folded) = (!dtype.is_bool(), (Strided, 3), (Strided, 2));
-    let of = |(wide, result)| Reduce { mean, result, kept, folded, wide, ..plain(fold, dtype) }.into();
+    let of = |(by, result)| Reduce { mean, result, kept, folded, by, ..plain(fold, dtype) }.into();
     let results = [dtype, wide_of(dtype)];
-    [false, true].into_iter().flat_map(|wide| results.map(|result| (wide, result))).map(of).collect()
+    let all = [By::Invocation, By::Workgroup, By::Columns(1), By::Columns(4)];
+    all.into_iter().flat_map(|by| results.map(|result| (by, result))).map(of).collect()
 }
 
 /// Whether any and whether all are true.

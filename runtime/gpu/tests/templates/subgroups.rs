@@ -6,7 +6,7 @@ use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
-use kiln_gpu::kernels::reduce::Reduce;
+use kiln_gpu::kernels::reduce::{By, Reduce};
 use kiln_gpu::kernels::rows::Rows;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::WeightGradient;
@@ -30,7 +30,7 @@ pub fn join_by(template: &mut Template, by: Subgroups) -> bool {
                 *lanes = 256;
             }
         }
-        Template::Reduce(Reduce { wide: true, subgroups, .. })
+        Template::Reduce(Reduce { by: By::Workgroup, subgroups, .. })
         | Template::EmbeddingGradient(EmbeddingGradient { subgroups, .. })
         | Template::WeightGradient(WeightGradient { tiling: None, subgroups, .. })
         | Template::Gemv(Gemv { by_columns: true, subgroups, .. }) => *subgroups = by,
