@@ -1,6 +1,6 @@
 //! [`Backend`] over any kind of GPU: each method hands over to the family of kernels it belongs to.
 
-use crate::kernels::reduce::{arg_reduce, reduce};
+use crate::kernels::reduce::{self, arg_reduce, reduce};
 use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Flow, Pooling};
@@ -33,6 +33,11 @@ pub struct Gpu<R, F = f32, I = i32> {
 }
 
 type T<R> = GpuTensor<R>;
+
+/// [`compose::sums_of_both`], which are read together where they lie alike.
+fn sums_of_both<B: Backend<Primitive = T<R>>, R: Runtime>(both: [T<R>; 2], axes: &[usize]) -> [T<R>; 2] {
+    reduce::sums_of_both(both, axes).unwrap_or_else(|both| compose::sums_of_both::<B>(both, axes))
+}
 
 /// The elements of a row-major tensor, as they stand in memory, as data.
 fn to_data(bytes: &[u8], shape: Shape, dtype: DType) -> TensorData {
@@ -570,13 +575,26 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn layer_norm_gradient(gradient: T<R>, x: T<R>, weight: T<R>, epsilon: f64) -> NormGradients<T<R>> {
         match norm_gradient::norm_gradient(true, &gradient, &x, &weight, epsilon) {
-            Some((input, rows)) => NormGradients {
-                input,
-                weight: compose::norm_weight_gradient::<Self>(gradient.clone(), x, &weight, rows),
-                bias: compose::norm_bias_gradient::<Self>(gradient, &weight),
-            },
+            Some((input, rows)) => {
+                let sums = sums_of_both::<Self, R>;
+                let [weight, bias] =
+                    compose::norm_parameter_gradients_with::<Self>(gradient, x, &weight, rows, sums);
+                NormGradients { input, weight, bias }
+            }
             None => compose::layer_norm_gradient::<Self>(gradient, x, weight, epsilon),
         }
+    }
+
+    fn batch_norm_gradient(
+        gradient: T<R>,
+        x: T<R>,
+        weight: T<R>,
+        mean: T<R>,
+        variance: T<R>,
+        epsilon: f64,
+    ) -> NormGradients<T<R>> {
+        let (statistics, sums) = ([mean, variance], sums_of_both::<Self, R>);
+        compose::batch_norm_gradient_with::<Self>(gradient, x, weight, statistics, epsilon, sums)
     }
 
     fn rms_norm_gradient(gradient: T<R>, x: T<R>, weight: T<R>, epsilon: f64) -> (T<R>, T<R>) {

@@ -1,7 +1,9 @@
 //! Every dtype that a backend supports beside the CPU backend's, at the numbers where dtypes end, wrap and round.
 
+mod columns;
 mod windows;
 
+pub use columns::{folds_of_columns, gradients_of_norms_by_columns};
 pub use windows::{
     gradients_of_convolutions, gradients_of_convolutions_that_are_not_finite, gradients_of_poolings,
 };
@@ -344,73 +346,6 @@ pub fn folds_and_orders<B: Backend>() {
     }
     let large = 1_i64 << 53;
     assert_eq!(sum(whole(&[large, 1], &[2], DType::I64)).iter::<i64>().next(), Some(large + 1));
-}
-
-/// Folds along dims that lie across memory, of few rows and many, of columns that can be read four at a time and that cannot.
-fn columns<B: Backend>(dtype: DType) -> Results {
-    let mut results = Results::new();
-    let mut note = |name: String, x: B::Primitive| results.push((name, read::<B>(x)));
-    let numbers = |dims: &[usize], seed: usize| {
-        let number = |n: usize| ((n + seed) * 31 % 1009 % 9) as i64;
-        let count = dims.iter().product();
-        on::<B>(whole(&(0..count).map(number).collect::<Vec<_>>(), dims, dtype))
-    };
-    let ops = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
-    let cases: [(&[usize], &[usize]); 7] = [
-        (&[100, 64], &[0]),
-        (&[130, 37], &[0]),
-        (&[3, 90, 40], &[1]),
-        (&[3, 90, 40], &[0, 1]),
-        (&[2, 1, 70, 3, 36], &[0, 2]),
-        // Of so many rows that they are added up in runs, of which the last is shorter.
-        (&[700, 64], &[0]),
-        (&[1_531, 100], &[0]),
-    ];
-    for (dims, axes) in cases {
-        for op in ops {
-            note(format!("{op:?} of {dims:?} along {axes:?}"), B::reduce(op, numbers(dims, 0), axes));
-        }
-    }
-    for start in [2, 4] {
-        let range = SliceRange { start, end: start + 64, step: 1 };
-        let part = B::slice(numbers(&[100, 72], 1), &[SliceRange::full(100), range]);
-        note(format!("sum of a part from {start}"), B::reduce(ReduceOp::Sum, part, &[0]));
-    }
-    let mut with_nan = vec![1.0; 100 * 64];
-    with_nan[70 * 64 + 5] = f64::NAN;
-    for op in [ReduceOp::Max, ReduceOp::Min].into_iter().filter(|_| dtype.is_float()) {
-        let x = on::<B>(reals(&with_nan, &[100, 64], dtype));
-        note(format!("{op:?} with NaN"), B::reduce(op, x, &[0]));
-    }
-    // What nobody else holds may be computed as it is folded, and the result be gone on with; of few elements and of many.
-    for rows in [100, 4_100] {
-        let x = B::binary(BinaryOp::Mul, numbers(&[rows, 68], 2), numbers(&[1, 68], 3));
-        let sum = B::reduce(ReduceOp::Max, x, &[0]);
-        note(format!("a program of {rows} rows"), B::binary(BinaryOp::Sub, sum, numbers(&[1, 68], 4)));
-    }
-    results
-}
-
-pub fn folds_of_columns<B: Backend>() {
-    for dtype in floats::<B>().chain(integers::<B>()) {
-        assert_same(
-            columns::<B>(dtype),
-            columns::<NdArray>(dtype),
-            if dtype.is_float() { 4e-3 } else { 0.0 },
-        );
-    }
-    let truths: Vec<i64> = (0..200 * 33).map(|n| i64::from(n % 33 == 4 && n / 33 != 150)).collect();
-    let folded = |op| read::<B>(B::reduce(op, on::<B>(whole(&truths, &[200, 33], DType::Bool)), &[0]));
-    let has = |op| folded(op).iter::<bool>().filter(|&truth| truth).count();
-    assert_eq!([has(ReduceOp::Any), has(ReduceOp::All)], [1, 0]);
-    // Of so many rows that they are added up in parts.
-    let (rows, columns) = (20_011, 64);
-    let number = |n: usize| (n * 31 % 1009 % 9) as i64 - 4;
-    let numbers: Vec<i64> = (0..rows * columns).map(number).collect();
-    let of_column = |column: usize| numbers.iter().skip(column).step_by(columns).sum::<i64>();
-    let sums =
-        read::<B>(B::reduce(ReduceOp::Sum, on::<B>(whole(&numbers, &[rows, columns], DType::F32)), &[0]));
-    assert_eq!(sums.iter::<i64>().collect::<Vec<_>>(), (0..columns).map(of_column).collect::<Vec<_>>());
 }
 
 /// So many elements that a device may be handed several at a time, of operands that lie in all ways.

@@ -1,6 +1,7 @@
 //! Folds of dims, and positions of extremes.
 
 use super::access::{self, Access, Operand, Walk};
+use super::direct::Side;
 use super::source::{Program, Reader, Reads, Source};
 use super::then::{self, Then};
 use super::tiles::WARP;
@@ -156,21 +157,27 @@ pub enum By {
     Invocation,
     /// A workgroup.
     Workgroup,
-    /// A workgroup, together with those beside it; an invocation reads so many of them, one or four.
-    Columns(u32),
+    /// A workgroup, together with those that lie beside it.
+    Columns {
+        /// So many of them an invocation reads, one or four.
+        neighbours: u32,
+        /// The dtype of a second tensor that lies as the first does and is folded with it, if there is one.
+        second: Option<DType>,
+    },
 }
 
 impl Reduce {
-    /// The kernel. Parameters: those of what yields the elements; the number of results, of [columns](By::Columns) without their runs, of runs a result, the
+    /// The kernel. Parameters: those of what yields the elements; the number of results, of [columns](By::Columns) those of one tensor without their runs, of runs a result, the
     /// length of a run and that of all of a result's runs; dims and operand of what stays, dims and operand of what is folded; the divisor.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
-            let neighbours = match self.by {
-                By::Columns(neighbours) => neighbours,
-                By::Invocation | By::Workgroup => 1,
+            let (neighbours, second) = match self.by {
+                By::Columns { neighbours, second } => (neighbours, second),
+                By::Invocation | By::Workgroup => (1, None),
             };
             let input = Source::declare(k, self.dtype, &self.from, neighbours);
+            let second = second.map(|dtype| Side::declare(k, dtype, neighbours == 4));
             let output = k.output(held_as(self.result));
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
             let kept_dims = k.parameters(self.kept.1);
@@ -212,12 +219,13 @@ impl Reduce {
                     let sum = group.join(self.fold, own);
                     k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
                 }
-                By::Columns(neighbours) => {
+                By::Columns { .. } => {
                     let neutral = self.fold.neutral_of(k, held_as(self.dtype));
                     let base = |column| kept.at(column, &access::coordinates(column, &kept_dims));
                     let at = |row| folded.at(row, &access::coordinates(row, &folded_dims));
                     let (fold, input) = (self.fold, &input);
-                    let columns = Columns { k, fold, input, neighbours, results, runs, run, total };
+                    let beside = second.as_ref();
+                    let columns = Columns { k, fold, input, beside, neighbours, results, runs, run, total };
                     columns.write((neutral, ty), base, at, write);
                 }
             }
@@ -333,14 +341,18 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
         ReduceOp::Any => Fold::Any,
         ReduceOp::All => Fold::All,
     };
-    let kept = (0..shape.rank()).filter(|axis| !axes.contains(axis));
-    let order: Dims = kept.chain(axes.iter().copied()).collect();
-    let split = shape.rank() - axes.len();
-    let layout = tensor.layout.permute(&order);
+    let (layout, split) = kept_first(&tensor, axes);
     let divisor = mean.then_some(count.max(1));
     let dtype = tensor.dtype;
     let folded = fold_last(fold, divisor, tensor.with_layout(layout), split, dtype);
     folded.with_layout(Layout::contiguous(shape))
+}
+
+/// How a tensor lies with the dims first that stay, and how many those are.
+fn kept_first<R: Runtime>(tensor: &GpuTensor<R>, axes: &[usize]) -> (Layout, usize) {
+    let kept = (0..tensor.dims().len()).filter(|axis| !axes.contains(axis));
+    let order: Dims = kept.chain(axes.iter().copied()).collect();
+    (tensor.layout.permute(&order), tensor.dims().len() - axes.len())
 }
 
 /// How a tensor is walked whose last dims are folded.
@@ -352,19 +364,33 @@ struct Walks {
     results: usize,
     /// And along those that are folded.
     total: usize,
+    /// Where the first element is.
+    start: usize,
 }
 
 impl Walks {
     /// The dims from `split` on are folded.
-    fn new<R: Runtime>(tensor: &GpuTensor<R>, split: usize) -> Self {
-        let (kept, folded) = tensor.dims().split_at(split);
-        let (kept_strides, folded_strides) = tensor.layout.strides.split_at(split);
+    fn new(layout: &Layout, split: usize) -> Self {
+        let (kept, folded) = layout.shape.dims.split_at(split);
+        let (kept_strides, folded_strides) = layout.strides.split_at(split);
         Self {
             kept: Walk::new(kept, &[kept_strides]),
             folded: Walk::new(folded, &[folded_strides]),
             results: kept.iter().product(),
             total: folded.iter().product(),
+            start: layout.offset,
         }
+    }
+
+    /// Whether what is folded lies together: then neighbouring invocations read neighbours along the run, else along the results.
+    fn lie_together(&self) -> bool {
+        self.folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1)
+    }
+
+    /// How many columns an invocation reads, if a device folds them [as such](columns).
+    fn columns<R: Runtime>(&self, device: &R::Device) -> Option<u32> {
+        let may = !self.lie_together() && R::limits(device).shared_memory;
+        if may { columns::neighbours(&self.kept, &self.folded, self.start) } else { None }
     }
 }
 
@@ -376,29 +402,55 @@ fn fold_last<R: Runtime>(
     split: usize,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let Walks { kept, folded, results, total } = Walks::new(&tensor, split);
-    // Neighbouring invocations read neighbours: along the run where it lies together, else along the results.
-    let together = folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1);
+    let walks = Walks::new(&tensor.layout, split);
+    let (results, total) = (walks.results, walks.total);
     let shared_memory = R::limits(&tensor.device).shared_memory;
     // Where there are not many results, an invocation for each leaves a device waiting for memory.
     let least = if shared_memory && results < MANY { 16 } else { 64 };
-    let of_columns = || columns::neighbours(&kept, &folded, tensor.layout.offset);
-    let (by, runs) = match of_columns().filter(|_| shared_memory && !together) {
-        Some(neighbours) => (By::Columns(neighbours), columns::runs(results, total)),
-        None if total >= least && (together || results < FEW) => {
+    let (by, runs) = match walks.columns::<R>(&tensor.device) {
+        Some(neighbours) => (By::Columns { neighbours, second: None }, columns::runs(results, total)),
+        None if total >= least && (walks.lie_together() || results < FEW) => {
             (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
         }
         None => (By::Invocation, total.div_ceil(LONGEST)),
     };
     let runs = runs.max(1);
     let run = total.div_ceil(runs);
-    let walks = Walks { kept, folded, results, total };
     if runs == 1 {
-        return fold_walked(fold, divisor, tensor, &walks, (runs, run), by, dtype);
+        return fold_walked(fold, divisor, tensor, &[], &walks, (runs, run), by, dtype);
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
-    let parts = fold_walked(fold, None, tensor, &walks, (runs, run), by, computed_in(dtype));
+    let parts = fold_walked(fold, None, tensor, &[], &walks, (runs, run), by, computed_in(dtype));
     fold_last(fold, divisor, parts, 1, dtype)
+}
+
+/// The sums of two tensors along the same axes, which stay with size 1, in the dtype of the first, in which the second is computed too. They are read
+/// together; where they are no columns that lie alike, they are handed back.
+pub(crate) fn sums_of_both<R: Runtime>(
+    [first, second]: [GpuTensor<R>; 2],
+    axes: &[usize],
+) -> Result<[GpuTensor<R>; 2], [GpuTensor<R>; 2]> {
+    let (dtype, mut shape) = (first.dtype, first.shape());
+    let (layout, split) = kept_first(&first, axes);
+    let walks = Walks::new(&layout, split);
+    let alike = first.layout == second.layout && [dtype, second.dtype].map(computed_in) == [dtype; 2];
+    let is_read = alike && first.is_visible() && second.is_visible();
+    let Some(neighbours) = walks.columns::<R>(&first.device).filter(|_| is_read) else {
+        return Err([first, second]);
+    };
+    axes.iter().for_each(|&axis| shape.dims[axis] = 1);
+    let (results, runs) = (walks.results, columns::runs(walks.results, walks.total));
+    let by = By::Columns { neighbours, second: Some(second.dtype) };
+    let run = walks.total.div_ceil(runs);
+    let first = first.with_layout(layout);
+    let mut sums = fold_walked(Fold::Sum, None, first, &[second], &walks, (runs, run), by, dtype);
+    if runs > 1 {
+        sums = fold_last(Fold::Sum, None, sums, 1, dtype);
+    }
+    Ok([0, 1].map(|n| {
+        let layout = Layout { offset: n * results, ..Layout::contiguous(shape.clone()) };
+        sums.clone().with_layout(layout)
+    }))
 }
 
 /// The sums of parts, `[parts, …]`, as a tensor of `dtype` and a shape; a single part, which has the dtype, is that.
@@ -422,20 +474,23 @@ pub(super) fn fold_runs<R: Runtime>(
     by: By,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let walks = Walks::new(&tensor, split);
-    fold_walked(fold, divisor, tensor, &walks, (runs, run), by, dtype)
+    let walks = Walks::new(&tensor.layout, split);
+    fold_walked(fold, divisor, tensor, &[], &walks, (runs, run), by, dtype)
 }
 
+/// [`fold_runs`], with the results of `others` that are folded beside the tensor behind its own.
+#[allow(clippy::too_many_arguments, reason = "what a fold is")]
 fn fold_walked<R: Runtime>(
     fold: Fold,
     divisor: Option<usize>,
     tensor: GpuTensor<R>,
-    &Walks { ref kept, ref folded, results, total }: &Walks,
+    others: &[GpuTensor<R>],
+    &Walks { ref kept, ref folded, results, total, start }: &Walks,
     (runs, run): (usize, usize),
     by: By,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let out = GpuTensor::empty(Shape::from([results, runs]), dtype, &tensor.device);
+    let out = GpuTensor::empty(Shape::from([(1 + others.len()) * results, runs]), dtype, &tensor.device);
     if results == 0 {
         return out;
     }
@@ -444,12 +499,12 @@ fn fold_walked<R: Runtime>(
     let (counted, groups, neighbours) = match by {
         By::Invocation => (results * runs, line_of::<R>(&tensor.device, results * runs), 1),
         By::Workgroup => (results * runs, line_of_groups::<R>(&tensor.device, results * runs), 1),
-        By::Columns(neighbours) => {
+        By::Columns { neighbours, .. } => {
             (results, line_of_groups::<R>(&tensor.device, columns::groups(results) * runs), neighbours)
         }
     };
     words.extend([word(counted), word(runs), word(run), word(total)]);
-    for (walk, start) in [(kept, tensor.layout.offset), (folded, 0)] {
+    for (walk, start) in [(kept, start), (folded, 0)] {
         if walk.access(0) == Access::Strided {
             words.extend(walk.dim_words());
         }
@@ -466,7 +521,7 @@ fn fold_walked<R: Runtime>(
     let (kept, folded, own) = (rank(kept), rank(folded), tensor.dtype);
     let subgroups = match by {
         By::Workgroup => subgroups_of::<R>(&tensor.device, own),
-        By::Invocation | By::Columns(_) => Subgroups::None,
+        By::Invocation | By::Columns { .. } => Subgroups::None,
     };
     let template = |from| Reduce {
         fold,
@@ -480,7 +535,7 @@ fn fold_walked<R: Runtime>(
         from,
         then: Vec::new(),
     };
-    let reader = Reader { reads: Reads::Once, neighbours, others: &[], words: &words, groups };
+    let reader = Reader { reads: Reads::Once, neighbours, others, words: &words, groups };
     reader.launch(tensor, out, template)
 }
 

@@ -6,7 +6,7 @@ use kiln_gpu::kernels::access::Access::{Linear, Runs, Strided};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::index::Gather;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
-use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::transpose::Transpose;
 use kiln_tensor::{ArgReduceOp, BinaryOp, DType, Step};
@@ -27,7 +27,8 @@ pub fn fused(dtype: DType) -> Vec<Template> {
         ..fours(1)
     };
     let mean = reduce::plain(Fold::Sum, dtype);
-    let columns = Reduce { by: By::Columns(4), kept: (Linear, 0), folded: (Strided, 1), ..mean.clone() };
+    let by = reduce::columns(4, Some(dtype));
+    let columns = Reduce { by, kept: (Linear, 0), folded: (Strided, 1), ..mean.clone() };
     let largest = reduce::extreme(ArgReduceOp::Max, dtype);
     let mut all: Vec<Template> = vec![
         Transpose { dtype, batch: 1, then: then() }.into(),

@@ -5,7 +5,7 @@ use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::gemv::Gemv;
-use kiln_gpu::kernels::reduce::{By, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{Flow, Geometry, PoolGradient, RowWeightGradient};
@@ -75,8 +75,11 @@ pub fn in_cuda_alone() -> [(&'static str, Template); 6] {
     let rounded = vec![Step::Input(0), Step::Cast(DType::BF16, 0)];
     let (dtype, subgroups) = (DType::F32, Subgroups::Warps);
     let summed = Reduce { subgroups, ..reduce::plain(Fold::Sum, dtype) };
-    let columns =
-        Reduce { by: By::Columns(4), folded: (Strided, 1), ..reduce::plain(Fold::Sum, DType::BF16) };
+    let columns = Reduce {
+        by: reduce::columns(4, None),
+        folded: (Strided, 1),
+        ..reduce::plain(Fold::Sum, DType::BF16)
+    };
     let short_rows = Rows { rows: 8, kept: Some(2), subgroups, ..rows::plain(RowOp::RmsNorm, dtype, 32) };
     [
         ("sum_by_warps_cuda", summed.into()),

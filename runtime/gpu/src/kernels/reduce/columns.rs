@@ -2,9 +2,10 @@
 //!
 //! A workgroup folds a run of each of [`COLUMNS`] neighbours, so that it reads rows of whole lines of memory. Its invocations share out the columns, one or
 //! four each, and the rows; what those of a column make of their rows is joined at last. Each asks for [several rows](ROWS_AT_ONCE) at once: there are fewer
-//! invocations than would keep a memory busy with an element each.
+//! invocations than would keep a memory busy with an element each. Two tensors that lie alike may be folded together: what both are computed of is read once.
 
 use super::super::access::{Walk, behind};
+use super::super::direct::Side;
 use super::super::source::Source;
 use super::{Fold, LINE};
 use crate::language::{Builder, Builtin, Type, Value};
@@ -52,6 +53,8 @@ pub(super) struct Columns<'a, 't, 'k> {
     pub k: &'k Builder,
     pub fold: Fold,
     pub input: &'a Source<'t, 'k>,
+    /// What is folded beside it, whose results follow those of the input.
+    pub beside: Option<&'a Side<'k>>,
     /// How many columns an invocation reads.
     pub neighbours: u32,
     /// The number of columns, and of runs of each.
@@ -70,27 +73,30 @@ impl<'k> Columns<'_, '_, 'k> {
         (neutral, ty): (Value<'k>, Type),
         base: impl FnOnce(Value<'k>) -> Value<'k>,
         at: impl Fn(Value<'k>) -> Value<'k>,
-        write: impl FnOnce(Value<'k>, Value<'k>),
+        write: impl Fn(Value<'k>, Value<'k>),
     ) {
-        let (k, each) = (self.k, self.neighbours);
+        let (k, each, tensors) = (self.k, self.neighbours, 1 + u32::from(self.beside.is_some()));
         let lanes = COLUMNS / each;
         let rows = LINE / lanes;
-        let beside = (self.results + (COLUMNS - 1)) / COLUMNS;
+        let across = (self.results + (COLUMNS - 1)) / COLUMNS;
         let (group, local) = (k.group(), k.builtin(Builtin::LocalIndex));
-        let (first, part) = (group % beside * COLUMNS, group / beside);
+        let (first, part) = (group % across * COLUMNS, group / across);
         // A group beyond the last repeats it, so that none leaves before the barrier, and so do columns.
         let part_in = part.min(self.runs - 1_u32);
         let column = (first + local % lanes * each).min(self.results - each);
         let base = base(column);
         let start = part_in * self.run;
         let end = (start + self.run).min(self.total);
-        let sums: Vec<_> = (0..each).map(|_| k.variable(neutral)).collect();
+        let sums: Vec<_> = (0..each * tensors).map(|_| k.variable(neutral)).collect();
         k.range(start + local / lanes, end, ROWS_AT_ONCE * rows, |row| {
             let read = |n: u32| {
                 let row = behind(row, n * rows);
                 // Whoever is beyond the last row asks for that.
                 let inside = if n > 0 { row.min(end - 1_u32) } else { row };
-                (row, self.input.neighbours(base + at(inside), each))
+                let place = base + at(inside);
+                let mut elements = self.input.neighbours(place, each);
+                elements.extend(self.beside.iter().flat_map(|side| side.at(place)));
+                (row, elements)
             };
             for (n, (row, elements)) in
                 (0..ROWS_AT_ONCE).map(read).collect::<Vec<_>>().into_iter().enumerate()
@@ -101,15 +107,22 @@ impl<'k> Columns<'_, '_, 'k> {
                 if n > 0 { k.when(row.below(end), join) } else { join() }
             }
         });
-        let shared = k.shared(ty, LINE * each);
-        (0..).zip(&sums).for_each(|(n, sum)| shared.set(behind(local * each, n), sum.get()));
+        // One tensor's after the other's, each a row of columns for every row of invocations.
+        let size = LINE * each;
+        let shared = k.shared(ty, size * tensors);
+        for (n, sum) in (0..).zip(&sums) {
+            shared.set(behind(local * each, n / each * size + n % each), sum.get());
+        }
         k.barrier();
         let column = first + local;
         let is_one = local.below(COLUMNS) & column.below(self.results) & part.below(self.runs);
         k.when(is_one, || {
-            let of_rows = (0..rows).map(|row| shared.at(behind(local, row * COLUMNS)));
-            let joined = of_rows.reduce(|all, own| self.fold.join(all, own));
-            write(column * self.runs + part, joined.unwrap_or(neutral));
+            for tensor in 0..tensors {
+                let of_rows = (0..rows).map(|row| shared.at(behind(local, tensor * size + row * COLUMNS)));
+                let joined = of_rows.reduce(|all, own| self.fold.join(all, own)).unwrap_or(neutral);
+                let column = if tensor > 0 { column + self.results * tensor } else { column };
+                write(column * self.runs + part, joined);
+            }
         });
     }
 }

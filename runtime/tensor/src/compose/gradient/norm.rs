@@ -84,7 +84,28 @@ pub fn norm_weight_gradient<B: Backend>(
     weight: &T<B>,
     rows: RowStatistics<T<B>>,
 ) -> T<B> {
-    let (dtype, wide, lead) = (x.dtype(), wide(x.dtype()), leading::<B>(&x, weight));
+    let (dtype, lead) = (x.dtype(), leading::<B>(&x, weight));
+    let products = norm_products::<B>(gradient, x, rows);
+    to_dtype::<B>(summed::<B>(products, &lead, weight.dims()), dtype)
+}
+
+/// The gradients of the weight and the bias of a normalization over the last dims, with what yields [`sums_of_both`].
+pub fn norm_parameter_gradients_with<B: Backend>(
+    gradient: T<B>,
+    x: T<B>,
+    weight: &T<B>,
+    rows: RowStatistics<T<B>>,
+    sums_of_both: impl FnOnce([T<B>; 2], &[usize]) -> [T<B>; 2],
+) -> [T<B>; 2] {
+    let (dtype, lead) = (x.dtype(), leading::<B>(&x, weight));
+    let both = [norm_products::<B>(gradient.clone(), x, rows), gradient];
+    let sums = if lead.is_empty() { both } else { sums_of_both(both, &lead) };
+    sums.map(|sum| to_dtype::<B>(reshape::<B>(sum, weight.dims()), dtype))
+}
+
+/// What the gradient of a normalization's weight is the sum of.
+fn norm_products<B: Backend>(gradient: T<B>, x: T<B>, rows: RowStatistics<T<B>>) -> T<B> {
+    let wide = wide(x.dtype());
     let [products] = match rows.center {
         Some(center) => {
             trace::run::<B, 4, 1>([gradient, x, center, rows.inverse], |[g, x, center, inverse]| {
@@ -95,13 +116,7 @@ pub fn norm_weight_gradient<B: Backend>(
             [g.cast(wide) * (x.cast(wide) * inverse)]
         }),
     };
-    to_dtype::<B>(summed::<B>(products, &lead, weight.dims()), dtype)
-}
-
-/// The gradient of the bias of a normalization over the last dims.
-pub fn norm_bias_gradient<B: Backend>(gradient: T<B>, weight: &T<B>) -> T<B> {
-    let lead = leading::<B>(&gradient, weight);
-    summed::<B>(gradient, &lead, weight.dims())
+    products
 }
 
 /// The dims of `x` before those that a weight covers.
@@ -157,11 +172,8 @@ pub fn layer_norm_gradient<B: Backend>(
     epsilon: f64,
 ) -> NormGradients<T<B>> {
     let (input, rows) = last_dims::<B>(gradient.clone(), x.clone(), &weight, true, epsilon);
-    NormGradients {
-        input,
-        weight: norm_weight_gradient::<B>(gradient.clone(), x, &weight, rows),
-        bias: norm_bias_gradient::<B>(gradient, &weight),
-    }
+    let [weight, bias] = norm_parameter_gradients_with::<B>(gradient, x, &weight, rows, sums_of_both::<B>);
+    NormGradients { input, weight, bias }
 }
 
 /// Default of [`Backend::rms_norm_gradient`].
@@ -245,6 +257,25 @@ pub fn batch_norm_gradient<B: Backend>(
     variance: T<B>,
     epsilon: f64,
 ) -> NormGradients<T<B>> {
+    let statistics = [mean, variance];
+    batch_norm_gradient_with::<B>(gradient, x, weight, statistics, epsilon, sums_of_both::<B>)
+}
+
+/// The sums of two tensors along the same axes, in the dtype of the first.
+pub fn sums_of_both<B: Backend>([first, second]: [T<B>; 2], axes: &[usize]) -> [T<B>; 2] {
+    let second = to_dtype::<B>(second, first.dtype());
+    [first, second].map(|tensor| B::reduce(ReduceOp::Sum, tensor, axes))
+}
+
+/// [`batch_norm_gradient`] of a mean and a variance, with what yields [`sums_of_both`] of what lies alike.
+pub fn batch_norm_gradient_with<B: Backend>(
+    gradient: T<B>,
+    x: T<B>,
+    weight: T<B>,
+    [mean, variance]: [T<B>; 2],
+    epsilon: f64,
+    sums_of_both: impl FnOnce([T<B>; 2], &[usize]) -> [T<B>; 2],
+) -> NormGradients<T<B>> {
     let (dtype, shape) = (x.dtype(), x.shape());
     let (axes, wide) = (around_channels(shape.rank()), wide(dtype));
     let [mean, inverse] = trace::run::<B, 2, 2>([mean, variance], |[mean, variance]| {
@@ -257,8 +288,7 @@ pub fn batch_norm_gradient<B: Backend>(
     let [products] = trace::run::<B, 4, 1>(operands, |[g, x, mean, inverse]| {
         [g.cast(wide) * ((x.cast(wide) - mean) * inverse)]
     });
-    let slope = B::reduce(ReduceOp::Sum, products, &axes);
-    let sum = B::reduce(ReduceOp::Sum, to_dtype::<B>(gradient.clone(), wide), &axes);
+    let [slope, sum] = sums_of_both([products, gradient.clone()], &axes);
     let share = 1.0 / (shape.num_elements() / shape[1].max(1)).max(1) as f64;
     let operands = [gradient, x, mean, inverse, weight, sum.clone(), slope.clone()];
     let [input] = trace::run::<B, 7, 1>(operands, |[g, x, mean, inverse, weight, sum, slope]| {

@@ -1,0 +1,124 @@
+//! Folds along dims that lie across memory, and gradients that are such.
+
+use super::{Results, assert_same, floats, integers, on, read, reals, whole};
+use kiln_ndarray::NdArray;
+use kiln_tensor::backend::{Backend, SliceRange};
+use kiln_tensor::{BinaryOp, DType, ReduceOp};
+
+/// Folds along dims that lie across memory, of few rows and many, of columns that can be read four at a time and that cannot.
+fn columns<B: Backend>(dtype: DType) -> Results {
+    let mut results = Results::new();
+    let mut note = |name: String, x: B::Primitive| results.push((name, read::<B>(x)));
+    let numbers = |dims: &[usize], seed: usize| {
+        let number = |n: usize| ((n + seed) * 31 % 1009 % 9) as i64;
+        let count = dims.iter().product();
+        on::<B>(whole(&(0..count).map(number).collect::<Vec<_>>(), dims, dtype))
+    };
+    let ops = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
+    let cases: [(&[usize], &[usize]); 7] = [
+        (&[100, 64], &[0]),
+        (&[130, 37], &[0]),
+        (&[3, 90, 40], &[1]),
+        (&[3, 90, 40], &[0, 1]),
+        (&[2, 1, 70, 3, 36], &[0, 2]),
+        // Of so many rows that they are added up in runs, of which the last is shorter.
+        (&[700, 64], &[0]),
+        (&[1_531, 100], &[0]),
+    ];
+    for (dims, axes) in cases {
+        for op in ops {
+            note(format!("{op:?} of {dims:?} along {axes:?}"), B::reduce(op, numbers(dims, 0), axes));
+        }
+    }
+    for start in [2, 4] {
+        let range = SliceRange { start, end: start + 64, step: 1 };
+        let part = B::slice(numbers(&[100, 72], 1), &[SliceRange::full(100), range]);
+        note(format!("sum of a part from {start}"), B::reduce(ReduceOp::Sum, part, &[0]));
+    }
+    let mut with_nan = vec![1.0; 100 * 64];
+    with_nan[70 * 64 + 5] = f64::NAN;
+    for op in [ReduceOp::Max, ReduceOp::Min].into_iter().filter(|_| dtype.is_float()) {
+        let x = on::<B>(reals(&with_nan, &[100, 64], dtype));
+        note(format!("{op:?} with NaN"), B::reduce(op, x, &[0]));
+    }
+    // What nobody else holds may be computed as it is folded, and the result be gone on with; of few elements and of many.
+    for rows in [100, 4_100] {
+        let x = B::binary(BinaryOp::Mul, numbers(&[rows, 68], 2), numbers(&[1, 68], 3));
+        let sum = B::reduce(ReduceOp::Max, x, &[0]);
+        note(format!("a program of {rows} rows"), B::binary(BinaryOp::Sub, sum, numbers(&[1, 68], 4)));
+    }
+    results
+}
+
+pub fn folds_of_columns<B: Backend>() {
+    for dtype in floats::<B>().chain(integers::<B>()) {
+        assert_same(
+            columns::<B>(dtype),
+            columns::<NdArray>(dtype),
+            if dtype.is_float() { 4e-3 } else { 0.0 },
+        );
+    }
+    let truths: Vec<i64> = (0..200 * 33).map(|n| i64::from(n % 33 == 4 && n / 33 != 150)).collect();
+    let folded = |op| read::<B>(B::reduce(op, on::<B>(whole(&truths, &[200, 33], DType::Bool)), &[0]));
+    let has = |op| folded(op).iter::<bool>().filter(|&truth| truth).count();
+    assert_eq!([has(ReduceOp::Any), has(ReduceOp::All)], [1, 0]);
+    // Of so many rows that they are added up in parts.
+    let (rows, columns) = (20_011, 64);
+    let number = |n: usize| (n * 31 % 1009 % 9) as i64 - 4;
+    let numbers: Vec<i64> = (0..rows * columns).map(number).collect();
+    let of_column = |column: usize| numbers.iter().skip(column).step_by(columns).sum::<i64>();
+    let sums =
+        read::<B>(B::reduce(ReduceOp::Sum, on::<B>(whole(&numbers, &[rows, columns], DType::F32)), &[0]));
+    assert_eq!(sums.iter::<i64>().collect::<Vec<_>>(), (0..columns).map(of_column).collect::<Vec<_>>());
+}
+
+/// Gradients of normalizations whose parameters' are sums of columns, of few rows and of so many that they are added up in runs.
+fn gradients<B: Backend>(dtype: DType) -> Results {
+    let mut results = Results::new();
+    let numbers = |dims: &[usize], seed: usize| {
+        let number = |n: usize| ((n + seed) * 7919 % 1009) as f64 / 256.0 - 1.5;
+        on::<B>(reals(&(0..dims.iter().product()).map(number).collect::<Vec<_>>(), dims, dtype))
+    };
+    let mut note = |name: String, x: B::Primitive| results.push((name, read::<B>(x)));
+    for (side, channels) in [(7, 32), (7, 37), (23, 64)] {
+        // Channels last in memory, as convolutions leave them.
+        let images = |seed| B::permute(numbers(&[2, side, side, channels], seed), &[0, 3, 1, 2]);
+        let weight = || numbers(&[channels], 1);
+        let trained = B::batch_norm_train(images(2), weight(), weight(), 1e-3);
+        let (mean, variance) = (trained.mean, trained.variance);
+        let found = B::batch_norm_gradient(images(3), images(2), weight(), mean, variance, 1e-3);
+        for (name, x) in [("input", found.input), ("weight", found.weight), ("bias", found.bias)] {
+            note(format!("{name} of {channels} channels"), x);
+        }
+    }
+    for (rows, size) in [(70, 40), (70, 37), (1_100, 64)] {
+        let found = B::layer_norm_gradient(
+            numbers(&[rows, size], 4),
+            numbers(&[rows, size], 5),
+            numbers(&[size], 6),
+            1e-3,
+        );
+        for (name, x) in [("input", found.input), ("weight", found.weight), ("bias", found.bias)] {
+            note(format!("{name} of {rows} rows of {size}"), x);
+        }
+    }
+    results
+}
+
+pub fn gradients_of_norms_by_columns<B: Backend>() {
+    for dtype in floats::<B>() {
+        let (found, expected) = (gradients::<B>(dtype), gradients::<NdArray>(dtype));
+        assert_eq!(found.len(), expected.len());
+        for ((name, found), (_, expected)) in found.into_iter().zip(expected) {
+            assert_eq!((found.dtype, &found.shape), (expected.dtype, &expected.shape), "{name}");
+            let largest = expected.iter::<f64>().fold(0.0, |most: f64, x| most.max(x.abs()));
+            let error = if dtype.size() < 4 { 1e-2 } else { 1e-5 };
+            for (at, (a, b)) in found.iter::<f64>().zip(expected.iter::<f64>()).enumerate() {
+                assert!(
+                    (a - b).abs() <= error * largest,
+                    "{name} {dtype}: element {at} is {a:e}, expected {b:e}"
+                );
+            }
+        }
+    }
+}
