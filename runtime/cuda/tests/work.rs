@@ -422,3 +422,38 @@ fn a_norms_gradient_looks_at_its_rows_once() {
     assert_eq!(statistics(&CudaDevice::default()).launches - before, 3);
     drop(found);
 }
+
+/// How many kernels it takes.
+fn launches(run: impl FnOnce() -> Vec<<B as Backend>::Primitive>) -> u64 {
+    B::sync(&CudaDevice::default()).expect("a device");
+    let before = statistics(&CudaDevice::default()).launches;
+    let found = run();
+    B::sync(&CudaDevice::default()).expect("a device");
+    drop(found);
+    statistics(&CudaDevice::default()).launches - before
+}
+
+#[test]
+fn columns_are_read_once() {
+    let _alone = alone();
+    // What is computed of so many elements that they are read four at a time is so where it is summed, in runs.
+    let [x, factor] = [numbers::<B>(&[4_100, 64], 1), numbers::<B>(&[1, 64], 2)];
+    let of_product = launches(|| vec![B::reduce(ReduceOp::Sum, B::binary(BinaryOp::Mul, x, factor), &[0])]);
+    assert_eq!(of_product, 2);
+    // Rows, and both sums at once.
+    let [gradient, x, weight] = [&[100, 64][..], &[100, 64], &[64]].map(|dims| numbers::<B>(dims, 3));
+    let of_layer = launches(|| {
+        let found = B::layer_norm_gradient(gradient, x, weight, 1e-5);
+        vec![found.input, found.weight, found.bias]
+    });
+    assert_eq!(of_layer, 2);
+    // The statistics, both sums at once in runs and those added up, the input's.
+    let images = |seed| B::permute(numbers::<B>(&[2, 64, 65, 64], seed), &[0, 3, 1, 2]);
+    let [gradient, x] = [1, 2].map(images);
+    let [weight, mean, variance] = [3, 4, 5].map(|seed| numbers::<B>(&[64], seed));
+    let of_batch = launches(|| {
+        let found = B::batch_norm_gradient(gradient, x, weight, mean, variance, 1e-5);
+        vec![found.input, found.weight, found.bias]
+    });
+    assert_eq!(of_batch, 4);
+}

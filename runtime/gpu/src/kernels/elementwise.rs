@@ -35,7 +35,7 @@ pub struct Elementwise {
 }
 
 /// Elements from which on an invocation computes four: so many that there are enough invocations to fill a device.
-const LEAST_OF_FOURS: usize = 1 << 18;
+pub(super) const LEAST_OF_FOURS: usize = 1 << 18;
 /// The same of two fours, which are asked for at once: with one, elements of 16 bits came at 3.1 TB/s on an H200, which has 4.8.
 const LEAST_OF_TWO_FOURS: usize = 1 << 22;
 

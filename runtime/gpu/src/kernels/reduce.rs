@@ -167,8 +167,9 @@ pub enum By {
 }
 
 impl Reduce {
-    /// The kernel. Parameters: those of what yields the elements; the number of results, of [columns](By::Columns) those of one tensor without their runs, of runs a result, the
-    /// length of a run and that of all of a result's runs; dims and operand of what stays, dims and operand of what is folded; the divisor.
+    /// The kernel. Parameters: those of what yields the elements; the number of results (of [columns](By::Columns): of one tensor's, without their
+    /// runs), of runs a result, the length of a run and that of all of a result's runs; dims and operand of what stays, dims and operand of what is
+    /// folded; the divisor.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
@@ -394,6 +395,22 @@ impl Walks {
     }
 }
 
+/// What folds runs, how many of them there are a result, and how long they are.
+#[derive(Clone, Copy)]
+struct Cut {
+    by: By,
+    runs: usize,
+    run: usize,
+}
+
+impl Cut {
+    /// So many runs of `total` elements; one at least.
+    fn new(by: By, runs: usize, total: usize) -> Self {
+        let runs = runs.max(1);
+        Self { by, runs, run: total.div_ceil(runs) }
+    }
+}
+
 /// Folds the dims from `split` on into one number of `dtype`, and divides the result.
 fn fold_last<R: Runtime>(
     fold: Fold,
@@ -414,13 +431,12 @@ fn fold_last<R: Runtime>(
         }
         None => (By::Invocation, total.div_ceil(LONGEST)),
     };
-    let runs = runs.max(1);
-    let run = total.div_ceil(runs);
-    if runs == 1 {
-        return fold_walked(fold, divisor, tensor, &[], &walks, (runs, run), by, dtype);
+    let cut = Cut::new(by, runs, total);
+    if cut.runs == 1 {
+        return fold_walked(fold, divisor, tensor, &[], &walks, cut, dtype);
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
-    let parts = fold_walked(fold, None, tensor, &[], &walks, (runs, run), by, computed_in(dtype));
+    let parts = fold_walked(fold, None, tensor, &[], &walks, cut, computed_in(dtype));
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
@@ -439,12 +455,11 @@ pub(crate) fn sums_of_both<R: Runtime>(
         return Err([first, second]);
     };
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);
-    let (results, runs) = (walks.results, columns::runs(walks.results, walks.total));
+    let Walks { results, total, .. } = walks;
     let by = By::Columns { neighbours, second: Some(second.dtype) };
-    let run = walks.total.div_ceil(runs);
-    let first = first.with_layout(layout);
-    let mut sums = fold_walked(Fold::Sum, None, first, &[second], &walks, (runs, run), by, dtype);
-    if runs > 1 {
+    let cut = Cut::new(by, columns::runs(results, total), total);
+    let mut sums = fold_walked(Fold::Sum, None, first.with_layout(layout), &[second], &walks, cut, dtype);
+    if cut.runs > 1 {
         sums = fold_last(Fold::Sum, None, sums, 1, dtype);
     }
     Ok([0, 1].map(|n| {
@@ -464,30 +479,26 @@ pub(super) fn fold_leading<R: Runtime>(parts: GpuTensor<R>, dtype: DType, shape:
     folded.with_layout(Layout::contiguous(shape.clone()))
 }
 
-/// Folds the dims from `split` on in `runs` of a length, each into one number of `dtype`, and divides those: `[results, runs]`.
+/// Folds the dims from `split` on in `runs` of a length, a workgroup each, into one number of `dtype`: `[results, runs]`.
 pub(super) fn fold_runs<R: Runtime>(
     fold: Fold,
-    divisor: Option<usize>,
     tensor: GpuTensor<R>,
     split: usize,
     (runs, run): (usize, usize),
-    by: By,
     dtype: DType,
 ) -> GpuTensor<R> {
     let walks = Walks::new(&tensor.layout, split);
-    fold_walked(fold, divisor, tensor, &[], &walks, (runs, run), by, dtype)
+    fold_walked(fold, None, tensor, &[], &walks, Cut { by: By::Workgroup, runs, run }, dtype)
 }
 
-/// [`fold_runs`], with the results of `others` that are folded beside the tensor behind its own.
-#[allow(clippy::too_many_arguments, reason = "what a fold is")]
+/// Folds runs, with those of `others` beside them, whose results follow the tensor's own.
 fn fold_walked<R: Runtime>(
     fold: Fold,
     divisor: Option<usize>,
     tensor: GpuTensor<R>,
     others: &[GpuTensor<R>],
     &Walks { ref kept, ref folded, results, total, start }: &Walks,
-    (runs, run): (usize, usize),
-    by: By,
+    Cut { by, runs, run }: Cut,
     dtype: DType,
 ) -> GpuTensor<R> {
     let out = GpuTensor::empty(Shape::from([(1 + others.len()) * results, runs]), dtype, &tensor.device);

@@ -1,7 +1,7 @@
 //! Running folds, and what is built on running sums: the positions where something is true.
 
 use super::access::{self, Access, Operand, Walk};
-use super::reduce::{By, Fold, fold_runs};
+use super::reduce::{Fold, fold_runs};
 use super::{LINE, elementwise, launch, line_of, line_of_groups};
 use crate::language::{Builder, Builtin, Kernel, Storage, Type};
 use crate::runtime::Runtime;
@@ -152,15 +152,7 @@ fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: 
     let befores = (parts > 1).then(|| {
         let lane_last: Vec<usize> = (0..dims.len()).filter(|&axis| axis != dim).chain([dim]).collect();
         let lanes_first = tensor.clone().with_layout(tensor.layout.permute(&lane_last));
-        let totals = fold_runs(
-            fold,
-            None,
-            lanes_first,
-            dims.len() - 1,
-            (parts, size),
-            By::Workgroup,
-            computed_in(tensor.dtype),
-        );
+        let totals = fold_runs(fold, lanes_first, dims.len() - 1, (parts, size), computed_in(tensor.dtype));
         let befores = GpuTensor::empty(totals.shape(), totals.dtype, &totals.device);
         scan(fold, &totals, &befores, 1, true);
         befores

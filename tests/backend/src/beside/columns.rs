@@ -15,7 +15,7 @@ fn columns<B: Backend>(dtype: DType) -> Results {
         on::<B>(whole(&(0..count).map(number).collect::<Vec<_>>(), dims, dtype))
     };
     let ops = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
-    let cases: [(&[usize], &[usize]); 7] = [
+    let cases: [(&[usize], &[usize]); 9] = [
         (&[100, 64], &[0]),
         (&[130, 37], &[0]),
         (&[3, 90, 40], &[1]),
@@ -24,6 +24,9 @@ fn columns<B: Backend>(dtype: DType) -> Results {
         // Of so many rows that they are added up in runs, of which the last is shorter.
         (&[700, 64], &[0]),
         (&[1_531, 100], &[0]),
+        // And so many elements that several may be read at a time.
+        (&[4_101, 64], &[0]),
+        (&[2, 1_025, 2, 68], &[0, 1]),
     ];
     for (dims, axes) in cases {
         for op in ops {
@@ -32,7 +35,7 @@ fn columns<B: Backend>(dtype: DType) -> Results {
     }
     for start in [2, 4] {
         let range = SliceRange { start, end: start + 64, step: 1 };
-        let part = B::slice(numbers(&[100, 72], 1), &[SliceRange::full(100), range]);
+        let part = B::slice(numbers(&[4_100, 72], 1), &[SliceRange::full(4_100), range]);
         note(format!("sum of a part from {start}"), B::reduce(ReduceOp::Sum, part, &[0]));
     }
     let mut with_nan = vec![1.0; 100 * 64];
@@ -80,7 +83,7 @@ fn gradients<B: Backend>(dtype: DType) -> Results {
         on::<B>(reals(&(0..dims.iter().product()).map(number).collect::<Vec<_>>(), dims, dtype))
     };
     let mut note = |name: String, x: B::Primitive| results.push((name, read::<B>(x)));
-    for (side, channels) in [(7, 32), (7, 37), (23, 64)] {
+    for (side, channels) in [(7, 32), (7, 37), (46, 64)] {
         // Channels last in memory, as convolutions leave them.
         let images = |seed| B::permute(numbers(&[2, side, side, channels], seed), &[0, 3, 1, 2]);
         let weight = || numbers(&[channels], 1);
@@ -91,7 +94,7 @@ fn gradients<B: Backend>(dtype: DType) -> Results {
             note(format!("{name} of {channels} channels"), x);
         }
     }
-    for (rows, size) in [(70, 40), (70, 37), (1_100, 64)] {
+    for (rows, size) in [(70, 40), (70, 37), (4_100, 64)] {
         let found = B::layer_norm_gradient(
             numbers(&[rows, size], 4),
             numbers(&[rows, size], 5),

@@ -3,9 +3,13 @@
 //! A workgroup folds a run of each of [`COLUMNS`] neighbours, so that it reads rows of whole lines of memory. Its invocations share out the columns, one or
 //! four each, and the rows; what those of a column make of their rows is joined at last. Each asks for [several rows](ROWS_AT_ONCE) at once: there are fewer
 //! invocations than would keep a memory busy with an element each. Two tensors that lie alike may be folded together: what both are computed of is read once.
+//!
+//! When each invocation read a part of one column, and its neighbours other parts of that, the sums of channels took 27.6 of the 44.5 ms of a training step of
+//! ResNet-50 on an H100 (64 images, bf16): of every sector of memory they used two bytes. Times of these kernels there are yet to be measured.
 
 use super::super::access::{Walk, behind};
 use super::super::direct::Side;
+use super::super::elementwise::LEAST_OF_FOURS;
 use super::super::source::Source;
 use super::{Fold, LINE};
 use crate::language::{Builder, Builtin, Type, Value};
@@ -34,7 +38,9 @@ pub(super) fn neighbours(kept: &Walk, folded: &Walk, start: usize) -> Option<u32
     }
     let aligned = outer.iter().chain(&folded.strides[0]).all(|stride| stride % 4 == 0);
     let whole = kept.dims.last().is_some_and(|&dim| dim % 4 == 0);
-    Some(if aligned && whole && start.is_multiple_of(4) { 4 } else { 1 })
+    // So many as programs compute four of at a time, which may yield what is folded.
+    let many = results * total >= LEAST_OF_FOURS;
+    Some(if many && aligned && whole && start.is_multiple_of(4) { 4 } else { 1 })
 }
 
 /// Into how many runs columns of `total` elements are cut, beside each other so many.
@@ -141,9 +147,10 @@ mod tests {
             let [kept, folded] = walks(dims, strides, 1);
             neighbours(&kept, &folded, start)
         };
-        assert_eq!(of(&[64, 2, 100], &[1, 6400, 64], 0), Some(4));
-        assert_eq!(of(&[64, 2, 100], &[1, 6400, 64], 2), Some(1));
-        assert_eq!(of(&[62, 2, 100], &[1, 6200, 62], 0), Some(1));
+        assert_eq!(of(&[64, 2, 2100], &[1, 134_400, 64], 0), Some(4));
+        assert_eq!(of(&[64, 2, 2100], &[1, 134_400, 64], 2), Some(1));
+        assert_eq!(of(&[62, 2, 2200], &[1, 136_400, 62], 0), Some(1));
+        assert_eq!(of(&[64, 2, 100], &[1, 6400, 64], 0), Some(1));
         assert_eq!(of(&[64, 200], &[200, 1], 0), None);
         assert_eq!(of(&[16, 200], &[1, 16], 0), None);
         assert_eq!(of(&[64, 20], &[1, 64], 0), None);

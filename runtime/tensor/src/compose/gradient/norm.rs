@@ -296,7 +296,11 @@ pub fn batch_norm_gradient_with<B: Backend>(
         let level = (y * slope + sum) * Traced::parameter(share);
         [((g.cast(wide) - level) * (inverse * weight.cast(wide))).cast(dtype)]
     });
-    let [weight, bias] = trace::run::<B, 2, 2>([slope, sum], |sums| sums.map(|sum| sum.cast(dtype)));
-    let [weight, bias] = [weight, bias].map(|t| reshape::<B>(t, &shape[1..2]));
+    let sums = [slope, sum].map(|sum| reshape::<B>(sum, &shape[1..2]));
+    let [weight, bias] = if dtype == wide {
+        sums
+    } else {
+        trace::run::<B, 2, 2>(sums, |sums| sums.map(|sum| sum.cast(dtype)))
+    };
     NormGradients { input, weight, bias }
 }
