@@ -5,7 +5,7 @@ use crate::threads::parallel_chunks;
 use core::ops::Range;
 use kiln_types::bf16;
 
-/// What is wrong with planes elsewhere than where [`ConvShape::takes_planes`].
+/// What is wrong with planes elsewhere than where [`ConvShape::takes_planes`](crate::conv::ConvShape::takes_planes).
 const PLANES: &str = "images of this convolution have their channels last";
 
 /// Numbers that a thread rounds or widens at a time.
@@ -18,7 +18,7 @@ pub enum Numbers<'a> {
     Single(&'a [f32]),
     /// Rounded before.
     Rounded(&'a [bf16]),
-    /// As they are, with the channels first: `[batch, in, spatial…]`. For what [`ConvShape::takes_planes`].
+    /// As they are, with the channels first: `[batch, in, spatial…]`. For what [`ConvShape::takes_planes`](crate::conv::ConvShape::takes_planes).
     Planes(&'a [f32]),
 }
 
