@@ -218,6 +218,15 @@ fn warps_join_numbers_of_every_size() {
             assert_eq!(floats::<Cuda>(found), floats::<NdArray>(expected), "{op:?}, {dtype}");
         }
     }
+    // Short lanes are a warp's each: so many that some warps of the last workgroup have none.
+    for (lanes, length) in [(1, 16), (13, 33), (300, 64), (3, 256)] {
+        let numbers = |n: usize| (n * 31 % 1009 % 9) as f32 - 4.0;
+        let data = || TensorData::new((0..lanes * length).map(numbers).collect::<Vec<_>>(), [lanes, length]);
+        let x = Cuda::<f32, i64>::from_data(data(), &DEVICE);
+        let found = floats::<Cuda>(Cuda::<f32, i64>::reduce(ReduceOp::Sum, x, &[1]));
+        let expected = <NdArray>::reduce(ReduceOp::Sum, <NdArray>::from_data(data(), &cpu), &[1]);
+        assert_eq!(found, floats::<NdArray>(expected), "{lanes} lanes of {length}");
+    }
     // Wherever it is among the lanes.
     for place in [0, 31, 32, 299] {
         let mut values = vec![1.0_f32; 300];

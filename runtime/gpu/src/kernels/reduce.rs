@@ -2,6 +2,7 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::direct::Side;
+use super::rows::Division;
 use super::source::{Program, Reader, Reads, Source};
 use super::then::{self, Then};
 use super::tiles::WARP;
@@ -10,6 +11,7 @@ use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Va
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use columns::Columns;
+use core::ops::RangeInclusive;
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, Dims, ReduceOp, Scalar, Shape};
 use smallvec::SmallVec;
@@ -155,6 +157,8 @@ pub struct Reduce {
 pub enum By {
     /// An invocation.
     Invocation,
+    /// A warp.
+    Warp,
     /// A workgroup.
     Workgroup,
     /// A workgroup, together with those that lie beside it.
@@ -175,7 +179,7 @@ impl Reduce {
         Builder::kernel("reduce", [LINE, 1], |k| {
             let (neighbours, second) = match self.by {
                 By::Columns { neighbours, second } => (neighbours, second),
-                By::Invocation | By::Workgroup => (1, None),
+                By::Invocation | By::Warp | By::Workgroup => (1, None),
             };
             let input = Source::declare(k, self.dtype, &self.from, neighbours);
             let second = second.map(|dtype| Side::declare(k, dtype, neighbours == 4));
@@ -211,14 +215,15 @@ impl Reduce {
                         write(result, fold(result, k.value(0_u32), k.value(1_u32)));
                     });
                 }
-                By::Workgroup => {
-                    let (result, local) = (k.group(), k.builtin(Builtin::LocalIndex));
-                    // A group beyond the last repeats it, so that none leaves before the barriers.
+                By::Warp | By::Workgroup => {
+                    let lanes = if self.by == By::Warp { WARP } else { LINE };
+                    let (lane, result) = Division::place(k, lanes, LINE / lanes);
+                    // Who is beyond the last repeats it, so that none leaves before the barriers.
                     let result_in = result.min(results - 1_u32);
-                    let own = fold(result_in, local, k.value(LINE));
-                    let group = Group::new(k, ty, local, LINE, self.subgroups);
+                    let own = fold(result_in, lane, k.value(lanes));
+                    let group = Group::new(k, ty, lane, lanes, self.subgroups);
                     let sum = group.join(self.fold, own);
-                    k.when(local.equals(0_u32) & result.below(results), || write(result, sum));
+                    k.when(lane.equals(0_u32) & result.below(results), || write(result, sum));
                 }
                 By::Columns { .. } => {
                     let neutral = self.fold.neutral_of(k, held_as(self.dtype));
@@ -320,6 +325,8 @@ pub(super) fn subgroups_of<R: Runtime>(device: &R::Device, dtype: DType) -> Subg
 
 /// The longest run that one invocation folds: the error of a sum grows with it.
 const LONGEST: usize = 1024;
+/// Elements that a warp folds, where there are warps: a workgroup would have nothing for most of its invocations to do.
+const OF_WARP: RangeInclusive<usize> = 16..=LINE as usize;
 /// Results of which invocations for each fill a device.
 const MANY: usize = 1 << 15;
 /// Results of which a workgroup for each is worth it, though its invocations read elements far apart.
@@ -424,8 +431,10 @@ fn fold_last<R: Runtime>(
     let shared_memory = R::limits(&tensor.device).shared_memory;
     // Where there are not many results, an invocation for each leaves a device waiting for memory.
     let least = if shared_memory && results < MANY { 16 } else { 64 };
+    let has_warps = subgroups_of::<R>(&tensor.device, tensor.dtype) == Subgroups::Warps;
     let (by, runs) = match walks.columns::<R>(&tensor.device) {
         Some(neighbours) => (By::Columns { neighbours, second: None }, columns::runs(results, total)),
+        None if has_warps && walks.lie_together() && OF_WARP.contains(&total) => (By::Warp, 1),
         None if total >= least && (walks.lie_together() || results < FEW) => {
             (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
         }
@@ -509,6 +518,10 @@ fn fold_walked<R: Runtime>(
     let mut words: SmallVec<[u32; 32]> = SmallVec::new();
     let (counted, groups, neighbours) = match by {
         By::Invocation => (results * runs, line_of::<R>(&tensor.device, results * runs), 1),
+        By::Warp => {
+            let groups = (results * runs).div_ceil((LINE / WARP) as usize);
+            (results * runs, line_of_groups::<R>(&tensor.device, groups), 1)
+        }
         By::Workgroup => (results * runs, line_of_groups::<R>(&tensor.device, results * runs), 1),
         By::Columns { neighbours, .. } => {
             (results, line_of_groups::<R>(&tensor.device, columns::groups(results) * runs), neighbours)
@@ -531,7 +544,7 @@ fn fold_walked<R: Runtime>(
     };
     let (kept, folded, own) = (rank(kept), rank(folded), tensor.dtype);
     let subgroups = match by {
-        By::Workgroup => subgroups_of::<R>(&tensor.device, own),
+        By::Warp | By::Workgroup => subgroups_of::<R>(&tensor.device, own),
         By::Invocation | By::Columns { .. } => Subgroups::None,
     };
     let template = |from| Reduce {

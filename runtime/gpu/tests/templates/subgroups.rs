@@ -6,7 +6,7 @@ use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
-use kiln_gpu::kernels::reduce::{By, Reduce};
+use kiln_gpu::kernels::reduce::{By, Fold, Reduce};
 use kiln_gpu::kernels::rows::Rows;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::WeightGradient;
@@ -69,6 +69,10 @@ pub fn by_warps() -> Vec<Template> {
         [matmul::full(dtype, tiling), window::conv(dtype, false, Some(tiling))]
     };
     let largest = matmul::full(DType::BF16, Tiling::Warps(Factors::BF16, [4, 2]));
+    let of_warp = |dtype| {
+        let (by, subgroups) = (By::Warp, Subgroups::Warps);
+        Reduce { by, subgroups, ..reduce::plain(Fold::Sum, dtype) }.into()
+    };
     let halves = Some(Tiling::Warps(Factors::F16, [2, 2]));
     let gradients = [window::conv(DType::F16, true, halves), window::weight_gradient(DType::F16, halves)];
     kinds
@@ -76,6 +80,7 @@ pub fn by_warps() -> Vec<Template> {
         .flat_map(of)
         .chain([largest])
         .chain(gradients)
+        .chain([DType::F32, DType::BF16].map(of_warp))
         .chain(quantized::products_and_convs())
         .collect()
 }
