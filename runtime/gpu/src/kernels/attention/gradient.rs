@@ -190,7 +190,7 @@ impl FlashGradient {
 
         let factor = if self.part == Part::Values { k.value(1.0) } else { call.scale };
         for n in 0..2 {
-            let start = (block_head * count + numbers[n]) * own_form.size;
+            let start = ((batch * count + numbers[n]) * heads + row_head) * own_form.size;
             let scaled =
                 |sums: &[Variable<'k>; 4]| [sums[2 * n], sums[2 * n + 1]].map(|sum| sum.get() * factor);
             let elements: Vec<[Value<'k>; 2]> = sums.iter().map(scaled).collect();
@@ -267,14 +267,16 @@ pub(crate) fn attention_gradient<R: Runtime>(
         let [rows_of, columns_of] = part.sides();
         let (row_heads, rows) = if part == Part::Queries { (heads, queries) } else { (k.dims()[1], keys) };
         let size = sides[part.side()].size as usize;
-        let out = GpuTensor::empty(Shape::from([batch, row_heads, rows, size]), q.dtype, device);
+        // The heads of a row lie together, as they did before they were parted.
+        let out = GpuTensor::empty(Shape::from([batch, rows, row_heads, size]), q.dtype, device);
         let warps = warps_for(rows);
         let template = FlashGradient { part, sides, scoring, warps };
         let read = rows_of[..part.products()].iter().chain(&columns_of).map(|&side| all[side]);
         let tensors: Vec<_> = read.chain(mask.as_ref()).chain([&log_sums, &flows, &out]).collect();
         let blocks = [rows.div_ceil((warps * ROWS) as usize), batch * row_heads, 1];
         launch_blocks::<R>(device, template, &tensors, &words, blocks, false);
-        out
+        let layout = out.layout.permute(&[0, 2, 1, 3]);
+        out.with_layout(layout)
     };
     let [q, k, v] = [Part::Queries, Part::Keys, Part::Values].map(gradient_of);
     Some(AttentionGradients { q, k, v, mask: None })
