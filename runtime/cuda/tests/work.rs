@@ -456,4 +456,13 @@ fn columns_are_read_once() {
         vec![found.input, found.weight, found.bias]
     });
     assert_eq!(of_batch, 4);
+    // Where rows lie together each sum computes what it adds up; the parameters' are cast to 16 bits.
+    let halves = |dims: &[usize], seed| B::cast(numbers::<B>(dims, seed), DType::BF16);
+    let [gradient, x] = [1, 2].map(|seed| halves(&[2, 64, 65, 64], seed));
+    let [weight, mean, variance] = [3, 4, 5].map(|seed| halves(&[64], seed));
+    let of_rows = launches(|| {
+        let found = B::batch_norm_gradient(gradient, x, weight, mean, variance, 1e-5);
+        vec![found.input, found.weight, found.bias]
+    });
+    assert_eq!(of_rows, 5);
 }

@@ -262,9 +262,10 @@ pub fn batch_norm_gradient<B: Backend>(
 }
 
 /// The sums of two tensors along the same axes, in the dtype of the first.
-pub fn sums_of_both<B: Backend>([first, second]: [T<B>; 2], axes: &[usize]) -> [T<B>; 2] {
-    let second = to_dtype::<B>(second, first.dtype());
-    [first, second].map(|tensor| B::reduce(ReduceOp::Sum, tensor, axes))
+pub fn sums_of_both<B: Backend>(both: [T<B>; 2], axes: &[usize]) -> [T<B>; 2] {
+    let dtype = both[0].dtype();
+    // One after the other: what was just asked for may be computed where it is summed.
+    both.map(|tensor| B::reduce(ReduceOp::Sum, to_dtype::<B>(tensor, dtype), axes))
 }
 
 /// [`batch_norm_gradient`] of a mean and a variance, with what yields [`sums_of_both`] of what lies alike.
