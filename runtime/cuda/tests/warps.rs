@@ -218,12 +218,18 @@ fn warps_join_numbers_of_every_size() {
             assert_eq!(floats::<Cuda>(found), floats::<NdArray>(expected), "{op:?}, {dtype}");
         }
     }
-    // Short lanes are a warp's each: so many that some warps of the last workgroup have none.
-    for (lanes, length) in [(1, 16), (13, 33), (300, 64), (3, 256)] {
+    // Short lanes are a warp's each, eight of them a workgroup's: so many that some warps of the last one have none.
+    for (lanes, length, blocks) in [(1, 16, 1), (13, 33, 2), (300, 64, 38), (3, 256, 1)] {
         let numbers = |n: usize| (n * 31 % 1009 % 9) as f32 - 4.0;
         let data = || TensorData::new((0..lanes * length).map(numbers).collect::<Vec<_>>(), [lanes, length]);
         let x = Cuda::<f32, i64>::from_data(data(), &DEVICE);
+        let _asking = ASKING.lock();
+        faults(&DEVICE, |faults| faults.asked = Some(Vec::new()));
         let found = floats::<Cuda>(Cuda::<f32, i64>::reduce(ReduceOp::Sum, x, &[1]));
+        let asked = faults(&DEVICE, |faults| faults.asked.take()).expect("what was asked for");
+        mend(&DEVICE);
+        let launch = format!("launch [{blocks}, 1, 1] × [256, 1]");
+        assert!(asked.contains(&launch), "{lanes} lanes of {length}: {asked:?}");
         let expected = <NdArray>::reduce(ReduceOp::Sum, <NdArray>::from_data(data(), &cpu), &[1]);
         assert_eq!(found, floats::<NdArray>(expected), "{lanes} lanes of {length}");
     }

@@ -81,11 +81,15 @@ pub(super) enum Computer {
 }
 
 impl Computer {
-    /// Rows of each half of a tile with which a product of `m` rows loads the fewest lines: AMX takes as long as those take to come from the second-level cache.
+    /// Rows of each half of a tile of a product of `m` rows: where the system configures how many those are, [as load the fewest lines](Self::half_of_fewest_lines).
     pub fn half(m: usize) -> usize {
-        if m.is_multiple_of(HALF_ROWS) || !Instructions::current().are_tiles() {
-            return HALF_ROWS;
-        }
+        // Whole tiles load the fewest lines of all.
+        let whole = m.is_multiple_of(HALF_ROWS);
+        if whole || !Instructions::current().are_tiles() { HALF_ROWS } else { Self::half_of_fewest_lines(m) }
+    }
+
+    /// Rows of each half of a tile with which a product of `m` rows loads the fewest lines: AMX takes as long as those take to come from the second-level cache.
+    fn half_of_fewest_lines(m: usize) -> usize {
         // For each block of the depth: one of each row of `A` that is computed, and a block of `B` for each tile.
         let lines = |half: usize| {
             let (tiles, rest) = (m / (2 * half), m % (2 * half));
@@ -423,5 +427,16 @@ dispatched! {
             }
             col += S::LANES;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Computer;
+
+    #[test]
+    fn halves_load_few_lines() {
+        // Two tiles rather than three, whole tiles, and seven rather than nine that would compute fewer rows.
+        assert_eq!([49, 196, 3136, 197, 1].map(Computer::half_of_fewest_lines), [13, 14, 16, 16, 9]);
     }
 }
