@@ -141,7 +141,7 @@ impl<B: Backend> Operation<B> {
         } else {
             (forward(primitives(self.operands)), None)
         };
-        let mut result = AutodiffTensor { primitive, node: None, recipe };
+        let mut result = AutodiffTensor { recipe, ..AutodiffTensor::constant(primitive) };
         let saved_result = self.keeps_result.then(|| Saved::of(&result));
 
         let accumulates = self.accumulates;

@@ -1,6 +1,7 @@
 //! [`AutodiffTensor`]: a tensor and where it came from.
 
 use crate::checkpoint::Recipe;
+use crate::rules::norm::BatchNormalization;
 use crate::tape::{Node, NodeRef};
 use alloc::sync::Arc;
 use core::fmt;
@@ -15,17 +16,19 @@ pub struct AutodiffTensor<B: Backend> {
     pub node: Option<NodeRef>,
     /// How to compute it again, if that is cheap and wanted.
     pub(crate) recipe: Option<Arc<Recipe<B>>>,
+    /// The batch normalization that yielded it, if an activation of it is differentiated with that.
+    pub(crate) normalization: Option<Arc<BatchNormalization<B>>>,
 }
 
 impl<B: Backend> AutodiffTensor<B> {
     /// A constant.
     pub(crate) fn constant(primitive: B::Primitive) -> Self {
-        Self { primitive, node: None, recipe: None }
+        Self { primitive, node: None, recipe: None, normalization: None }
     }
 
     /// A tensor whose gradient is wanted, without a history.
     pub(crate) fn leaf(primitive: B::Primitive) -> Self {
-        Self { primitive, node: Some(Node::leaf()), recipe: None }
+        Self { node: Some(Node::leaf()), ..Self::constant(primitive) }
     }
 
     /// Whether gradients flow through it.
@@ -36,7 +39,12 @@ impl<B: Backend> AutodiffTensor<B> {
 
 impl<B: Backend> Clone for AutodiffTensor<B> {
     fn clone(&self) -> Self {
-        Self { primitive: self.primitive.clone(), node: self.node.clone(), recipe: self.recipe.clone() }
+        Self {
+            primitive: self.primitive.clone(),
+            node: self.node.clone(),
+            recipe: self.recipe.clone(),
+            normalization: self.normalization.clone(),
+        }
     }
 }
 

@@ -4,9 +4,10 @@
 
 mod host;
 
+use kiln_autodiff::Autodiff;
 use kiln_cuda::{Cuda, CudaDevice, statistics};
 use kiln_ndarray::NdArray;
-use kiln_tensor::backend::Backend;
+use kiln_tensor::backend::{AutodiffBackend, Backend};
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, DType, Distribution, Expression, ReduceOp, RnnDirection, RnnKind,
@@ -447,7 +448,7 @@ fn columns_are_read_once() {
         vec![found.input, found.weight, found.bias]
     });
     assert_eq!(of_layer, 2);
-    // The statistics, both sums at once in runs and those added up, the input's.
+    // What is known of the channels, both sums at once in runs and those added up, what the input's gradient needs of them, and that.
     let images = |seed| B::permute(numbers::<B>(&[2, 64, 65, 64], seed), &[0, 3, 1, 2]);
     let [gradient, x] = [1, 2].map(images);
     let [weight, mean, variance] = [3, 4, 5].map(|seed| numbers::<B>(&[64], seed));
@@ -455,8 +456,8 @@ fn columns_are_read_once() {
         let found = B::batch_norm_gradient(gradient, x, weight, mean, variance, 1e-5);
         vec![found.input, found.weight, found.bias]
     });
-    assert_eq!(of_batch, 4);
-    // Where rows lie together each sum computes what it adds up; the parameters' are cast to 16 bits.
+    assert_eq!(of_batch, 5);
+    // Sums of rows that lie together, which are not in runs.
     let halves = |dims: &[usize], seed| B::cast(numbers::<B>(dims, seed), DType::BF16);
     let [gradient, x] = [1, 2].map(|seed| halves(&[2, 64, 65, 64], seed));
     let [weight, mean, variance] = [3, 4, 5].map(|seed| halves(&[64], seed));
@@ -464,5 +465,39 @@ fn columns_are_read_once() {
         let found = B::batch_norm_gradient(gradient, x, weight, mean, variance, 1e-5);
         vec![found.input, found.weight, found.bias]
     });
-    assert_eq!(of_rows, 5);
+    assert_eq!(of_rows, 4);
+}
+
+#[test]
+fn activations_of_batch_norms_are_differentiated_with_them() {
+    type Tape = Autodiff<B>;
+    let _alone = alone();
+    let device = CudaDevice::default();
+    // Launches of the way back, and bytes that its kernels moved.
+    let way_back = |activation: Option<Activation>| {
+        let leaf = |primitive| Tape::set_require_grad(Tape::from_inner(primitive), true);
+        let x = leaf(B::permute(numbers::<B>(&[2, 64, 65, 64], 1), &[0, 3, 1, 2]));
+        let [weight, bias] = [2, 3].map(|seed| leaf(numbers::<B>(&[64], seed)));
+        let trained = Tape::batch_norm_train(x.clone(), weight.clone(), bias, 1e-5);
+        let y = match activation {
+            Some(activation) => Tape::activation(activation, trained.output),
+            None => trained.output,
+        };
+        let gradient = Tape::from_inner(B::permute(numbers::<B>(&[2, 64, 65, 64], 4), &[0, 3, 1, 2]));
+        let loss = Tape::reduce(ReduceOp::Sum, Tape::binary(BinaryOp::Mul, y, gradient), &[0, 1, 2, 3]);
+        B::sync(&device).expect("a device");
+        let before = statistics(&device);
+        let gradients = Tape::backward(loss);
+        B::sync(&device).expect("a device");
+        let after = statistics(&device);
+        assert!(Tape::grad(&x, &gradients).is_some() && Tape::grad(&weight, &gradients).is_some());
+        (after.launches - before.launches, after.moved_bytes - before.moved_bytes)
+    };
+    let (launches, bytes) = way_back(None);
+    for activation in [Activation::Relu, Activation::Silu] {
+        let (with_activation, more) = way_back(Some(activation));
+        assert_eq!(with_activation, launches, "{activation:?}");
+        // Parameters of the channels, but nothing as large as the images.
+        assert!(more - bytes < 2 * 64 * 65 * 64, "{activation:?}: {more} bytes, {bytes} without it");
+    }
 }

@@ -34,11 +34,6 @@ pub struct Gpu<R, F = f32, I = i32> {
 
 type T<R> = GpuTensor<R>;
 
-/// [`compose::sums_of_both`], which are read together where they lie alike.
-fn sums_of_both<B: Backend<Primitive = T<R>>, R: Runtime>(both: [T<R>; 2], axes: &[usize]) -> [T<R>; 2] {
-    reduce::sums_of_both(both, axes).unwrap_or_else(|both| compose::sums_of_both::<B>(both, axes))
-}
-
 /// The elements of a row-major tensor, as they stand in memory, as data.
 fn to_data(bytes: &[u8], shape: Shape, dtype: DType) -> TensorData {
     /// A copy that is aligned.
@@ -280,6 +275,17 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             return compose::elementwise::<Self>(expression, operands, parameters);
         }
         elementwise::consume(expression, operands, parameters)
+    }
+
+    fn elementwise_sums(
+        expression: &Expression,
+        operands: InlineVec<T<R>>,
+        parameters: &[Scalar],
+        axes: &[usize],
+    ) -> InlineVec<T<R>> {
+        reduce::sums(expression, operands, parameters, axes).unwrap_or_else(|operands| {
+            compose::elementwise_sums::<Self>(expression, operands, parameters, axes)
+        })
     }
 
     fn reshape(tensor: T<R>, shape: Shape) -> T<R> {
@@ -576,25 +582,17 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     fn layer_norm_gradient(gradient: T<R>, x: T<R>, weight: T<R>, epsilon: f64) -> NormGradients<T<R>> {
         match norm_gradient::norm_gradient(true, &gradient, &x, &weight, epsilon) {
             Some((input, rows)) => {
-                let sums = sums_of_both::<Self, R>;
                 let [weight, bias] =
-                    compose::norm_parameter_gradients_with::<Self>(gradient, x, &weight, rows, sums);
+                    compose::norm_weight_and_bias_gradients::<Self>(gradient, x, &weight, rows);
                 NormGradients { input, weight, bias }
             }
             None => compose::layer_norm_gradient::<Self>(gradient, x, weight, epsilon),
         }
     }
 
-    fn batch_norm_gradient(
-        gradient: T<R>,
-        x: T<R>,
-        weight: T<R>,
-        mean: T<R>,
-        variance: T<R>,
-        epsilon: f64,
-    ) -> NormGradients<T<R>> {
-        let (statistics, sums) = ([mean, variance], sums_of_both::<Self, R>);
-        compose::batch_norm_gradient_with::<Self>(gradient, x, weight, statistics, epsilon, sums)
+    fn fuses_batch_norm_activations(device: &R::Device) -> bool {
+        // As many tensors as a kernel has that computes the input's gradient.
+        R::limits(device).bindings >= 8
     }
 
     fn rms_norm_gradient(gradient: T<R>, x: T<R>, weight: T<R>, epsilon: f64) -> (T<R>, T<R>) {

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use kiln_tensor::backend::{Backend, ExecutionError, SliceRange};
 use kiln_tensor::compose::{
     AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -81,6 +81,7 @@ impl<B: Backend> Backend for Profiled<B> {
         fn seed_thread(device: &B::Device, seed: Option<u64>);
         fn sync(device: &B::Device) -> Result<(), ExecutionError>;
         fn supports(device: &B::Device, dtype: DType) -> bool;
+        fn fuses_batch_norm_activations(device: &B::Device) -> bool;
         fn ad_enabled() -> bool;
         fn set_require_grad(tensor: T<B>, require_grad: bool) -> T<B>;
         fn is_require_grad(tensor: &T<B>) -> bool;
@@ -124,6 +125,14 @@ impl<B: Backend> Backend for Profiled<B> {
         fn activation(activation: Activation, tensor: T<B>) -> T<B> { cost::activation(activation, &tensor) }
         fn elementwise(expression: &Expression, operands: InlineVec<T<B>>, parameters: &[Scalar]) -> InlineVec<T<B>> {
             cost::elementwise(expression, &operands)
+        }
+        fn elementwise_sums(
+            expression: &Expression,
+            operands: InlineVec<T<B>>,
+            parameters: &[Scalar],
+            axes: &[usize],
+        ) -> InlineVec<T<B>> {
+            cost::elementwise_sums(expression, &operands)
         }
         fn reshape(tensor: T<B>, shape: Shape) -> T<B> { Cost::views("reshape", &tensor) }
         fn permute(tensor: T<B>, axes: &[usize]) -> T<B> { Cost::views("permute", &tensor) }
@@ -289,6 +298,12 @@ impl<B: Backend> Backend for Profiled<B> {
             weight: T<B>,
             mean: T<B>,
             variance: T<B>,
+            epsilon: f64,
+        ) -> NormGradients<T<B>>;
+        fn batch_norm_activation_gradient(
+            activation: Activation,
+            gradient: T<B>,
+            normalized: NormalizedBatch<T<B>>,
             epsilon: f64,
         ) -> NormGradients<T<B>>;
         fn attention_train(

@@ -237,6 +237,24 @@ pub(crate) fn clamp<P: Primitive>(tensor: &P, bounds: usize) -> Cost {
 }
 
 pub(crate) fn elementwise<P: Primitive>(expression: &Expression, operands: &[P]) -> Cost {
+    let (steps, names) = steps(expression);
+    let operands: Vec<&P> = operands.iter().collect();
+    Cost::each(format!("elementwise {}", names.join(", ")), steps, &operands)
+}
+
+pub(crate) fn elementwise_sums<P: Primitive>(expression: &Expression, operands: &[P]) -> Cost {
+    let (steps, names) = steps(expression);
+    let operands: Vec<&P> = operands.iter().collect();
+    // Each element of what the operands broadcast to is computed, and added up for each result.
+    let rank = operands.iter().map(|operand| operand.dims().len()).max().unwrap_or(0);
+    let along = |axis: usize| operands.iter().filter_map(|operand| operand.dims().get(axis)).max();
+    let elements: usize = (0..rank).filter_map(along).product();
+    let fixed = elements * (steps + expression.results().len());
+    Cost::each(format!("sum of {}", names.join(", ")), 0, &operands).with(Flops { each: 0, fixed })
+}
+
+/// How many steps of a program compute something, and what they are called.
+fn steps(expression: &Expression) -> (usize, Vec<String>) {
     let mut names: Vec<String> = Vec::new();
     let mut steps = 0;
     for step in &expression.steps {
@@ -255,8 +273,7 @@ pub(crate) fn elementwise<P: Primitive>(expression: &Expression, operands: &[P])
             names.push(name);
         }
     }
-    let operands: Vec<&P> = operands.iter().collect();
-    Cost::each(format!("elementwise {}", names.join(", ")), steps, &operands)
+    (steps, names)
 }
 
 pub(crate) fn reduce<P: Primitive>(op: ReduceOp, tensor: &P) -> Cost {

@@ -364,6 +364,29 @@ pub(crate) fn run<B: Backend, const N: usize, const M: usize>(
     operands: [B::Primitive; N],
     f: impl FnOnce([Traced; N]) -> [Traced; M],
 ) -> [B::Primitive; M] {
+    recorded::<B, N, M>(operands, f, B::elementwise)
+}
+
+/// Operands that broadcast, then the sums of each result along axes, which stay with size 1.
+#[track_caller]
+pub(crate) fn sums<B: Backend, const N: usize, const M: usize>(
+    operands: [B::Primitive; N],
+    axes: &[usize],
+    f: impl FnOnce([Traced; N]) -> [Traced; M],
+) -> [B::Primitive; M] {
+    recorded::<B, N, M>(operands, f, |expression, operands, parameters| match axes {
+        [] => B::elementwise(expression, operands, parameters),
+        axes => B::elementwise_sums(expression, operands, parameters, axes),
+    })
+}
+
+/// Records what a closure does to operands that broadcast, and has it `computed`.
+#[track_caller]
+fn recorded<B: Backend, const N: usize, const M: usize>(
+    operands: [B::Primitive; N],
+    f: impl FnOnce([Traced; N]) -> [Traced; M],
+    computed: impl FnOnce(&Expression, InlineVec<B::Primitive>, &[Scalar]) -> InlineVec<B::Primitive>,
+) -> [B::Primitive; M] {
     let Some((first, others)) = operands.split_first() else {
         check::fail("elementwise", format_args!("there are no operands"))
     };
@@ -378,7 +401,7 @@ pub(crate) fn run<B: Backend, const N: usize, const M: usize>(
     finish(&program, &results);
     // Values of a program hold its recording.
     drop(results);
-    let results = B::elementwise(&program.expression.borrow(), operands.into(), &program.parameters.borrow());
+    let results = computed(&program.expression.borrow(), operands.into(), &program.parameters.borrow());
     recordings::give(program);
     match <[_; M]>::try_from(results) {
         Ok(results) => results,

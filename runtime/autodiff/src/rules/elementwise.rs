@@ -85,6 +85,9 @@ pub(crate) fn activation<B: Backend, C: CheckpointStrategy>(
     activation: Activation,
     x: AutodiffTensor<B>,
 ) -> AutodiffTensor<B> {
+    if let Some(normalization) = x.normalization {
+        return normalization.activation::<C>(activation, x.primitive);
+    }
     let program = |_: &[DType]| single(1, Step::Activation(activation, 0));
     run::<B, C>("activation", vec![x], program, &[], move |operands| {
         let [x] = taken(operands);

@@ -27,8 +27,7 @@ pub(crate) fn matmul<B: Backend, C: CheckpointStrategy>(
     };
     Operation::new("matmul", vec![lhs, rhs]).keep_for(0, 1).keep_for(1, 0).run::<C>(forward, |context| {
         let gradient = &context.gradient;
-        let of_lhs =
-            context.wanted[0].then(|| B::matmul(gradient.clone(), transposed::<B>(context.operand(1))));
+        // That of the left side, an activation most often, is last: what it is added to follows at once.
         let of_rhs = context.wanted[1].then(|| {
             let shared = context.shapes[1].iter().rev().skip(2).all(|&size| size == 1);
             if shared {
@@ -37,6 +36,8 @@ pub(crate) fn matmul<B: Backend, C: CheckpointStrategy>(
                 B::matmul(transposed::<B>(context.operand(0)), gradient.clone())
             }
         });
+        let of_lhs =
+            context.wanted[0].then(|| B::matmul(gradient.clone(), transposed::<B>(context.operand(1))));
         vec![of_lhs, of_rhs]
     })
 }
@@ -73,8 +74,6 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
     let operands = [x, weight].into_iter().chain(bias).collect();
     Operation::new("linear", operands).keep_for(0, 1).keep_for(1, 0).run::<C>(forward, |context| {
         let gradient = &context.gradient;
-        let of_x = context.wanted[0]
-            .then(|| B::linear(gradient.clone(), &transposed::<B>(context.operand(1)), None, None));
         let of_weight = context.wanted[1]
             .then(|| product_over_batch::<B>(context.operand(0), gradient.clone(), &context.shapes[1]));
         let bias = context.wanted.get(2).map(|wanted| {
@@ -84,6 +83,8 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
                 B::reshape(sum, context.shapes[2].clone())
             })
         });
+        let of_x = context.wanted[0]
+            .then(|| B::linear(gradient.clone(), &transposed::<B>(context.operand(1)), None, None));
         [of_x, of_weight].into_iter().chain(bias).collect()
     })
 }

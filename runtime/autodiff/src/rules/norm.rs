@@ -4,11 +4,12 @@ use super::{T, taken};
 use crate::checkpoint::CheckpointStrategy;
 use crate::operation::Operation;
 use crate::tensor::AutodiffTensor;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::compose::{BatchNormTrained, NormGradients};
-use kiln_tensor::{BinaryOp, ReduceOp, Shape};
+use kiln_tensor::compose::{BatchNormTrained, NormGradients, NormalizedBatch};
+use kiln_tensor::{Activation, BinaryOp, ReduceOp, Shape};
 
 pub(crate) fn softmax<B: Backend, C: CheckpointStrategy>(
     x: AutodiffTensor<B>,
@@ -108,6 +109,45 @@ pub(crate) fn group_norm<B: Backend, C: CheckpointStrategy>(
     })
 }
 
+/// A batch normalization whose result an activation may be applied to, which is differentiated with it: what was normalized is computed again on the way
+/// back, and not kept.
+pub(crate) struct BatchNormalization<B: Backend> {
+    x: AutodiffTensor<B>,
+    weight: AutodiffTensor<B>,
+    bias: AutodiffTensor<B>,
+    mean: T<B>,
+    variance: T<B>,
+    epsilon: f64,
+}
+
+impl<B: Backend> BatchNormalization<B> {
+    /// An activation of what was normalized, as an operation on what that was computed of.
+    pub(crate) fn activation<C: CheckpointStrategy>(
+        &self,
+        activation: Activation,
+        normalized: T<B>,
+    ) -> AutodiffTensor<B> {
+        let output = B::activation(activation, normalized);
+        let (mean, variance, epsilon) = (self.mean.clone(), self.variance.clone(), self.epsilon);
+        let operands = [&self.x, &self.weight, &self.bias].map(AutodiffTensor::clone).to_vec();
+        let operation = Operation::new("activation of batch_norm_train", operands).keep(0).keep(1).keep(2);
+        operation.run::<C>(
+            move |_| output.clone(),
+            move |context| {
+                let [x, weight, bias] = [0, 1, 2].map(|n| context.operand(n));
+                let [mean, variance] = statistics_of::<B>(&x, [mean, variance]);
+                let normalized = NormalizedBatch { x, weight, bias, mean, variance };
+                let gradient = context.gradient;
+                listed(
+                    B::batch_norm_activation_gradient(activation, gradient, normalized, epsilon),
+                    true,
+                    true,
+                )
+            },
+        )
+    }
+}
+
 /// The statistics are constants: what is made of them, running averages, has no part in a loss.
 pub(crate) fn batch_norm_train<B: Backend, C: CheckpointStrategy>(
     x: AutodiffTensor<B>,
@@ -118,21 +158,32 @@ pub(crate) fn batch_norm_train<B: Backend, C: CheckpointStrategy>(
     let trained =
         B::batch_norm_train(x.primitive.clone(), weight.primitive.clone(), bias.primitive.clone(), epsilon);
     let BatchNormTrained { output, mean, variance } = trained;
-    let (center, square) = (mean.clone(), variance.clone());
+    let constants = [&mean, &variance].map(|statistic| AutodiffTensor::constant(statistic.clone()));
+    let is_tracked = [&x, &weight, &bias].into_iter().any(AutodiffTensor::is_tracked);
+    // Where cheap results are computed again, so are activations.
+    let fuses = is_tracked && !C::RECOMPUTES && B::fuses_batch_norm_activations(&B::device(&x.primitive));
+    let normalization = fuses.then(|| {
+        // Of a normalization of a normalization there is no chain.
+        let operand = |operand: &AutodiffTensor<B>| AutodiffTensor { normalization: None, ..operand.clone() };
+        let [x, weight, bias] = [&x, &weight, &bias].map(operand);
+        let (mean, variance) = (mean.clone(), variance.clone());
+        Arc::new(BatchNormalization { x, weight, bias, mean, variance, epsilon })
+    });
     let forward = move |_: Vec<T<B>>| output.clone();
     let operation = Operation::new("batch_norm_train", vec![x, weight, bias]).keep(0).keep(1);
     let output = operation.run::<C>(forward, move |context| {
         let (x, weight) = (context.operand(0), context.operand(1));
-        // For a gradient of this gradient, the statistics have to follow from the batch.
-        let (mean, variance) = if B::is_tracked(&x) { statistics::<B>(x.clone()) } else { (center, square) };
+        let [mean, variance] = statistics_of::<B>(&x, [mean, variance]);
         let found = B::batch_norm_gradient(context.gradient, x, weight, mean, variance, epsilon);
         listed(found, true, true)
     });
-    BatchNormTrained {
-        output,
-        mean: AutodiffTensor::constant(mean),
-        variance: AutodiffTensor::constant(variance),
-    }
+    let [mean, variance] = constants;
+    BatchNormTrained { output: AutodiffTensor { normalization, ..output }, mean, variance }
+}
+
+/// The statistics that were found of a batch. For a gradient of a gradient, they have to follow from the batch.
+fn statistics_of<B: Backend>(x: &T<B>, found: [T<B>; 2]) -> [T<B>; 2] {
+    if B::is_tracked(x) { statistics::<B>(x.clone()).into() } else { found }
 }
 
 /// The mean and the variance of each channel, as differentiable operations.

@@ -49,12 +49,13 @@ pub(crate) fn conv<B: Backend, C: CheckpointStrategy>(
     let operation = Operation::new("conv", operands(x, weight, bias)).keep_for(0, 1).keep_for(1, 0);
     operation.run::<C>(forward, move |context| {
         let (gradient, shapes) = (&context.gradient, &context.shapes);
-        let of_x = context.wanted[0]
-            .then(|| B::conv_input_gradient(gradient.clone(), context.operand(1), &shapes[0], &back));
+        // The input's is last: what is done with it, a sum with those of other uses or an activation's gradient, follows at once.
         let of_weight = context.wanted[1]
             .then(|| B::conv_weight_gradient(context.operand(0), gradient.clone(), &shapes[1], &back));
         let bias = context.wanted.get(2);
         let of_bias = bias.map(|wanted| wanted.then(|| of_bias::<B>(gradient.clone(), &shapes[2])));
+        let of_x = context.wanted[0]
+            .then(|| B::conv_input_gradient(gradient.clone(), context.operand(1), &shapes[0], &back));
         [of_x, of_weight].into_iter().chain(of_bias).collect()
     })
 }
@@ -73,14 +74,15 @@ pub(crate) fn conv_transpose<B: Backend, C: CheckpointStrategy>(
     let operation = Operation::new("conv_transpose", operands(x, weight, bias)).keep_for(0, 1).keep_for(1, 0);
     operation.run::<C>(forward, move |context| {
         let (gradient, shapes) = (&context.gradient, &context.shapes);
-        let of_x = context.wanted[0].then(|| {
-            B::conv_transpose_input_gradient(gradient.clone(), context.operand(1), &shapes[0], &back)
-        });
+        // As for a convolution, the input's is last.
         let of_weight = context.wanted[1].then(|| {
             B::conv_transpose_weight_gradient(context.operand(0), gradient.clone(), &shapes[1], &back)
         });
         let bias = context.wanted.get(2);
         let of_bias = bias.map(|wanted| wanted.then(|| of_bias::<B>(gradient.clone(), &shapes[2])));
+        let of_x = context.wanted[0].then(|| {
+            B::conv_transpose_input_gradient(gradient.clone(), context.operand(1), &shapes[0], &back)
+        });
         [of_x, of_weight].into_iter().chain(of_bias).collect()
     })
 }

@@ -162,24 +162,14 @@ impl<'k> Declared<'_, 'k> {
         (0..neighbours).map(of_neighbour).collect()
     }
 
-    /// What its one result is at a position, as memory would hold it.
-    ///
-    /// # Panics
-    /// When it has none, or several.
-    pub(super) fn result(&self, position: Value<'k>) -> Value<'k> {
-        self.results_of(position, 1)[0]
-    }
-
-    /// [`Self::result`] at a position and its neighbours behind it along the innermost dim: so many in all.
-    ///
-    /// # Panics
-    /// As it does.
+    /// What its results are at a position and its neighbours behind it along the innermost dim, so many in all, as memory would hold them: of each
+    /// result the neighbours.
     pub(super) fn results_of(&self, position: Value<'k>, neighbours: u32) -> Vec<Value<'k>> {
-        let of_one = |values: Vec<Value<'k>>| match (values.as_slice(), self.template.results.as_slice()) {
-            (&[result], &[(dtype, _)]) => result.held_as(held_as(dtype)),
-            (results, _) => unreachable!("{} results where one is read", results.len()),
+        let values = self.at(position, neighbours).values;
+        let of_one = |(n, &(dtype, _)): (usize, &(DType, Access))| {
+            values.iter().map(move |values| values[n].held_as(held_as(dtype))).collect::<Vec<_>>()
         };
-        self.at(position, neighbours).values.into_iter().map(of_one).collect()
+        self.template.results.iter().enumerate().flat_map(of_one).collect()
     }
 }
 
@@ -351,75 +341,132 @@ impl<R: Runtime> Views<'_, R> {
 
     fn launch(&self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {
         let Some(device) = self.results.first().map(|result| &result.device) else { return };
-        let of_operands = self.operands.iter().map(|tensor| &*tensor.layout);
-        let of_results = self.results.iter().map(|tensor| &*tensor.layout);
-        let views: SmallVec<[&Layout; 8]> = of_operands.chain(self.counters).chain(of_results).collect();
-        // Of those that have not the shape itself.
-        let mut expanded: SmallVec<[Option<InlineVec<isize>>; 8]> = SmallVec::new();
-        expanded
-            .extend(views.iter().map(|view| (view.shape != *shape).then(|| view.expanded_strides(shape))));
-        let strides = views.iter().zip(&expanded);
-        let strides: SmallVec<[&[isize]; 8]> =
-            strides.map(|(view, expanded)| expanded.as_ref().unwrap_or(&view.strides).as_slice()).collect();
-        let walk = Walk::new(&shape.dims, &strides);
-        let mut access: SmallVec<[Access; 16]> = (0..views.len()).map(|view| walk.access(view)).collect();
-        let is_of_runs = |n: usize| walk.is_of_runs(n, views[n].offset);
-        let strided = access.contains(&Access::Strided);
-
+        let results: SmallVec<[(DType, &Layout); 4]> =
+            self.results.iter().map(|result| (result.dtype, &*result.layout)).collect();
+        let described =
+            describe(device, expression, parameters, shape, (self.operands, self.counters), &results);
+        let Described { template, words } = described;
         let count = shape.num_elements();
-        let mut words: SmallVec<[u32; 64]> = SmallVec::new();
-        words.push(count as u32);
-        words.extend(walk.dim_words().filter(|_| strided));
-        for (n, view) in views.iter().enumerate() {
-            words.push(view.offset as u32);
-            words.extend(walk.stride_words(n));
-        }
-        append_parameters(&mut words, expression, parameters);
-
-        // A row along the innermost dim is whole fours, and what lies one after another begins with one.
-        let begins_with_four =
-            |(access, view): (&Access, &&Layout)| *access != Access::Linear || view.offset % 4 == 0;
-        let in_fours = count >= LEAST_OF_FOURS
-            && R::limits(device).shared_memory
-            && walk.dims.last().is_some_and(|&dim| dim % 4 == 0)
-            && access.iter().zip(&views).all(begins_with_four)
-            && (views.len() - self.results.len()..views.len())
-                .all(|n| access[n] == Access::Linear || is_of_runs(n));
-        let fours = match in_fours {
-            true if count >= LEAST_OF_TWO_FOURS => 2,
-            true => 1,
-            false => 0,
-        };
-        if in_fours {
-            // What is joined is written so, and read where it is a part of something.
-            for (_, access) in access.iter_mut().enumerate().filter(|&(n, _)| is_of_runs(n)) {
-                *access = Access::Runs;
-            }
-        }
-        let (read, rest) = access.split_at(self.operands.len());
-        let (counted, written) = rest.split_at(self.counters.len());
-        let dtypes = |tensors: &[GpuTensor<R>], access: &[Access]| {
-            tensors.iter().map(|tensor| tensor.dtype).zip(access.iter().copied()).collect()
-        };
-        let template = Elementwise {
-            expression: expression.clone(),
-            operands: dtypes(self.operands, read),
-            counters: counted.into(),
-            results: dtypes(self.results, written),
-            rank: if strided { walk.dims.len() } else { 0 },
-            fours,
-            then: Vec::new(),
+        let invocations = match template.fours as usize {
+            0 => count,
+            fours => (count / 4).div_ceil(fours),
         };
         let tensors: SmallVec<[&GpuTensor<R>; 8]> = self.operands.iter().chain(self.results).collect();
-        let groups =
-            line_of::<R>(device, if in_fours { (count / 4).div_ceil(fours as usize) } else { count });
-        match (self.results, written) {
-            ([result], [Access::Linear]) if result.layout.offset == 0 => {
+        let groups = line_of::<R>(device, invocations);
+        match (self.results, template.results.as_slice()) {
+            ([result], [(_, Access::Linear)]) if result.layout.offset == 0 => {
                 launch_open::<R>(device, template, &tensors, &words, groups);
             }
             _ => launch::<R>(device, template, &tensors, &words, groups),
         }
     }
+}
+
+/// A program as a kernel does it.
+struct Described {
+    template: Elementwise,
+    /// Its parameters.
+    words: SmallVec<[u32; 64]>,
+}
+
+/// A program of which the operands, the positions that it counts and the results lie as is told, over `shape`.
+fn describe<R: Runtime>(
+    device: &R::Device,
+    expression: &Expression,
+    parameters: &[Scalar],
+    shape: &Shape,
+    (operands, counters): (&[GpuTensor<R>], &[Layout]),
+    results: &[(DType, &Layout)],
+) -> Described {
+    let of_operands = operands.iter().map(|tensor| &*tensor.layout);
+    let of_results = results.iter().map(|&(_, layout)| layout);
+    let views: SmallVec<[&Layout; 8]> = of_operands.chain(counters).chain(of_results).collect();
+    // Of those that have not the shape itself.
+    let mut expanded: SmallVec<[Option<InlineVec<isize>>; 8]> = SmallVec::new();
+    expanded.extend(views.iter().map(|view| (view.shape != *shape).then(|| view.expanded_strides(shape))));
+    let strides = views.iter().zip(&expanded);
+    let strides: SmallVec<[&[isize]; 8]> =
+        strides.map(|(view, expanded)| expanded.as_ref().unwrap_or(&view.strides).as_slice()).collect();
+    let walk = Walk::new(&shape.dims, &strides);
+    let mut access: SmallVec<[Access; 16]> = (0..views.len()).map(|view| walk.access(view)).collect();
+    let is_of_runs = |n: usize| walk.is_of_runs(n, views[n].offset);
+    let strided = access.contains(&Access::Strided);
+
+    let count = shape.num_elements();
+    let mut words: SmallVec<[u32; 64]> = SmallVec::new();
+    words.push(count as u32);
+    words.extend(walk.dim_words().filter(|_| strided));
+    for (n, view) in views.iter().enumerate() {
+        words.push(view.offset as u32);
+        words.extend(walk.stride_words(n));
+    }
+    append_parameters(&mut words, expression, parameters);
+
+    // A row along the innermost dim is whole fours, and what lies one after another begins with one.
+    let begins_with_four =
+        |(access, view): (&Access, &&Layout)| *access != Access::Linear || view.offset % 4 == 0;
+    let in_fours = count >= LEAST_OF_FOURS
+        && R::limits(device).shared_memory
+        && walk.dims.last().is_some_and(|&dim| dim % 4 == 0)
+        && access.iter().zip(&views).all(begins_with_four)
+        && (views.len() - results.len()..views.len()).all(|n| access[n] == Access::Linear || is_of_runs(n));
+    let fours = match in_fours {
+        true if count >= LEAST_OF_TWO_FOURS => 2,
+        true => 1,
+        false => 0,
+    };
+    if in_fours {
+        // What is joined is written so, and read where it is a part of something.
+        for (_, access) in access.iter_mut().enumerate().filter(|&(n, _)| is_of_runs(n)) {
+            *access = Access::Runs;
+        }
+    }
+    let (read, rest) = access.split_at(operands.len());
+    let (counted, written) = rest.split_at(counters.len());
+    let template = Elementwise {
+        expression: expression.clone(),
+        operands: operands.iter().map(|tensor| tensor.dtype).zip(read.iter().copied()).collect(),
+        counters: counted.into(),
+        results: results.iter().map(|&(dtype, _)| dtype).zip(written.iter().copied()).collect(),
+        rank: if strided { walk.dims.len() } else { 0 },
+        fours,
+        then: Vec::new(),
+    };
+    Described { template, words }
+}
+
+/// A program whose results are written nowhere: another kernel reads them in place of tensors, as a part of itself.
+pub(super) struct Unwritten<R: Runtime> {
+    /// The program.
+    pub template: Elementwise,
+    /// Its parameters.
+    pub words: SmallVec<[u32; 64]>,
+    /// What it reads.
+    pub operands: InlineVec<GpuTensor<R>>,
+    /// How each result would lie in a memory of its own.
+    pub layout: Layout,
+}
+
+/// A program over operands, which broadcast, that counts nothing.
+///
+/// # Panics
+/// When the operands do not broadcast, or the program names what is not there.
+pub(super) fn unwritten<R: Runtime>(
+    expression: &Expression,
+    mut operands: InlineVec<GpuTensor<R>>,
+    parameters: &[Scalar],
+) -> Unwritten<R> {
+    let are_turned = order::into_channels_last(&mut operands);
+    let (shape, dtypes) = shape_and_dtypes(expression, &operands);
+    let row_major = Layout::contiguous(shape.clone());
+    let results = expression.results();
+    let results: SmallVec<[(DType, &Layout); 4]> =
+        results.iter().map(|&step| (dtypes[usize::from(step)], &row_major)).collect();
+    let device = &operands[0].device;
+    let Described { template, words } =
+        describe(device, expression, parameters, &shape, (&operands, &[]), &results);
+    let layout = if are_turned { row_major.clone().into_channels_first() } else { row_major.clone() };
+    Unwritten { template, words, operands, layout }
 }
 
 /// The program that yields its operand.

@@ -1,19 +1,21 @@
 //! Folds of dims, and positions of extremes.
 
 use super::access::{self, Access, Operand, Walk};
-use super::direct::Side;
+use super::elementwise::{self, Unwritten};
 use super::rows::Division;
 use super::source::{Program, Reader, Reads, Source};
 use super::then::{self, Then};
 use super::tiles::WARP;
-use super::{LINE, elementwise, launch_open, line_of, line_of_groups, program};
+use super::{LINE, launch_open, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value, Variable};
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use columns::Columns;
 use core::ops::RangeInclusive;
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::{ArgReduceOp, CumulativeOp, DType, Dims, ReduceOp, Scalar, Shape};
+use kiln_tensor::{
+    ArgReduceOp, CumulativeOp, DType, Dims, Expression, InlineVec, ReduceOp, Scalar, Shape, Step,
+};
 use smallvec::SmallVec;
 
 mod columns;
@@ -146,7 +148,7 @@ pub struct Reduce {
     pub by: By,
     /// What joins the numbers of a workgroup that folds one.
     pub subgroups: Subgroups,
-    /// What yields the elements.
+    /// What yields the elements. Each of its results is folded, the results of one after those of the other.
     pub from: Program,
     /// What is done to each result after that.
     pub then: Vec<Then>,
@@ -165,8 +167,6 @@ pub enum By {
     Columns {
         /// So many of them an invocation reads, one or four.
         neighbours: u32,
-        /// The dtype of a second tensor that lies as the first does and is folded with it, if there is one.
-        second: Option<DType>,
     },
 }
 
@@ -177,12 +177,12 @@ impl Reduce {
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
-            let (neighbours, second) = match self.by {
-                By::Columns { neighbours, second } => (neighbours, second),
-                By::Invocation | By::Warp | By::Workgroup => (1, None),
+            let neighbours = match self.by {
+                By::Columns { neighbours } => neighbours,
+                By::Invocation | By::Warp | By::Workgroup => 1,
             };
+            let tensors = self.from.as_ref().map_or(1, |program| program.results.len()) as u32;
             let input = Source::declare(k, self.dtype, &self.from, neighbours);
-            let second = second.map(|dtype| Side::declare(k, dtype, neighbours == 4));
             let output = k.output(held_as(self.result));
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
             let kept_dims = k.parameters(self.kept.1);
@@ -192,27 +192,34 @@ impl Reduce {
             let divisor = self.mean.then(|| k.parameter_of(ty));
             let then = then::declare(k, &self.then);
 
-            // Folds a run from its `first` position on, in steps.
-            let fold = |result: Value<'_>, first: Value<'_>, step: Value<'_>| {
+            // Folds a run of each tensor from its `first` position on, in steps.
+            let neutral = self.fold.neutral_of(k, held_as(self.dtype));
+            let fold = |result: Value<'_>, first: Value<'_>, step: Value<'_>| -> Vec<_> {
                 let (place, part) = (result / runs, result % runs);
                 let base = kept.at(place, &access::coordinates(place, &kept_dims));
                 let (start, end) = (part * run, (part * run + run).min(total));
-                let sum = k.variable(self.fold.neutral_of(k, held_as(self.dtype)));
+                let sums: Vec<_> = (0..tensors).map(|_| k.variable(neutral)).collect();
                 k.range(start + first, end, step, |position| {
                     let at = folded.at(position, &access::coordinates(position, &folded_dims));
-                    sum.set(self.fold.join(sum.get(), input.at(base + at)));
+                    let elements = input.neighbours(base + at, 1);
+                    sums.iter().zip(elements).for_each(|(sum, x)| sum.set(self.fold.join(sum.get(), x)));
                 });
-                sum.get()
+                sums.iter().map(|sum| sum.get()).collect()
             };
             let write = |result: Value<'_>, sum: Value<'_>| {
                 let folded = divisor.map_or(sum, |divisor| sum / divisor);
                 output.set(result, then::apply(&then, result, folded));
             };
+            let write_all = |result: Value<'_>, sums: &[Value<'_>]| {
+                for (tensor, &sum) in (0_u32..).zip(sums) {
+                    write(if tensor > 0 { result + results * tensor } else { result }, sum);
+                }
+            };
             match self.by {
                 By::Invocation => {
                     let result = k.position(LINE);
                     k.when(result.below(results), || {
-                        write(result, fold(result, k.value(0_u32), k.value(1_u32)));
+                        write_all(result, &fold(result, k.value(0_u32), k.value(1_u32)));
                     });
                 }
                 By::Warp | By::Workgroup => {
@@ -220,18 +227,21 @@ impl Reduce {
                     let (lane, result) = Division::place(k, lanes, LINE / lanes);
                     // Who is beyond the last repeats it, so that none leaves before the barriers.
                     let result_in = result.min(results - 1_u32);
-                    let own = fold(result_in, lane, k.value(lanes));
+                    let mut sums = fold(result_in, lane, k.value(lanes));
                     let group = Group::new(k, ty, lane, lanes, self.subgroups);
-                    let sum = group.join(self.fold, own);
-                    k.when(lane.equals(0_u32) & result.below(results), || write(result, sum));
+                    for (tensor, sum) in sums.iter_mut().enumerate() {
+                        if tensor > 0 {
+                            group.settle();
+                        }
+                        *sum = group.join(self.fold, *sum);
+                    }
+                    k.when(lane.equals(0_u32) & result.below(results), || write_all(result, &sums));
                 }
                 By::Columns { .. } => {
-                    let neutral = self.fold.neutral_of(k, held_as(self.dtype));
                     let base = |column| kept.at(column, &access::coordinates(column, &kept_dims));
                     let at = |row| folded.at(row, &access::coordinates(row, &folded_dims));
                     let (fold, input) = (self.fold, &input);
-                    let beside = second.as_ref();
-                    let columns = Columns { k, fold, input, beside, neighbours, results, runs, run, total };
+                    let columns = Columns { k, fold, input, tensors, neighbours, results, runs, run, total };
                     columns.write((neutral, ty), base, at, write);
                 }
             }
@@ -349,18 +359,19 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
         ReduceOp::Any => Fold::Any,
         ReduceOp::All => Fold::All,
     };
-    let (layout, split) = kept_first(&tensor, axes);
+    let (layout, split) = kept_first(&tensor.layout, axes);
     let divisor = mean.then_some(count.max(1));
     let dtype = tensor.dtype;
     let folded = fold_last(fold, divisor, tensor.with_layout(layout), split, dtype);
     folded.with_layout(Layout::contiguous(shape))
 }
 
-/// How a tensor lies with the dims first that stay, and how many those are.
-fn kept_first<R: Runtime>(tensor: &GpuTensor<R>, axes: &[usize]) -> (Layout, usize) {
-    let kept = (0..tensor.dims().len()).filter(|axis| !axes.contains(axis));
+/// A layout with the dims first that stay, and how many those are.
+fn kept_first(layout: &Layout, axes: &[usize]) -> (Layout, usize) {
+    let rank = layout.shape.rank();
+    let kept = (0..rank).filter(|axis| !axes.contains(axis));
     let order: Dims = kept.chain(axes.iter().copied()).collect();
-    (tensor.layout.permute(&order), tensor.dims().len() - axes.len())
+    (layout.permute(&order), rank - axes.len())
 }
 
 /// How a tensor is walked whose last dims are folded.
@@ -418,6 +429,24 @@ impl Cut {
     }
 }
 
+/// What folds the dims that `walks` goes over, of elements of a dtype.
+fn cut<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks) -> Cut {
+    let &Walks { results, total, .. } = walks;
+    let shared_memory = R::limits(device).shared_memory;
+    // Where there are not many results, an invocation for each leaves a device waiting for memory.
+    let least = if shared_memory && results < MANY { 16 } else { 64 };
+    let has_warps = subgroups_of::<R>(device, dtype) == Subgroups::Warps;
+    let (by, runs) = match walks.columns::<R>(device) {
+        Some(neighbours) => (By::Columns { neighbours }, columns::runs(results, total)),
+        None if has_warps && walks.lie_together() && OF_WARP.contains(&total) => (By::Warp, 1),
+        None if total >= least && (walks.lie_together() || results < FEW) => {
+            (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
+        }
+        None => (By::Invocation, total.div_ceil(LONGEST)),
+    };
+    Cut::new(by, runs, total)
+}
+
 /// Folds the dims from `split` on into one number of `dtype`, and divides the result.
 fn fold_last<R: Runtime>(
     fold: Fold,
@@ -427,54 +456,70 @@ fn fold_last<R: Runtime>(
     dtype: DType,
 ) -> GpuTensor<R> {
     let walks = Walks::new(&tensor.layout, split);
-    let (results, total) = (walks.results, walks.total);
-    let shared_memory = R::limits(&tensor.device).shared_memory;
-    // Where there are not many results, an invocation for each leaves a device waiting for memory.
-    let least = if shared_memory && results < MANY { 16 } else { 64 };
-    let has_warps = subgroups_of::<R>(&tensor.device, tensor.dtype) == Subgroups::Warps;
-    let (by, runs) = match walks.columns::<R>(&tensor.device) {
-        Some(neighbours) => (By::Columns { neighbours, second: None }, columns::runs(results, total)),
-        None if has_warps && walks.lie_together() && OF_WARP.contains(&total) => (By::Warp, 1),
-        None if total >= least && (walks.lie_together() || results < FEW) => {
-            (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
-        }
-        None => (By::Invocation, total.div_ceil(LONGEST)),
-    };
-    let cut = Cut::new(by, runs, total);
+    let cut = cut::<R>(&tensor.device, tensor.dtype, &walks);
     if cut.runs == 1 {
-        return fold_walked(fold, divisor, tensor, &[], &walks, cut, dtype);
+        return fold_walked(fold, divisor, tensor, &walks, cut, dtype);
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
-    let parts = fold_walked(fold, None, tensor, &[], &walks, cut, computed_in(dtype));
+    let parts = fold_walked(fold, None, tensor, &walks, cut, computed_in(dtype));
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
-/// The sums of two tensors along the same axes, which stay with size 1, in the dtype of the first, in which the second is computed too. They are read
-/// together; where they are no columns that lie alike, they are handed back.
-pub(crate) fn sums_of_both<R: Runtime>(
-    [first, second]: [GpuTensor<R>; 2],
+/// The sums of each result of an elementwise program along the same axes, which stay with size 1. One kernel computes and adds up all of them, so that what
+/// they are computed of is read once; where there is none that can, the operands are handed back.
+pub(crate) fn sums<R: Runtime>(
+    expression: &Expression,
+    operands: InlineVec<GpuTensor<R>>,
+    parameters: &[Scalar],
     axes: &[usize],
-) -> Result<[GpuTensor<R>; 2], [GpuTensor<R>; 2]> {
-    let (dtype, mut shape) = (first.dtype, first.shape());
-    let (layout, split) = kept_first(&first, axes);
-    let walks = Walks::new(&layout, split);
-    let alike = first.layout == second.layout && [dtype, second.dtype].map(computed_in) == [dtype; 2];
-    let is_read = alike && first.is_visible() && second.is_visible();
-    let Some(neighbours) = walks.columns::<R>(&first.device).filter(|_| is_read) else {
-        return Err([first, second]);
-    };
+) -> Result<InlineVec<GpuTensor<R>>, InlineVec<GpuTensor<R>>> {
+    let Some(device) = operands.first().map(|first| first.device.clone()) else { return Err(operands) };
+    let dtypes: InlineVec<DType> = operands.iter().map(Primitive::dtype).collect();
+    let dtype =
+        only_dtype(expression, &dtypes).filter(|&dtype| dtype.is_float() && computed_in(dtype) == dtype);
+    let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
+    let is_read = operands.iter().all(|operand| operand.is_visible() && !operand.is_empty());
+    let fits = operands.len() < R::limits(&device).bindings;
+    let Some(dtype) = dtype.filter(|_| is_read && fits && !counts) else { return Err(operands) };
+
+    let Unwritten { mut template, words, operands, layout } =
+        elementwise::unwritten(expression, operands, parameters);
+    let mut shape = layout.shape.clone();
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);
-    let Walks { results, total, .. } = walks;
-    let by = By::Columns { neighbours, second: Some(second.dtype) };
-    let cut = Cut::new(by, columns::runs(results, total), total);
-    let mut sums = fold_walked(Fold::Sum, None, first.with_layout(layout), &[second], &walks, cut, dtype);
-    if cut.runs > 1 {
-        sums = fold_last(Fold::Sum, None, sums, 1, dtype);
+    let (layout, split) = kept_first(&layout, axes);
+    let walks = Walks::new(&layout, split);
+    let mut cut = cut::<R>(&device, dtype, &walks);
+    if let By::Columns { neighbours } = &mut cut.by {
+        // It is the same program however it would have been written.
+        *neighbours = if template.fours > 0 { *neighbours } else { 1 };
+        template.fours = u32::from(*neighbours > 1);
+    } else {
+        template.fours = 0;
     }
-    Ok([0, 1].map(|n| {
-        let layout = Layout { offset: n * results, ..Layout::contiguous(shape.clone()) };
+    let tensors = template.results.len();
+    let out = GpuTensor::empty(Shape::from([tensors * walks.results, cut.runs]), dtype, &device);
+    let Folding { template: folding, words: of_folding, groups } =
+        Folding::new::<R>(&device, (Fold::Sum, None), (dtype, dtype), &walks, cut);
+    let folding = Reduce { from: Some(Box::new(template)), ..folding };
+    let words: SmallVec<[u32; 64]> = words.into_iter().chain(of_folding).collect();
+    {
+        let buffers: SmallVec<[&GpuTensor<R>; 8]> = operands.iter().chain([&out]).collect();
+        launch_open::<R>(&device, folding, &buffers, &words, groups);
+    }
+    let sums = if cut.runs > 1 { fold_last(Fold::Sum, None, out, 1, dtype) } else { out };
+    let of_one = |n: usize| {
+        let layout = Layout { offset: n * walks.results, ..Layout::contiguous(shape.clone()) };
         sums.clone().with_layout(layout)
-    }))
+    };
+    Ok((0..tensors).map(of_one).collect())
+}
+
+/// The dtype that all results of a program have, if they have one.
+fn only_dtype(expression: &Expression, operands: &[DType]) -> Option<DType> {
+    let dtypes = expression.dtypes(operands)?;
+    let mut results = expression.results().into_iter().map(|step| dtypes[usize::from(step)]);
+    let first = results.next()?;
+    results.all(|dtype| dtype == first).then_some(first)
 }
 
 /// The sums of parts, `[parts, …]`, as a tensor of `dtype` and a shape; a single part, which has the dtype, is that.
@@ -497,70 +542,94 @@ pub(super) fn fold_runs<R: Runtime>(
     dtype: DType,
 ) -> GpuTensor<R> {
     let walks = Walks::new(&tensor.layout, split);
-    fold_walked(fold, None, tensor, &[], &walks, Cut { by: By::Workgroup, runs, run }, dtype)
+    fold_walked(fold, None, tensor, &walks, Cut { by: By::Workgroup, runs, run }, dtype)
 }
 
-/// Folds runs, with those of `others` beside them, whose results follow the tensor's own.
+/// Folds runs of a tensor.
 fn fold_walked<R: Runtime>(
     fold: Fold,
     divisor: Option<usize>,
     tensor: GpuTensor<R>,
-    others: &[GpuTensor<R>],
-    &Walks { ref kept, ref folded, results, total, start }: &Walks,
-    Cut { by, runs, run }: Cut,
+    walks: &Walks,
+    cut: Cut,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let out = GpuTensor::empty(Shape::from([(1 + others.len()) * results, runs]), dtype, &tensor.device);
-    if results == 0 {
+    let out = GpuTensor::empty(Shape::from([walks.results, cut.runs]), dtype, &tensor.device);
+    if walks.results == 0 {
         return out;
     }
-    let word = |n: usize| n as u32;
-    let mut words: SmallVec<[u32; 32]> = SmallVec::new();
-    let (counted, groups, neighbours) = match by {
-        By::Invocation => (results * runs, line_of::<R>(&tensor.device, results * runs), 1),
-        By::Warp => {
-            let groups = (results * runs).div_ceil((LINE / WARP) as usize);
-            (results * runs, line_of_groups::<R>(&tensor.device, groups), 1)
-        }
-        By::Workgroup => (results * runs, line_of_groups::<R>(&tensor.device, results * runs), 1),
-        By::Columns { neighbours, .. } => {
-            (results, line_of_groups::<R>(&tensor.device, columns::groups(results) * runs), neighbours)
-        }
+    let Folding { template, words, groups } =
+        Folding::new::<R>(&tensor.device, (fold, divisor), (tensor.dtype, dtype), walks, cut);
+    let neighbours = match cut.by {
+        By::Columns { neighbours } => neighbours,
+        By::Invocation | By::Warp | By::Workgroup => 1,
     };
-    words.extend([word(counted), word(runs), word(run), word(total)]);
-    for (walk, start) in [(kept, start), (folded, 0)] {
-        if walk.access(0) == Access::Strided {
-            words.extend(walk.dim_words());
+    let reader = Reader { reads: Reads::Once, neighbours, others: &[], words: &words, groups };
+    reader.launch(tensor, out, |from| Reduce { from, ..template.clone() })
+}
+
+/// A fold of runs, but for what yields the elements.
+struct Folding {
+    /// The kernel, of elements in memory.
+    template: Reduce,
+    /// Its parameters.
+    words: SmallVec<[u32; 32]>,
+    groups: [u32; 3],
+}
+
+impl Folding {
+    /// A fold of elements of one dtype into numbers of another, which are divided at last if there is a divisor.
+    fn new<R: Runtime>(
+        device: &R::Device,
+        (fold, divisor): (Fold, Option<usize>),
+        (own, dtype): (DType, DType),
+        &Walks { ref kept, ref folded, results, total, start }: &Walks,
+        Cut { by, runs, run }: Cut,
+    ) -> Self {
+        let word = |n: usize| n as u32;
+        let mut words: SmallVec<[u32; 32]> = SmallVec::new();
+        let (counted, groups) = match by {
+            By::Invocation => (results * runs, line_of::<R>(device, results * runs)),
+            By::Warp => {
+                let groups = (results * runs).div_ceil((LINE / WARP) as usize);
+                (results * runs, line_of_groups::<R>(device, groups))
+            }
+            By::Workgroup => (results * runs, line_of_groups::<R>(device, results * runs)),
+            By::Columns { .. } => (results, line_of_groups::<R>(device, columns::groups(results) * runs)),
+        };
+        words.extend([word(counted), word(runs), word(run), word(total)]);
+        for (walk, start) in [(kept, start), (folded, 0)] {
+            if walk.access(0) == Access::Strided {
+                words.extend(walk.dim_words());
+            }
+            words.push(word(start));
+            words.extend(walk.stride_words(0));
         }
-        words.push(word(start));
-        words.extend(walk.stride_words(0));
+        if let Some(divisor) = divisor {
+            words.extend(program::scalar_words(Scalar::from(divisor), computed_in(own)));
+        }
+        let rank = |walk: &Walk| match walk.access(0) {
+            Access::Strided => (Access::Strided, walk.dims.len()),
+            access => (access, 0),
+        };
+        let subgroups = match by {
+            By::Warp | By::Workgroup => subgroups_of::<R>(device, own),
+            By::Invocation | By::Columns { .. } => Subgroups::None,
+        };
+        let template = Reduce {
+            fold,
+            mean: divisor.is_some(),
+            dtype: own,
+            result: dtype,
+            kept: rank(kept),
+            folded: rank(folded),
+            by,
+            subgroups,
+            from: None,
+            then: Vec::new(),
+        };
+        Self { template, words, groups }
     }
-    if let Some(divisor) = divisor {
-        words.extend(program::scalar_words(Scalar::from(divisor), computed_in(tensor.dtype)));
-    }
-    let rank = |walk: &Walk| match walk.access(0) {
-        Access::Strided => (Access::Strided, walk.dims.len()),
-        access => (access, 0),
-    };
-    let (kept, folded, own) = (rank(kept), rank(folded), tensor.dtype);
-    let subgroups = match by {
-        By::Warp | By::Workgroup => subgroups_of::<R>(&tensor.device, own),
-        By::Invocation | By::Columns { .. } => Subgroups::None,
-    };
-    let template = |from| Reduce {
-        fold,
-        mean: divisor.is_some(),
-        dtype: own,
-        result: dtype,
-        kept,
-        folded,
-        by,
-        subgroups,
-        from,
-        then: Vec::new(),
-    };
-    let reader = Reader { reads: Reads::Once, neighbours, others, words: &words, groups };
-    reader.launch(tensor, out, template)
 }
 
 /// The position of an extreme along one dim, in runs of it.

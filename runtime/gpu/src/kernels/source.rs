@@ -11,7 +11,7 @@ use kiln_tensor::backend::Primitive;
 use kiln_tensor::{Activation, BinaryOp, DType, Expression, Step, UnaryOp};
 use smallvec::SmallVec;
 
-/// The program whose one result is read in place of a tensor, if it is one.
+/// The program whose result is read in place of a tensor, if it is one; it may have several, read in place of as many tensors that lie alike.
 pub type Program = Option<Box<Elementwise>>;
 
 /// A tensor in a kernel.
@@ -29,17 +29,18 @@ impl<'t, 'k> Source<'t, 'k> {
         }
     }
 
-    /// The element at a position in memory.
+    /// The element at a position in memory; of a program with several results the first one's.
     pub(super) fn at(&self, position: Value<'k>) -> Value<'k> {
         match self {
             Source::Memory(side) => side.one(position),
-            Source::Program(program) => program.result(position),
+            Source::Program(program) => program.results_of(position, 1)[0],
         }
     }
 
-    /// As many elements from a position on as are read at once; four begin at a multiple of that.
+    /// As many elements from a position on as are read at once, of each result; four begin at a multiple of that.
     pub(super) fn neighbours(&self, position: Value<'k>, neighbours: u32) -> Vec<Value<'k>> {
         match self {
+            Source::Memory(side) if neighbours == 1 => vec![side.one(position)],
             Source::Memory(side) => side.at(position),
             Source::Program(program) => program.results_of(position, neighbours),
         }

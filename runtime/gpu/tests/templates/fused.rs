@@ -6,10 +6,18 @@ use kiln_gpu::kernels::access::Access::{Linear, Runs, Strided};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::index::Gather;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
-use kiln_gpu::kernels::reduce::{ArgReduce, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::transpose::Transpose;
-use kiln_tensor::{ArgReduceOp, BinaryOp, DType, Step};
+use kiln_tensor::{ArgReduceOp, BinaryOp, DType, Expression, Step, StepId};
+
+/// A program of one result as one whose results are two of its steps.
+pub fn both(program: Elementwise, steps: [StepId; 2]) -> Elementwise {
+    let outputs = steps.to_vec();
+    let expression = Expression { outputs, ..program.expression };
+    let result = program.results[0];
+    Elementwise { expression, results: [result; 2].into(), ..program }
+}
 
 pub fn fused(dtype: DType) -> Vec<Template> {
     let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Mul, 0, 1)];
@@ -27,16 +35,27 @@ pub fn fused(dtype: DType) -> Vec<Template> {
         ..fours(1)
     };
     let mean = reduce::plain(Fold::Sum, dtype);
-    let by = reduce::columns(4, Some(dtype));
-    let columns = Reduce { by, kept: (Linear, 0), folded: (Strided, 1), ..mean.clone() };
+    let columns = |neighbours| Reduce {
+        by: reduce::columns(neighbours),
+        kept: (Linear, 0),
+        folded: (Strided, 1),
+        ..mean.clone()
+    };
+    // The sums of two results at once.
+    let both = |fours| both(Elementwise { fours, then: Vec::new(), ..program.clone() }, [2, 1]);
+    let sums = |of: Reduce, fours: u32| Reduce { from: Some(Box::new(both(fours))), ..of };
     let largest = reduce::extreme(ArgReduceOp::Max, dtype);
     let mut all: Vec<Template> = vec![
         Transpose { dtype, batch: 1, then: then() }.into(),
         fours(1).into(),
         fours(2).into(),
         runs.into(),
-        Reduce { mean: true, kept: (Strided, 2), from: from(), then: then(), ..mean }.into(),
-        Reduce { from: Some(Box::new(fours(1))), ..columns }.into(),
+        Reduce { mean: true, kept: (Strided, 2), from: from(), then: then(), ..mean.clone() }.into(),
+        Reduce { from: Some(Box::new(fours(1))), ..columns(4) }.into(),
+        sums(columns(4), 1).into(),
+        sums(columns(1), 0).into(),
+        sums(mean.clone(), 0).into(),
+        sums(Reduce { by: By::Invocation, ..mean }, 0).into(),
         ArgReduce { from: from(), ..largest }.into(),
         Gather { then: then(), ..index::gather(dtype, DType::I32) }.into(),
     ];

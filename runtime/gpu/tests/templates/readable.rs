@@ -1,9 +1,10 @@
 //! Kernels that are worth reading, with the names of their snapshots.
 
-use super::{after, elementwise, gemv, matmul, reduce, rows};
+use super::{after, elementwise, fused, gemv, matmul, reduce, rows};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
+use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::reduce::{Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
@@ -58,7 +59,7 @@ pub fn in_wgsl_alone() -> [(&'static str, Template); 3] {
 }
 
 /// A few of those that CUDA C++ alone has.
-pub fn in_cuda_alone() -> [(&'static str, Template); 6] {
+pub fn in_cuda_alone() -> [(&'static str, Template); 7] {
     let wrapped = vec![
         Step::Input(0),
         Step::Parameter(0, DType::I8),
@@ -75,16 +76,30 @@ pub fn in_cuda_alone() -> [(&'static str, Template); 6] {
     let rounded = vec![Step::Input(0), Step::Cast(DType::BF16, 0)];
     let (dtype, subgroups) = (DType::F32, Subgroups::Warps);
     let summed = Reduce { subgroups, ..reduce::plain(Fold::Sum, dtype) };
-    let columns = Reduce {
-        by: reduce::columns(4, None),
+    let columns =
+        Reduce { by: reduce::columns(4), folded: (Strided, 1), ..reduce::plain(Fold::Sum, DType::BF16) };
+    // What a normalization's gradients are sums of.
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Cast(dtype, 0),
+        Step::Cast(dtype, 1),
+        Step::Binary(BinaryOp::Mul, 2, 3),
+    ];
+    let halves = [(DType::BF16, Linear), (DType::BF16, Linear)];
+    let both = fused::both(elementwise::plain(steps, &halves, dtype, 0), [4, 2]);
+    let sums_of_both = Reduce {
+        by: reduce::columns(4),
         folded: (Strided, 1),
-        ..reduce::plain(Fold::Sum, DType::BF16)
+        from: Some(Box::new(Elementwise { fours: 1, ..both })),
+        ..reduce::plain(Fold::Sum, dtype)
     };
     let short_rows = Rows { rows: 8, kept: Some(2), subgroups, ..rows::plain(RowOp::RmsNorm, dtype, 32) };
     [
         ("sum_by_warps_cuda", summed.into()),
         ("short_rows_cuda", short_rows.into()),
         ("sum_of_columns_cuda", columns.into()),
+        ("sums_of_both_cuda", sums_of_both.into()),
         ("wrapped_cuda", elementwise::plain(wrapped, &[(DType::I8, Linear)], DType::I8, 0).into()),
         ("told_cuda", elementwise::plain(told, &[(DType::I64, Linear)], DType::F64, 0).into()),
         ("rounded_cuda", elementwise::plain(rounded, &[(DType::F64, Linear)], DType::BF16, 0).into()),

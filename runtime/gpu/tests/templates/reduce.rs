@@ -23,16 +23,16 @@ pub fn plain(fold: Fold, dtype: DType) -> Reduce {
     }
 }
 
-/// Columns, of which an invocation reads so many, and those of a second tensor.
-pub fn columns(neighbours: u32, second: Option<DType>) -> By {
-    By::Columns { neighbours, second }
+/// Columns, of which an invocation reads so many.
+pub fn columns(neighbours: u32) -> By {
+    By::Columns { neighbours }
 }
 
 pub fn folds(fold: Fold, dtype: DType) -> Vec<Template> {
     let (mean, kept, folded) = (!dtype.is_bool(), (Strided, 3), (Strided, 2));
     let of = |(by, result)| Reduce { mean, result, kept, folded, by, ..plain(fold, dtype) }.into();
     let results = [dtype, wide_of(dtype)];
-    let all = [By::Invocation, By::Workgroup, columns(1, None), columns(4, None), columns(4, Some(dtype))];
+    let all = [By::Invocation, By::Workgroup, columns(1), columns(4)];
     all.into_iter().flat_map(|by| results.map(|result| (by, result))).map(of).collect()
 }
 

@@ -3,7 +3,7 @@
 use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
@@ -202,6 +202,16 @@ pub trait Backend:
         parameters: &[Scalar],
     ) -> InlineVec<T<Self>> {
         compose::elementwise::<Self>(expression, operands, parameters)
+    }
+
+    /// The sums along `axes`, which stay with size 1, of each result of an elementwise program; see [`Backend::elementwise`].
+    fn elementwise_sums(
+        expression: &Expression,
+        operands: InlineVec<T<Self>>,
+        parameters: &[Scalar],
+        axes: &[usize],
+    ) -> InlineVec<T<Self>> {
+        compose::elementwise_sums::<Self>(expression, operands, parameters, axes)
     }
 
     // ---- shape ----
@@ -593,6 +603,23 @@ pub trait Backend:
         epsilon: f64,
     ) -> NormGradients<T<Self>> {
         compose::batch_norm_gradient::<Self>(gradient, x, weight, mean, variance, epsilon)
+    }
+
+    /// The gradients of the operands of `activation(batch_norm_train(x, weight, bias))`, given those and what [`Backend::batch_norm_train`] yielded
+    /// of them; `gradient` is that of the activation's result. What was normalized is computed again from the batch.
+    fn batch_norm_activation_gradient(
+        activation: Activation,
+        gradient: T<Self>,
+        normalized: NormalizedBatch<T<Self>>,
+        epsilon: f64,
+    ) -> NormGradients<T<Self>> {
+        compose::batch_norm_activation_gradient::<Self>(activation, gradient, normalized, epsilon)
+    }
+
+    /// Whether [`Backend::batch_norm_activation_gradient`] takes less than the gradients of the activation and of the normalization one after the
+    /// other, for which what was normalized, or the activation's result, is kept.
+    fn fuses_batch_norm_activations(_device: &Self::Device) -> bool {
+        false
     }
 
     /// [`Backend::attention`], keeping what its gradient needs.

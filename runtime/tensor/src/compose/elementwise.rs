@@ -4,7 +4,9 @@ use super::calc::{
     T, above, add_scalar, along, div, index_dtype, mul, mul_scalar, scalar_like, to_dtype, widened,
 };
 use crate::backend::{Backend, Primitive};
-use crate::{Activation, BinaryOp, DType, Dims, Expression, InlineVec, Scalar, Shape, Step, UnaryOp};
+use crate::{
+    Activation, BinaryOp, DType, Dims, Expression, InlineVec, ReduceOp, Scalar, Shape, Step, StepId, UnaryOp,
+};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -125,6 +127,22 @@ struct Interpreter<'a, B: Backend> {
     /// The shape of all operands together.
     full: Shape,
     device: B::Device,
+}
+
+/// Default of [`Backend::elementwise_sums`].
+pub fn elementwise_sums<B: Backend>(
+    expression: &Expression,
+    operands: InlineVec<T<B>>,
+    parameters: &[Scalar],
+    axes: &[usize],
+) -> InlineVec<T<B>> {
+    // One after the other: what was just asked for may be computed where it is summed.
+    let sum = |result: StepId| {
+        let steps = expression.steps.iter().take(usize::from(result) + 1).copied().collect();
+        let results = B::elementwise(&Expression::new(steps), operands.to_vec().into(), parameters);
+        results.into_iter().map(|result| B::reduce(ReduceOp::Sum, result, axes))
+    };
+    expression.results().into_iter().flat_map(sum).collect()
 }
 
 /// Default of [`Backend::elementwise`].

@@ -3,7 +3,8 @@
 use super::{Results, assert_same, floats, integers, on, read, reals, whole};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, SliceRange};
-use kiln_tensor::{BinaryOp, DType, ReduceOp};
+use kiln_tensor::compose::NormalizedBatch;
+use kiln_tensor::{Activation, BinaryOp, DType, Expression, ReduceOp, Scalar, Step};
 
 /// Folds along dims that lie across memory, of few rows and many, of columns that can be read four at a time and that cannot.
 fn columns<B: Backend>(dtype: DType) -> Results {
@@ -88,10 +89,21 @@ fn gradients<B: Backend>(dtype: DType) -> Results {
         let images = |seed| B::permute(numbers(&[2, side, side, channels], seed), &[0, 3, 1, 2]);
         let weight = || numbers(&[channels], 1);
         let trained = B::batch_norm_train(images(2), weight(), weight(), 1e-3);
-        let (mean, variance) = (trained.mean, trained.variance);
+        let (mean, variance) = (trained.mean.clone(), trained.variance.clone());
         let found = B::batch_norm_gradient(images(3), images(2), weight(), mean, variance, 1e-3);
         for (name, x) in [("input", found.input), ("weight", found.weight), ("bias", found.bias)] {
             note(format!("{name} of {channels} channels"), x);
+        }
+        let normalized = NormalizedBatch {
+            x: images(2),
+            weight: weight(),
+            bias: weight(),
+            mean: trained.mean,
+            variance: trained.variance,
+        };
+        let found = B::batch_norm_activation_gradient(Activation::Silu, images(3), normalized, 1e-3);
+        for (name, x) in [("input", found.input), ("weight", found.weight), ("bias", found.bias)] {
+            note(format!("{name} of an activation of {channels} channels"), x);
         }
     }
     for (rows, size) in [(70, 40), (70, 37), (4_100, 64)] {
@@ -108,12 +120,71 @@ fn gradients<B: Backend>(dtype: DType) -> Results {
     results
 }
 
+/// Sums of several results of a program, along dims that lie together, across memory, and in runs.
+fn sums<B: Backend>(dtype: DType) -> Results {
+    let mut results = Results::new();
+    let numbers = |dims: &[usize], seed: usize| {
+        let number = |n: usize| ((n + seed) * 31 % 1009 % 9) as i64 - 4;
+        let count = dims.iter().product();
+        on::<B>(whole(&(0..count).map(number).collect::<Vec<_>>(), dims, dtype))
+    };
+    let wide = if dtype.size() < 4 { DType::F32 } else { dtype };
+    // Both wide, but the third is what it was.
+    let program = |outputs: &[u16]| Expression {
+        steps: vec![
+            Step::Input(0),
+            Step::Input(1),
+            Step::Parameter(0, dtype),
+            Step::Binary(BinaryOp::Add, 0, 2),
+            Step::Cast(wide, 3),
+            Step::Cast(wide, 1),
+            Step::Binary(BinaryOp::Mul, 4, 5),
+        ],
+        outputs: outputs.to_vec(),
+    };
+    let cases: [(&[usize], &[usize], &[usize]); 9] = [
+        (&[100, 64], &[1, 64], &[0]),
+        (&[4_101, 64], &[4_101, 1], &[0]),
+        (&[130, 37], &[1, 37], &[0]),
+        (&[20, 700], &[20, 700], &[1]),
+        (&[3, 90_000], &[1, 1], &[1]),
+        (&[5_000, 12], &[1, 12], &[1]),
+        (&[70_000, 5], &[1, 5], &[0]),
+        (&[2, 3, 40, 50], &[1, 3, 1, 1], &[0, 2, 3]),
+        (&[6, 5, 4], &[6, 5, 4], &[0, 1, 2]),
+    ];
+    for (dims, factors, axes) in cases {
+        for outputs in [&[6, 4][..], &[4, 5, 6], &[6, 3], &[6]] {
+            let mut both = [numbers(dims, 1), numbers(factors, 2)];
+            if factors.len() == 4 && outputs.len() == 3 {
+                // Channels last in memory.
+                both[0] = B::permute(numbers(&[2, 40, 50, 3], 1), &[0, 3, 1, 2]);
+            }
+            let found = B::elementwise_sums(&program(outputs), both.into(), &[Scalar::Float(1.0)], axes);
+            for (n, sum) in found.into_iter().enumerate() {
+                results.push((format!("sum {n} of {outputs:?} of {dims:?} along {axes:?}"), read::<B>(sum)));
+            }
+        }
+    }
+    results
+}
+
+pub fn sums_of_programs<B: Backend>() {
+    for dtype in floats::<B>() {
+        // Numbers are small and whole, so that wide sums are exact; what is narrow is rounded on the way.
+        let error = if dtype.size() < 4 { 2e-2 } else { 0.0 };
+        assert_same(sums::<B>(dtype), sums::<NdArray>(dtype), error);
+    }
+}
+
 pub fn gradients_of_norms_by_columns<B: Backend>() {
     for dtype in floats::<B>() {
-        let (found, expected) = (gradients::<B>(dtype), gradients::<NdArray>(dtype));
+        // What is held in 32 bits is what 64 say.
+        let exact = if dtype == DType::F32 { DType::F64 } else { dtype };
+        let (found, expected) = (gradients::<B>(dtype), gradients::<NdArray>(exact));
         assert_eq!(found.len(), expected.len());
         for ((name, found), (_, expected)) in found.into_iter().zip(expected) {
-            assert_eq!((found.dtype, &found.shape), (expected.dtype, &expected.shape), "{name}");
+            assert_eq!((found.dtype, &found.shape), (dtype, &expected.shape), "{name}");
             let largest = expected.iter::<f64>().fold(0.0, |most: f64, x| most.max(x.abs()));
             let error = if dtype.size() < 4 { 1e-2 } else { 1e-5 };
             for (at, (a, b)) in found.iter::<f64>().zip(expected.iter::<f64>()).enumerate() {

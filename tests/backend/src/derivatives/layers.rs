@@ -3,8 +3,9 @@
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::{CrossEntropyOptions, RnnOperands, RnnOutput};
 use kiln_tensor::{
-    Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, InterpolateMode,
-    InterpolateOptions, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions, Shape, TensorData,
+    Activation, AttentionOptions, BinaryOp, ConvOptions, ConvTransposeOptions, CoordinateTransform,
+    InterpolateMode, InterpolateOptions, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions, Shape,
+    TensorData,
 };
 
 /// A causal mask, as bools.
@@ -125,6 +126,21 @@ functions! { ($) layers:
     group_norm_of_bias_alone [[2, 4, 3], [4]] |B, [x, b]| B::group_norm(x, None, Some(b), 2, 1e-5);
     batch_norm (0.5, 2.0) [[2, 3, 4], [3], [3], [3], [3]] |B, [x, w, b, m, v]| B::batch_norm(x, w, b, m, v, 1e-5);
     batch_norm_train [[3, 2, 4], [2], [2]] |B, [x, w, b]| B::batch_norm_train(x, w, b, 1e-5).output;
+    batch_norm_train_and_relu [[3, 2, 4], [2], [2]] |B, [x, w, b]| {
+        B::activation(Activation::Relu, B::batch_norm_train(x, w, b, 1e-5).output)
+    };
+    batch_norm_train_and_silu [[3, 2, 2, 2], [2], [2]] |B, [x, w, b]| {
+        B::activation(Activation::Silu, B::batch_norm_train(x, w, b, 1e-5).output)
+    };
+    batch_norm_train_used_thrice [[3, 2, 4], [2], [2]] |B, [x, w, b]| {
+        let y = B::batch_norm_train(x, w, b, 1e-5).output;
+        let activated = [Activation::Silu, Activation::Tanh].map(|of| B::activation(of, y.clone()));
+        activated.into_iter().fold(y, |product, factor| B::binary(BinaryOp::Mul, product, factor))
+    };
+    batch_norm_train_of_one [[3, 2, 4], [2], [2]] |B, [x, w, b]| {
+        let y = B::batch_norm_train(x, w.clone(), b.clone(), 1e-5).output;
+        B::activation(Activation::Silu, B::batch_norm_train(y, w, b, 1e-5).output)
+    };
     dropout [[4, 5]] |B, [x]| B::dropout(B::unary(kiln_tensor::UnaryOp::Exp, x), 0.4, 77);
 
     attention [[1, 2, 3, 4], [1, 2, 5, 4], [1, 2, 5, 2]] |B, [q, k, v]| {

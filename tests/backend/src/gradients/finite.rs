@@ -2,7 +2,7 @@
 
 use super::{check, check_in_f32, has_f64, noise, shape_of};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::compose::CrossEntropyOptions;
+use kiln_tensor::compose::{BatchNormTrained, CrossEntropyOptions, NormalizedBatch};
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, ConvTransposeOptions, CoordinateTransform, DType, InterpolateMode,
     InterpolateOptions, NearestRounding, PoolOp, PoolOptions, Scalar, UnaryOp,
@@ -337,6 +337,31 @@ pub fn norms<B: Backend>() {
             vec![found.input, found.weight, found.bias]
         },
     );
+    let activations = [
+        Activation::Relu,
+        Activation::Silu,
+        Activation::HardSwish,
+        Activation::LeakyRelu { slope: 0.2 },
+        Activation::Gelu,
+    ];
+    for activation in activations {
+        check_in_f32::<B>(
+            "an activation of batch_norm",
+            vec![noise::<B>(&[3, 2, 2, 2], 1), noise::<B>(&[2], 2), noise::<B>(&[2], 3)],
+            |t| {
+                let trained = B::batch_norm_train(t[0].clone(), t[1].clone(), t[2].clone(), EPSILON);
+                B::activation(activation, trained.output)
+            },
+            |gradient, t| {
+                let [x, weight, bias] = [0, 1, 2].map(|n| t[n].clone());
+                let trained = B::batch_norm_train(x.clone(), weight.clone(), bias.clone(), EPSILON);
+                let BatchNormTrained { mean, variance, .. } = trained;
+                let normalized = NormalizedBatch { x, weight, bias, mean, variance };
+                let found = B::batch_norm_activation_gradient(activation, gradient, normalized, EPSILON);
+                vec![found.input, found.weight, found.bias]
+            },
+        );
+    }
 }
 
 pub fn embeddings<B: Backend>() {

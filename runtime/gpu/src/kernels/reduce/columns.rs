@@ -2,13 +2,12 @@
 //!
 //! A workgroup folds a run of each of [`COLUMNS`] neighbours, so that it reads rows of whole lines of memory. Its invocations share out the columns, one or
 //! four each, and the rows; what those of a column make of their rows is joined at last. Each asks for [several rows](ROWS_AT_ONCE) at once: there are fewer
-//! invocations than would keep a memory busy with an element each. Two tensors that lie alike may be folded together: what both are computed of is read once.
+//! invocations than would keep a memory busy with an element each.
 //!
 //! When each invocation read a part of one column, and its neighbours other parts of that, the sums of channels took 27.6 of the 44.5 ms of a training step of
 //! ResNet-50 on an H100 (64 images, bf16): of every sector of memory they used two bytes. Times of these kernels there are yet to be measured.
 
 use super::super::access::{Walk, behind};
-use super::super::direct::Side;
 use super::super::elementwise::LEAST_OF_FOURS;
 use super::super::source::Source;
 use super::{Fold, LINE};
@@ -59,8 +58,8 @@ pub(super) struct Columns<'a, 't, 'k> {
     pub k: &'k Builder,
     pub fold: Fold,
     pub input: &'a Source<'t, 'k>,
-    /// What is folded beside it, whose results follow those of the input.
-    pub beside: Option<&'a Side<'k>>,
+    /// How many tensors the input yields elements of: the results of each follow those of the one before.
+    pub tensors: u32,
     /// How many columns an invocation reads.
     pub neighbours: u32,
     /// The number of columns, and of runs of each.
@@ -81,7 +80,7 @@ impl<'k> Columns<'_, '_, 'k> {
         at: impl Fn(Value<'k>) -> Value<'k>,
         write: impl Fn(Value<'k>, Value<'k>),
     ) {
-        let (k, each, tensors) = (self.k, self.neighbours, 1 + u32::from(self.beside.is_some()));
+        let (k, each, tensors) = (self.k, self.neighbours, self.tensors);
         let lanes = COLUMNS / each;
         let rows = LINE / lanes;
         let across = (self.results + (COLUMNS - 1)) / COLUMNS;
@@ -99,10 +98,7 @@ impl<'k> Columns<'_, '_, 'k> {
                 let row = behind(row, n * rows);
                 // Whoever is beyond the last row asks for that.
                 let inside = if n > 0 { row.min(end - 1_u32) } else { row };
-                let place = base + at(inside);
-                let mut elements = self.input.neighbours(place, each);
-                elements.extend(self.beside.iter().flat_map(|side| side.at(place)));
-                (row, elements)
+                (row, self.input.neighbours(base + at(inside), each))
             };
             for (n, (row, elements)) in
                 (0..ROWS_AT_ONCE).map(read).collect::<Vec<_>>().into_iter().enumerate()

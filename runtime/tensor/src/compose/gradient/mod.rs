@@ -25,9 +25,9 @@ pub use loss::{
     CrossEntropyOptions, CrossEntropyTrained, cross_entropy, cross_entropy_gradient, cross_entropy_train,
 };
 pub use norm::{
-    BatchNormTrained, NormGradients, RowStatistics, batch_norm_gradient, batch_norm_gradient_with,
-    batch_norm_train, group_norm_gradient, layer_norm_gradient, log_softmax_gradient,
-    norm_parameter_gradients_with, norm_weight_gradient, rms_norm_gradient, softmax_gradient, sums_of_both,
+    BatchNormTrained, NormGradients, NormalizedBatch, RowStatistics, batch_norm_activation_gradient,
+    batch_norm_gradient, batch_norm_train, group_norm_gradient, layer_norm_gradient, log_softmax_gradient,
+    norm_weight_and_bias_gradients, norm_weight_gradient, rms_norm_gradient, softmax_gradient,
 };
 pub use pool::{adaptive_avg_pool_gradient, max_pool_gradient, pool_gradient};
 pub use resize::interpolate_gradient;

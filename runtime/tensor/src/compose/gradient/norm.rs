@@ -1,11 +1,12 @@
 //! Gradients of softmax and the normalizations, and batch normalization with the statistics of its batch.
 
+use super::activation::activation_derivative;
 use crate::backend::{Backend, Primitive};
 use crate::compose::calc::{
     T, add_scalar, along, lead_to_rank, mean, mul, reshape, scalar_like, sub, to_dtype, wide,
 };
 use crate::trace::{self, Traced};
-use crate::{ReduceOp, Scalar, UnaryOp};
+use crate::{Activation, ReduceOp, Scalar, UnaryOp};
 use alloc::vec::Vec;
 
 /// Default of [`Backend::softmax_gradient`].
@@ -84,39 +85,41 @@ pub fn norm_weight_gradient<B: Backend>(
     weight: &T<B>,
     rows: RowStatistics<T<B>>,
 ) -> T<B> {
-    let (dtype, lead) = (x.dtype(), leading::<B>(&x, weight));
-    let products = norm_products::<B>(gradient, x, rows);
-    to_dtype::<B>(summed::<B>(products, &lead, weight.dims()), dtype)
+    let [of_weight] = norm_parameter_gradients::<B, 1>(gradient, x, weight, rows, |g, y| [g * y]);
+    of_weight
 }
 
-/// The gradients of the weight and the bias of a normalization over the last dims, with what yields [`sums_of_both`].
-pub fn norm_parameter_gradients_with<B: Backend>(
+/// The gradients of the weight and the bias of a normalization over the last dims.
+pub fn norm_weight_and_bias_gradients<B: Backend>(
     gradient: T<B>,
     x: T<B>,
     weight: &T<B>,
     rows: RowStatistics<T<B>>,
-    sums_of_both: impl FnOnce([T<B>; 2], &[usize]) -> [T<B>; 2],
 ) -> [T<B>; 2] {
-    let (dtype, lead) = (x.dtype(), leading::<B>(&x, weight));
-    let both = [norm_products::<B>(gradient.clone(), x, rows), gradient];
-    let sums = if lead.is_empty() { both } else { sums_of_both(both, &lead) };
-    sums.map(|sum| to_dtype::<B>(reshape::<B>(sum, weight.dims()), dtype))
+    norm_parameter_gradients::<B, 2>(gradient, x, weight, rows, summed_products)
 }
 
-/// What the gradient of a normalization's weight is the sum of.
-fn norm_products<B: Backend>(gradient: T<B>, x: T<B>, rows: RowStatistics<T<B>>) -> T<B> {
-    let wide = wide(x.dtype());
-    let [products] = match rows.center {
+/// Sums over all rows, like `weight`, of what is made of the gradient and of what was normalized.
+fn norm_parameter_gradients<B: Backend, const M: usize>(
+    gradient: T<B>,
+    x: T<B>,
+    weight: &T<B>,
+    rows: RowStatistics<T<B>>,
+    summed: impl FnOnce(Traced, Traced) -> [Traced; M],
+) -> [T<B>; M] {
+    let (dtype, wide, lead) = (x.dtype(), wide(x.dtype()), leading::<B>(&x, weight));
+    let sums = match rows.center {
         Some(center) => {
-            trace::run::<B, 4, 1>([gradient, x, center, rows.inverse], |[g, x, center, inverse]| {
-                [g.cast(wide) * ((x.cast(wide) - center) * inverse)]
+            let operands = [gradient, x, center, rows.inverse];
+            trace::sums::<B, 4, M>(operands, &lead, |[g, x, center, inverse]| {
+                summed(g.cast(wide), (x.cast(wide) - center) * inverse)
             })
         }
-        None => trace::run::<B, 3, 1>([gradient, x, rows.inverse], |[g, x, inverse]| {
-            [g.cast(wide) * (x.cast(wide) * inverse)]
+        None => trace::sums::<B, 3, M>([gradient, x, rows.inverse], &lead, |[g, x, inverse]| {
+            summed(g.cast(wide), x.cast(wide) * inverse)
         }),
     };
-    products
+    sums.map(|sum| to_dtype::<B>(reshape::<B>(sum, weight.dims()), dtype))
 }
 
 /// The dims of `x` before those that a weight covers.
@@ -172,7 +175,7 @@ pub fn layer_norm_gradient<B: Backend>(
     epsilon: f64,
 ) -> NormGradients<T<B>> {
     let (input, rows) = last_dims::<B>(gradient.clone(), x.clone(), &weight, true, epsilon);
-    let [weight, bias] = norm_parameter_gradients_with::<B>(gradient, x, &weight, rows, sums_of_both::<B>);
+    let [weight, bias] = norm_weight_and_bias_gradients::<B>(gradient, x, &weight, rows);
     NormGradients { input, weight, bias }
 }
 
@@ -248,6 +251,21 @@ pub fn batch_norm_train<B: Backend>(
     BatchNormTrained { output, mean, variance }
 }
 
+/// What a batch normalization in training was computed of, and the statistics of the batch.
+#[derive(Clone, Debug)]
+pub struct NormalizedBatch<P> {
+    /// The batch.
+    pub x: P,
+    /// The weight of each channel.
+    pub weight: P,
+    /// The bias of each channel.
+    pub bias: P,
+    /// The mean of each channel.
+    pub mean: P,
+    /// The variance of each channel, as in [`BatchNormTrained`].
+    pub variance: P,
+}
+
 /// Default of [`Backend::batch_norm_gradient`].
 pub fn batch_norm_gradient<B: Backend>(
     gradient: T<B>,
@@ -257,51 +275,97 @@ pub fn batch_norm_gradient<B: Backend>(
     variance: T<B>,
     epsilon: f64,
 ) -> NormGradients<T<B>> {
-    let statistics = [mean, variance];
-    batch_norm_gradient_with::<B>(gradient, x, weight, statistics, epsilon, sums_of_both::<B>)
-}
-
-/// The sums of two tensors along the same axes, in the dtype of the first.
-pub fn sums_of_both<B: Backend>(both: [T<B>; 2], axes: &[usize]) -> [T<B>; 2] {
-    let dtype = both[0].dtype();
-    // One after the other: what was just asked for may be computed where it is summed.
-    both.map(|tensor| B::reduce(ReduceOp::Sum, to_dtype::<B>(tensor, dtype), axes))
-}
-
-/// [`batch_norm_gradient`] of a mean and a variance, with what yields [`sums_of_both`] of what lies alike.
-pub fn batch_norm_gradient_with<B: Backend>(
-    gradient: T<B>,
-    x: T<B>,
-    weight: T<B>,
-    [mean, variance]: [T<B>; 2],
-    epsilon: f64,
-    sums_of_both: impl FnOnce([T<B>; 2], &[usize]) -> [T<B>; 2],
-) -> NormGradients<T<B>> {
-    let (dtype, shape) = (x.dtype(), x.shape());
-    let (axes, wide) = (around_channels(shape.rank()), wide(dtype));
-    let [mean, inverse] = trace::run::<B, 2, 2>([mean, variance], |[mean, variance]| {
-        [mean.cast(wide), (variance.cast(wide) + Traced::parameter(epsilon)).sqrt().recip()]
+    let (wide, rank) = (wide(x.dtype()), x.shape().rank());
+    let channels = trace::run::<B, 3, 3>([weight, mean, variance], |[weight, mean, variance]| {
+        let deviation = (variance.cast(wide) + Traced::parameter(epsilon)).sqrt();
+        [mean.cast(wide), deviation.clone().recip(), weight.cast(wide) / deviation]
     });
-    let [weight, mean, inverse] = [weight, mean, inverse].map(|t| along::<B>(t, 1, shape.rank()));
-    // With y = (x - mean) · inverse, over the n elements of a channel: weight · inverse · (g - (Σ g + y Σ g·y) / n). What is as large as the batch
-    // is read by the sums and by this, and nothing of it is written but the result.
+    let [mean, inverse, scale] = channels.map(|of_channel| along::<B>(of_channel, 1, rank));
     let operands = [gradient.clone(), x.clone(), mean.clone(), inverse.clone()];
-    let [products] = trace::run::<B, 4, 1>(operands, |[g, x, mean, inverse]| {
-        [g.cast(wide) * ((x.cast(wide) - mean) * inverse)]
+    let sums = trace::sums::<B, 4, 2>(operands, &around_channels(rank), |[g, x, mean, inverse]| {
+        summed_products(g.cast(wide), (x.cast(wide) - mean) * inverse)
     });
-    let [slope, sum] = sums_of_both([products, gradient.clone()], &axes);
-    let share = 1.0 / (shape.num_elements() / shape[1].max(1)).max(1) as f64;
-    let operands = [gradient, x, mean, inverse, weight, sum.clone(), slope.clone()];
-    let [input] = trace::run::<B, 7, 1>(operands, |[g, x, mean, inverse, weight, sum, slope]| {
-        let y = (x.cast(wide) - mean) * inverse.clone();
-        let level = (y * slope + sum) * Traced::parameter(share);
-        [((g.cast(wide) - level) * (inverse * weight.cast(wide))).cast(dtype)]
+    let (parameters, [slope, level]) = batch_norm_parameters::<B>(sums, &x, inverse, scale.clone());
+    let dtype = x.dtype();
+    let operands = [gradient, x, mean, scale, slope, level];
+    let [input] = trace::run::<B, 6, 1>(operands, |[g, x, mean, scale, slope, level]| {
+        [(g.cast(wide) * scale - (x.cast(wide) - mean) * slope - level).cast(dtype)]
     });
-    let sums = [slope, sum].map(|sum| reshape::<B>(sum, &shape[1..2]));
-    let [weight, bias] = if dtype == wide {
-        sums
-    } else {
-        trace::run::<B, 2, 2>(sums, |sums| sums.map(|sum| sum.cast(dtype)))
-    };
+    let [weight, bias] = parameters;
     NormGradients { input, weight, bias }
+}
+
+/// Default of [`Backend::batch_norm_activation_gradient`].
+pub fn batch_norm_activation_gradient<B: Backend>(
+    activation: Activation,
+    gradient: T<B>,
+    normalized: NormalizedBatch<T<B>>,
+    epsilon: f64,
+) -> NormGradients<T<B>> {
+    let NormalizedBatch { x, weight, bias, mean, variance } = normalized;
+    let (dtype, wide, rank) = (x.dtype(), wide(x.dtype()), x.shape().rank());
+    let operands = [weight, bias, mean, variance];
+    let channels = trace::run::<B, 4, 4>(operands, |[weight, bias, mean, variance]| {
+        let deviation = (variance.cast(wide) + Traced::parameter(epsilon)).sqrt();
+        let (mean, scale) = (mean.cast(wide), weight.cast(wide) / deviation.clone());
+        [mean.clone(), deviation.recip(), scale.clone(), bias.cast(wide) - mean * scale]
+    });
+    let [mean, inverse, scale, shift] = channels.map(|of_channel| along::<B>(of_channel, 1, rank));
+    // What was normalized is computed again as `batch_norm` did: there the activation is differentiated.
+    let before = |g: Traced, x: Traced, scale: Traced, shift: Traced| {
+        let y = (x * scale + shift).cast(dtype).cast(wide);
+        activation_derivative(activation, g.cast(wide), y.clone(), || y.clone().activation(activation))
+    };
+    let operands = [gradient.clone(), x.clone(), mean.clone(), inverse.clone(), scale.clone(), shift.clone()];
+    let axes = around_channels(rank);
+    let sums = trace::sums::<B, 6, 2>(operands, &axes, |[g, x, mean, inverse, scale, shift]| {
+        let x = x.cast(wide);
+        summed_products(before(g, x.clone(), scale, shift), (x - mean) * inverse)
+    });
+    let (parameters, [slope, level]) = batch_norm_parameters::<B>(sums, &x, inverse, scale.clone());
+    let operands = [gradient, x, mean, scale, shift, slope, level];
+    let [input] = trace::run::<B, 7, 1>(operands, |[g, x, mean, scale, shift, slope, level]| {
+        let x = x.cast(wide);
+        let g = before(g, x.clone(), scale.clone(), shift);
+        [(g * scale - (x - mean) * slope - level).cast(dtype)]
+    });
+    let [weight, bias] = parameters;
+    NormGradients { input, weight, bias }
+}
+
+/// What the gradients of a normalization's weight and bias are the sums of.
+fn summed_products(gradient: Traced, normalized: Traced) -> [Traced; 2] {
+    [gradient.clone() * normalized, gradient]
+}
+
+/// The gradients of a batch normalization's weight and bias, which are sums over its batch `x`, and what that of the input needs of them: with
+/// y = (x - mean) · inverse and the `n` elements of a channel, it is scale · (g - (Σ g + y Σ g·y) / n), hence g · scale - (x - mean) · slope - level.
+fn batch_norm_parameters<B: Backend>(
+    sums: [T<B>; 2],
+    x: &T<B>,
+    inverse: T<B>,
+    scale: T<B>,
+) -> ([T<B>; 2], [T<B>; 2]) {
+    let (dtype, shape) = (x.dtype(), x.shape());
+    let share = 1.0 / (shape.num_elements() / shape[1].max(1)).max(1) as f64;
+    let of_input = move |products: Traced, sum: Traced, inverse: Traced, scale: Traced| {
+        let scale = scale * Traced::parameter(share);
+        [products * inverse * scale.clone(), sum * scale]
+    };
+    let [products, sum] = sums.clone();
+    let operands = [products, sum, inverse, scale];
+    let (parameters, of_input) = if dtype == wide(dtype) {
+        let [slope, level] = trace::run::<B, 4, 2>(operands, |[products, sum, inverse, scale]| {
+            of_input(products, sum, inverse, scale)
+        });
+        (sums, [slope, level])
+    } else {
+        let found = trace::run::<B, 4, 4>(operands, |[products, sum, inverse, scale]| {
+            let [slope, level] = of_input(products.clone(), sum.clone(), inverse, scale);
+            [products.cast(dtype), sum.cast(dtype), slope, level]
+        });
+        let [weight, bias, slope, level] = found;
+        ([weight, bias], [slope, level])
+    };
+    (parameters.map(|parameter| reshape::<B>(parameter, &shape[1..2])), of_input)
 }
