@@ -17,12 +17,12 @@ use core::ops::Range;
 use half::{bf16, f16};
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{
-    self, AttentionGradients, AttentionTrained, CrossEntropyOptions, CrossEntropyTrained, NormGradients,
-    Quantized, RnnOperands, RnnOutput,
+    self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
+    NormGradients, Quantized, RnnOperands, RnnOutput,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Distribution, Element, Expression, InlineVec, PoolOp, PoolOptions, ReduceOp,
+    CumulativeOp, DType, Dims, Distribution, Element, Expression, InlineVec, PoolOp, PoolOptions, ReduceOp,
     RnnOptions, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
 };
 
@@ -587,6 +587,17 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
                 NormGradients { input, weight, bias }
             }
             None => compose::layer_norm_gradient::<Self>(gradient, x, weight, epsilon),
+        }
+    }
+
+    fn batch_norm_train(x: T<R>, weight: T<R>, bias: T<R>, epsilon: f64) -> BatchNormTrained<T<R>> {
+        let axes: Dims = (0..x.dims().len()).filter(|&axis| axis != 1).collect();
+        match reduce::moments(&x, &axes) {
+            Some([mean, variance]) => {
+                let output = Self::batch_norm(x, weight, bias, mean.clone(), variance.clone(), epsilon);
+                BatchNormTrained { output, mean, variance }
+            }
+            None => compose::batch_norm_train::<Self>(x, weight, bias, epsilon),
         }
     }
 

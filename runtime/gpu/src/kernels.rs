@@ -72,6 +72,10 @@ templates! {
     Transpose(transpose::Transpose),
     /// Folds of dims.
     Reduce(reduce::Reduce),
+    /// Means of runs of columns, and squares about them.
+    Moments(reduce::Moments),
+    /// Those of all runs of a column.
+    JoinMoments(reduce::JoinMoments),
     /// Positions of extremes.
     ArgReduce(reduce::ArgReduce),
     /// Softmax and norms of rows.

@@ -19,6 +19,10 @@ use kiln_tensor::{
 use smallvec::SmallVec;
 
 mod columns;
+mod moments;
+
+pub(crate) use moments::moments;
+pub use moments::{JoinMoments, Moments};
 
 /// How two numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -507,11 +511,16 @@ pub(crate) fn sums<R: Runtime>(
         launch_open::<R>(&device, folding, &buffers, &words, groups);
     }
     let sums = if cut.runs > 1 { fold_last(Fold::Sum, None, out, 1, dtype) } else { out };
-    let of_one = |n: usize| {
-        let layout = Layout { offset: n * walks.results, ..Layout::contiguous(shape.clone()) };
-        sums.clone().with_layout(layout)
-    };
+    let of_one = |n: usize| sums.part_of(n * walks.results, &shape);
     Ok((0..tensors).map(of_one).collect())
+}
+
+impl<R: Runtime> GpuTensor<R> {
+    /// A row-major tensor of a shape that begins at an element of this one, which lies from the start of its memory.
+    fn part_of(&self, start: usize, shape: &Shape) -> Self {
+        let layout = Layout { offset: start, ..Layout::contiguous(shape.clone()) };
+        self.clone().with_layout(layout)
+    }
 }
 
 /// The dtype that all results of a program have, if they have one.
@@ -629,6 +638,11 @@ impl Folding {
             then: Vec::new(),
         };
         Self { template, words, groups }
+    }
+
+    /// What a fold of columns, in runs of so many rows, is told of them.
+    fn of_columns<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks, cut: Cut) -> Self {
+        Self::new::<R>(device, (Fold::Sum, None), (dtype, computed_in(dtype)), walks, cut)
     }
 }
 

@@ -84,7 +84,9 @@ impl Template {
             Template::RowConv(template) => Some(&mut template.then),
             Template::QuantizedMatmul(template) => Some(&mut template.then),
             Template::QuantizedConv(template) => Some(&mut template.then),
-            Template::ArgReduce(_)
+            Template::Moments(_)
+            | Template::JoinMoments(_)
+            | Template::ArgReduce(_)
             | Template::CrossEntropy(_)
             | Template::Scan(_)
             | Template::Compact(_)

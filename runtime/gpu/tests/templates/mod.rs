@@ -71,6 +71,7 @@ fn folds(dtypes: &[DType]) -> Vec<Template> {
     }
     for &dtype in dtypes.iter().filter(|dtype| dtype.is_float()) {
         all.extend(rows::rows(dtype));
+        all.extend(reduce::moments(dtype));
         all.extend(norm_gradient::gradients(dtype));
         all.extend(cross_entropy::losses(dtype));
     }

@@ -6,7 +6,7 @@ use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::gemv::Gemv;
-use kiln_gpu::kernels::reduce::{Fold, Reduce};
+use kiln_gpu::kernels::reduce::{Fold, Moments, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{Flow, Geometry, PoolGradient, RowWeightGradient};
@@ -59,7 +59,7 @@ pub fn in_wgsl_alone() -> [(&'static str, Template); 3] {
 }
 
 /// A few of those that CUDA C++ alone has.
-pub fn in_cuda_alone() -> [(&'static str, Template); 7] {
+pub fn in_cuda_alone() -> [(&'static str, Template); 8] {
     let wrapped = vec![
         Step::Input(0),
         Step::Parameter(0, DType::I8),
@@ -94,12 +94,15 @@ pub fn in_cuda_alone() -> [(&'static str, Template); 7] {
         from: Some(Box::new(Elementwise { fours: 1, ..both })),
         ..reduce::plain(Fold::Sum, dtype)
     };
+    let moments =
+        Moments { dtype: DType::BF16, kept: (Linear, 0), folded: (Strided, 1), neighbours: 4, whole: false };
     let short_rows = Rows { rows: 8, kept: Some(2), subgroups, ..rows::plain(RowOp::RmsNorm, dtype, 32) };
     [
         ("sum_by_warps_cuda", summed.into()),
         ("short_rows_cuda", short_rows.into()),
         ("sum_of_columns_cuda", columns.into()),
         ("sums_of_both_cuda", sums_of_both.into()),
+        ("moments_cuda", moments.into()),
         ("wrapped_cuda", elementwise::plain(wrapped, &[(DType::I8, Linear)], DType::I8, 0).into()),
         ("told_cuda", elementwise::plain(told, &[(DType::I64, Linear)], DType::F64, 0).into()),
         ("rounded_cuda", elementwise::plain(rounded, &[(DType::F64, Linear)], DType::BF16, 0).into()),

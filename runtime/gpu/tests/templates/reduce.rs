@@ -3,7 +3,7 @@
 use super::wide_of;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
-use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, JoinMoments, Moments, Reduce};
 use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::{ArgReduceOp, DType};
 
@@ -34,6 +34,16 @@ pub fn folds(fold: Fold, dtype: DType) -> Vec<Template> {
     let results = [dtype, wide_of(dtype)];
     let all = [By::Invocation, By::Workgroup, columns(1), columns(4)];
     all.into_iter().flat_map(|by| results.map(|result| (by, result))).map(of).collect()
+}
+
+/// Means and variances of columns.
+pub fn moments(dtype: DType) -> Vec<Template> {
+    let mut all = vec![JoinMoments { dtype: wide_of(dtype) }.into()];
+    for (neighbours, whole) in [(1, false), (4, false), (4, true)] {
+        let (kept, folded) = ((Linear, 0), (Strided, 1));
+        all.push(Moments { dtype, kept, folded, neighbours, whole }.into());
+    }
+    all
 }
 
 /// Whether any and whether all are true.

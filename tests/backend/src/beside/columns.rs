@@ -177,6 +177,65 @@ pub fn sums_of_programs<B: Backend>() {
     }
 }
 
+/// Statistics of batches whose channels lie side by side, of few rows and of so many that they are found in runs.
+pub fn statistics_of_columns<B: Backend>() {
+    // Numbers that all dtypes hold, beside a mean that is large beside what they differ by.
+    for (dtype, level) in floats::<B>().flat_map(|dtype| [(dtype, 0.0), (dtype, 100.0)]) {
+        let step = if level > 0.0 && dtype.size() < 4 { 0.5 } else { 1.0 / 64.0 };
+        for (batch, side, channels) in
+            [(2, 7, 32), (2, 7, 37), (1, 9, 70), (2, 46, 64), (3, 90, 36), (5, 120, 33)]
+        {
+            let rows = batch * side * side;
+            // Of one channel all are equal, of another all but the first.
+            let number = |n: usize| match (n % channels, n / channels) {
+                (3, _) => level + 5.0 * step,
+                (4, row) => level + if row == 0 { 8.0 * step } else { 0.0 },
+                _ => level + ((n * 7919 % 1009 % 17) as f64 - 8.0) * step,
+            };
+            let numbers: Vec<f64> = (0..rows * channels).map(number).collect();
+            let x = on::<B>(reals(&numbers, &[batch, side, side, channels], dtype));
+            let ones = || on::<B>(reals(&vec![1.0; channels], &[channels], dtype));
+            let trained = B::batch_norm_train(B::permute(x, &[0, 3, 1, 2]), ones(), ones(), 1e-3);
+            let [means, variances, normalized] = [trained.mean, trained.variance, trained.output]
+                .map(|t| read::<B>(t).iter::<f64>().collect::<Vec<_>>());
+            for channel in 0..channels {
+                let of_channel = || numbers.iter().skip(channel).step_by(channels);
+                let mean = of_channel().sum::<f64>() / rows as f64;
+                let variance = of_channel().map(|x| (x - mean) * (x - mean)).sum::<f64>() / rows as f64;
+                let what =
+                    format!("{dtype}, {batch} images of {side} x {side}, channel {channel} of {channels}");
+                assert!(
+                    (means[channel] - mean).abs() <= 1e-6 * (1.0 + mean.abs()),
+                    "{what}: {} for {mean}",
+                    means[channel]
+                );
+                // What the mean is rounded to is a part of it.
+                let least = if dtype == DType::F64 { 1e-20 } else { (mean * 1e-7).powi(2) };
+                let found = variances[channel];
+                assert!(
+                    (found - variance).abs() <= 2e-5 * variance + least,
+                    "{what}: {found} for {variance}"
+                );
+                let first = (numbers[channel] - mean) / (variance + 1e-3).sqrt() + 1.0;
+                let close = (normalized[channel * side * side] - first).abs();
+                let error = if dtype.size() < 4 { 1e-2 } else { 1e-4 };
+                assert!(close <= error * (10.0 + first.abs()), "{what}: {close} from {first}");
+            }
+        }
+    }
+    // What is not finite stays in its channel.
+    let mut numbers: Vec<f64> = (0..2_000 * 40).map(|n| (n % 7) as f64).collect();
+    numbers[1_500 * 40 + 9] = f64::NAN;
+    numbers[80 * 40 + 11] = f64::INFINITY;
+    let x = on::<B>(reals(&numbers, &[2_000, 40], DType::F32));
+    let ones = || on::<B>(reals(&[1.0; 40], &[40], DType::F32));
+    let trained = B::batch_norm_train(x, ones(), ones(), 1e-3);
+    for statistics in [trained.variance, trained.output] {
+        let found: Vec<bool> = read::<B>(statistics).iter::<f64>().map(f64::is_nan).take(40).collect();
+        assert_eq!(found, (0..40).map(|channel| channel == 9 || channel == 11).collect::<Vec<_>>());
+    }
+}
+
 pub fn gradients_of_norms_by_columns<B: Backend>() {
     for dtype in floats::<B>() {
         // What is held in 32 bits is what 64 say.

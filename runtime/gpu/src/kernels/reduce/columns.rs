@@ -16,7 +16,7 @@ use crate::language::{Builder, Builtin, Type, Value};
 /// Columns that a workgroup folds together.
 pub(super) const COLUMNS: u32 = 64;
 /// Rows of which an invocation asks for elements before it waits for any.
-const ROWS_AT_ONCE: u32 = 4;
+pub(super) const ROWS_AT_ONCE: u32 = 4;
 /// Columns from which on it is worth it.
 const LEAST_COLUMNS: usize = COLUMNS as usize / 2;
 /// Rows from which on it is worth it.
@@ -53,6 +53,39 @@ pub(super) fn groups(results: usize) -> usize {
     results.div_ceil(COLUMNS as usize)
 }
 
+/// How a workgroup shares out the run that it folds of neighbouring columns.
+pub(super) struct Division<'k> {
+    /// Invocations of a column.
+    pub rows: u32,
+    /// The first column.
+    pub first: Value<'k>,
+    /// The first of those that the invocation reads.
+    pub column: Value<'k>,
+    /// Which run it is; of a group beyond the last, one beyond the last.
+    pub part: Value<'k>,
+    /// The first row of the run, and the one behind its last.
+    pub start: Value<'k>,
+    pub end: Value<'k>,
+    /// The invocation's first row.
+    pub own: Value<'k>,
+}
+
+impl<'k> Division<'k> {
+    /// Of so many columns, runs of each, elements of a run and of a column, where each invocation reads so many columns.
+    pub fn of(k: &'k Builder, each: u32, [results, runs, run, total]: [Value<'k>; 4]) -> Self {
+        let lanes = COLUMNS / each;
+        let across = (results + (COLUMNS - 1)) / COLUMNS;
+        let (group, local) = (k.group(), k.builtin(Builtin::LocalIndex));
+        let (first, part) = (group % across * COLUMNS, group / across);
+        // A group beyond the last repeats it, so that none leaves before the barrier, and so do columns.
+        let part_in = part.min(runs - 1_u32);
+        let column = (first + local % lanes * each).min(results - each);
+        let start = part_in * run;
+        let end = (start + run).min(total);
+        Self { rows: LINE / lanes, first, column, part, start, end, own: start + local / lanes }
+    }
+}
+
 /// What a workgroup folds.
 pub(super) struct Columns<'a, 't, 'k> {
     pub k: &'k Builder,
@@ -81,19 +114,12 @@ impl<'k> Columns<'_, '_, 'k> {
         write: impl Fn(Value<'k>, Value<'k>),
     ) {
         let (k, each, tensors) = (self.k, self.neighbours, self.tensors);
-        let lanes = COLUMNS / each;
-        let rows = LINE / lanes;
-        let across = (self.results + (COLUMNS - 1)) / COLUMNS;
-        let (group, local) = (k.group(), k.builtin(Builtin::LocalIndex));
-        let (first, part) = (group % across * COLUMNS, group / across);
-        // A group beyond the last repeats it, so that none leaves before the barrier, and so do columns.
-        let part_in = part.min(self.runs - 1_u32);
-        let column = (first + local % lanes * each).min(self.results - each);
+        let division = Division::of(k, each, [self.results, self.runs, self.run, self.total]);
+        let Division { rows, first, column, part, own, end, .. } = division;
+        let local = k.builtin(Builtin::LocalIndex);
         let base = base(column);
-        let start = part_in * self.run;
-        let end = (start + self.run).min(self.total);
         let sums: Vec<_> = (0..each * tensors).map(|_| k.variable(neutral)).collect();
-        k.range(start + local / lanes, end, ROWS_AT_ONCE * rows, |row| {
+        k.range(own, end, ROWS_AT_ONCE * rows, |row| {
             let read = |n: u32| {
                 let row = behind(row, n * rows);
                 // Whoever is beyond the last row asks for that.
