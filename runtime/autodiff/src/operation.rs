@@ -31,7 +31,7 @@ pub(crate) struct Context<B: Backend> {
     pub wanted: InlineVec<bool>,
     /// The dims of each operand.
     pub shapes: InlineVec<Shape>,
-    /// The gradient that the operand of an accumulating operation has from its other uses so far.
+    /// The gradient that the first operand of an accumulating operation has from its other uses so far.
     pub present: Option<B::Primitive>,
     operands: Vec<Option<Saved<B>>>,
     result: Option<Saved<B>>,
@@ -98,10 +98,9 @@ impl<B: Backend> Operation<B> {
         self
     }
 
-    /// The way back of this operation on one operand touches few elements: it adds them to the gradient that the operand has from
-    /// other uses ([`Context::present`]), and yields the sum.
+    /// The way back of this operation adds the gradient of its first operand, of which it may touch few elements, to what that has from other uses
+    /// ([`Context::present`]), and yields the sum.
     pub(crate) fn accumulate(mut self) -> Self {
-        debug_assert_eq!(self.operands.len(), 1, "one operand's gradient is accumulated");
         self.accumulates = true;
         self
     }

@@ -185,7 +185,7 @@ pub struct KernelLaunch<'a> {
     pub is_table: bool,
 }
 
-/// A batch of matrix products, `activation(lhs · rhs + bias)`, with a number of the bias for each column, added to all rows.
+/// A batch of matrix products, `activation(lhs · rhs + bias + added)`, with a number of the bias for each column, added to all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {
     /// The elements' dtype: that of floats.
@@ -202,6 +202,8 @@ pub struct Product {
     pub rhs: Matrices,
     /// Where the numbers for the columns are, one after another.
     pub bias: Option<Address>,
+    /// Where the numbers that are added to the results are, which lie as these do.
+    pub added: Option<Address>,
     /// What is done to each element at last; NaN may become 0 by [`Activation::Relu`].
     pub activation: Option<Activation>,
     /// Where the results go, row-major one after another.

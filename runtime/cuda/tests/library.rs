@@ -5,7 +5,7 @@ mod stand_in;
 
 use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, statistics};
 use kiln_ndarray::NdArray;
-use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, ReduceOp, Scalar,
     Shape, Tensor, TensorData, TensorPrimitive,
@@ -69,7 +69,41 @@ fn products<B: Backend>(device: &B::Device) -> Vec<Vec<f32>> {
     let (many, one) =
         (tensor::<B>(&[3, 100, depth], 6, device), tensor::<B>(&[1, depth, columns], 7, device));
     all.push(floats::<B>(B::matmul(many, one)));
+    // What is added is read where it lies, and left as it is.
+    let added = B::slice(tensor::<B>(&[rows + 1, columns], 8, device), &[1..rows + 1, 0..columns].map(range));
+    all.push(floats::<B>(B::linear_added(x(), &weight(), added.clone())));
+    let right = tensor::<B>(&[columns, depth], 5, device);
+    all.push(floats::<B>(B::linear_added(x(), &turned(right), turned(turned(added.clone())))));
+    all.push(floats::<B>(added));
+    let many = tensor::<B>(&[3, 100, depth], 6, device);
+    all.push(floats::<B>(B::linear_added(many, &weight(), tensor::<B>(&[3, 100, columns], 9, device))));
+    let across = turned(tensor::<B>(&[columns, rows], 10, device));
+    all.push(floats::<B>(B::linear_added(x(), &weight(), across)));
     all
+}
+
+/// Each element of a range.
+fn range(range: std::ops::Range<usize>) -> SliceRange {
+    SliceRange { start: range.start, end: range.end, step: 1 }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn what_is_added_to_a_product_is_a_part_of_it() {
+    type B = Cuda;
+    let _alone = alone();
+    let [rows, columns, depth] = SIZE;
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        let of = |shape: &[usize], seed| B::cast(tensor::<B>(shape, seed, &DEVICE), dtype);
+        let [x, weight, added] = [of(&[rows, depth], 1), of(&[depth, columns], 2), of(&[rows, columns], 3)];
+        B::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        drop(B::linear_added(x, &weight, added));
+        B::sync(&DEVICE).expect("a device");
+        let after = statistics(&DEVICE);
+        let made = [after.launches - before.launches, after.library_calls - before.library_calls];
+        assert_eq!(made, [1, 1], "{dtype}");
+    }
 }
 
 #[test]

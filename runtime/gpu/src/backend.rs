@@ -409,6 +409,19 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         Self::reshape(y, shape)
     }
 
+    fn linear_added(x: T<R>, weight: &T<R>, added: T<R>) -> T<R> {
+        let (shape, columns) = (added.shape(), weight.dims()[1]);
+        let rows: usize = shape.iter().rev().skip(1).product();
+        let depth = weight.dims()[0];
+        let x = Self::reshape(x, Shape::from([rows, depth]));
+        let added = Self::reshape(added, Shape::from([rows, columns]));
+        let y = match matmul::added(&x, weight, &added) {
+            Some(y) => y,
+            None => Self::binary(BinaryOp::Add, Self::linear(x, weight, None, None), added),
+        };
+        Self::reshape(y, shape)
+    }
+
     fn attention(q: T<R>, k: T<R>, v: T<R>, mask: Option<T<R>>, options: &AttentionOptions) -> T<R> {
         attention::attention(&q, &k, &v, mask.as_ref(), options)
             .unwrap_or_else(|| compose::attention::<Self>(q, k, v, mask, options))

@@ -192,7 +192,7 @@ pub struct Launch<'a, R: Runtime> {
     pub writes_all_of: Option<(usize, usize)>,
 }
 
-/// A batch of matrix products, `activation(lhs · rhs + bias)`, with a number of the bias for each column, added to all rows.
+/// A batch of matrix products, `activation(lhs · rhs + bias + added)`, with a number of the bias for each column, added to all rows.
 #[derive(Debug)]
 pub struct MatrixProduct<'a, R: Runtime> {
     /// The elements' dtype, of all of them.
@@ -205,8 +205,10 @@ pub struct MatrixProduct<'a, R: Runtime> {
     pub lhs: Matrices<'a, R>,
     /// The right sides.
     pub rhs: Matrices<'a, R>,
-    /// What is added, one number after another from an element of memory on.
+    /// What is added to each row, one number after another from an element of memory on.
     pub bias: Option<(&'a R::Memory, usize)>,
+    /// What is added to the results: it lies as they do, from an element of memory on, and is not written.
+    pub added: Option<(&'a R::Memory, usize)>,
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// Where the results go, row-major one after another from the start on.

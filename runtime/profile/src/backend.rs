@@ -176,6 +176,7 @@ impl<B: Backend> Backend for Profiled<B> {
         fn linear(x: T<B>, weight: &T<B>, bias: Option<&T<B>>, activation: Option<Activation>) -> T<B> {
             cost::linear(&x, weight, bias, activation)
         }
+        fn linear_added(x: T<B>, weight: &T<B>, added: T<B>) -> T<B> { cost::linear(&x, weight, Some(&added), None) }
         fn attention(q: T<B>, k: T<B>, v: T<B>, mask: Option<T<B>>, options: &AttentionOptions) -> T<B> {
             cost::attention([&q, &k, &v], &mask, options)
         }

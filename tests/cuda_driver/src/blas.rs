@@ -1,5 +1,5 @@
-//! Products of matrices that lie column by column ("cuBLAS Library", chapter "Using the cuBLASLt API"): `D = op(A) · op(B)`, with a number
-//! for each row of `D` added where a bias is asked for, and ReLU or GELU of that.
+//! Products of matrices that lie column by column ("cuBLAS Library", chapter "Using the cuBLASLt API"): `D = op(A) · op(B)`, plus a `C`
+//! that lies as `D` does where the factor of that is 1, and a number for each row of `D` where a bias is asked for, and ReLU or GELU of that.
 
 use crate::{driver, give};
 use cudarc::cublaslt::sys::cublasStatus_t::{self, *};
@@ -45,6 +45,8 @@ struct Operand {
 struct Product {
     a: Operand,
     b: Operand,
+    /// Where what is added lies, as the results do.
+    c: Option<Operand>,
     d: Operand,
     turned: [bool; 2],
     epilogue: Epilogue,
@@ -150,7 +152,8 @@ impl driver::Call for Product {
             .epilogue
             .bias
             .map(|bias| (bias, self.d.lie.rows * element_bytes(self.d.lie.kind).unwrap_or(0)));
-        matrices.into_iter().chain(bias).collect()
+        let added = self.c.map(|operand| (operand.start, operand.bytes()));
+        matrices.into_iter().chain(bias).chain(added).collect()
     }
 
     unsafe fn compute(&self) {
@@ -167,9 +170,10 @@ impl driver::Call for Product {
                     let sum: f64 = left.iter().zip(&right).map(|(a, b)| a * b).sum();
                     // SAFETY: as above.
                     unsafe {
+                        let at = matrix * next + column * leading + row;
                         let bias = self.epilogue.bias.map_or(0.0, |bias| read(kind, bias, row));
-                        let result = self.epilogue.finish(sum + bias);
-                        write(kind, self.d.start, matrix * next + column * leading + row, result);
+                        let added = self.c.map_or(0.0, |added| read(kind, added.start, at));
+                        write(kind, self.d.start, at, self.epilogue.finish(sum + bias + added));
                     }
                 }
             }
@@ -452,7 +456,7 @@ unsafe extern "C" fn cublasLtMatmul(
     b_layout: *mut c_void,
     beta: *const c_void,
     c: *const c_void,
-    _c_layout: *mut c_void,
+    c_layout: *mut c_void,
     d: *mut c_void,
     d_layout: *mut c_void,
     algorithm: *const cublasLtMatmulAlgo_t,
@@ -468,16 +472,21 @@ unsafe extern "C" fn cublasLtMatmul(
         let Some((depth, epilogue)) = known else {
             return CUBLAS_STATUS_INVALID_VALUE;
         };
-        let plain =
-            read(operation.scale, alpha as u64, 0) == 1.0 && read(operation.scale, beta as u64, 0) == 0.0;
+        let adds = match [alpha, beta].map(|factor| read(operation.scale, factor as u64, 0)) {
+            [1.0, 0.0] => false,
+            [1.0, 1.0] => true,
+            _ => return CUBLAS_STATUS_INVALID_VALUE,
+        };
         let ours = !algorithm.is_null() && (*algorithm).data == ALGORITHM;
-        if !plain || !ours || workspace.is_null() || c != d.cast_const() {
+        let fits = if adds { c_layout == d_layout } else { c == d.cast_const() };
+        if !fits || !ours || workspace.is_null() {
             return CUBLAS_STATUS_INVALID_VALUE;
         }
         let operand = |lie: Matrices, start: u64| Operand { lie, start };
         let product = Product {
             a: operand(a_lie, a as u64),
             b: operand(b_lie, b as u64),
+            c: adds.then(|| operand(d_lie, c as u64)),
             d: operand(d_lie, d as u64),
             turned: operation.turned,
             epilogue,

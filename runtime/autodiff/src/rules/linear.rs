@@ -72,7 +72,9 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
         }
     };
     let operands = [x, weight].into_iter().chain(bias).collect();
-    Operation::new("linear", operands).keep_for(0, 1).keep_for(1, 0).run::<C>(forward, |context| {
+    let operation = Operation::new("linear", operands).keep_for(0, 1).keep_for(1, 0).accumulate();
+    operation.run::<C>(forward, |mut context| {
+        let present = context.present.take();
         let gradient = &context.gradient;
         let of_weight = context.wanted[1]
             .then(|| product_over_batch::<B>(context.operand(0), gradient.clone(), &context.shapes[1]));
@@ -83,8 +85,14 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
                 B::reshape(sum, context.shapes[2].clone())
             })
         });
-        let of_x = context.wanted[0]
-            .then(|| B::linear(gradient.clone(), &transposed::<B>(context.operand(1)), None, None));
+        let of_x = context.wanted[0].then(|| {
+            let weight = transposed::<B>(context.operand(1));
+            match present {
+                // What the input has from other uses is added by the product.
+                Some(present) => B::linear_added(gradient.clone(), &weight, present),
+                None => B::linear(gradient.clone(), &weight, None, None),
+            }
+        });
         [of_x, of_weight].into_iter().chain(bias).collect()
     })
 }

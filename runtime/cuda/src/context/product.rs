@@ -37,8 +37,17 @@ impl Context {
 
     /// See [`Runtime::product`](kiln_gpu::runtime::Runtime::product).
     pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
-        let MatrixProduct { dtype, size, count: matrix_count, ref lhs, ref rhs, bias, activation, out } =
-            *product;
+        let MatrixProduct {
+            dtype,
+            size,
+            count: matrix_count,
+            ref lhs,
+            ref rhs,
+            bias,
+            added,
+            activation,
+            out,
+        } = *product;
         if activation.is_some_and(|activation| !self.is_left_to_libraries(activation)) {
             return false;
         }
@@ -50,10 +59,10 @@ impl Context {
         };
         let parts = [at(lhs.memory, lhs.start), at(rhs.memory, rhs.start), at(out, 0)];
         let [Some(left), Some(right), Some(result)] = parts else { return false };
-        let shift = bias.and_then(|(memory, start)| at(memory, start));
+        let [shift, more] = [bias, added].map(|of| of.and_then(|(memory, start)| at(memory, start)));
         let ([Some(left_start), Some(right_start), Some(out_start)], false) = (
             [left, right, result].map(|part| part.address),
-            shift.is_some_and(|shift| shift.address.is_none()),
+            [shift, more].into_iter().flatten().any(|part| part.address.is_none()),
         ) else {
             return false;
         };
@@ -63,7 +72,7 @@ impl Context {
             transposed: of.transposed,
             leading: of.leading,
         };
-        let all: SmallVec<[Part; 4]> = [left, right, result].into_iter().chain(shift).collect();
+        let all: SmallVec<[Part; 5]> = [left, right, result].into_iter().chain(shift).chain(more).collect();
         let product = Product {
             dtype,
             tf32: self.tf32.load(Ordering::Relaxed),
@@ -72,6 +81,7 @@ impl Context {
             lhs: matrices(left_start, lhs),
             rhs: matrices(right_start, rhs),
             bias: shift.and_then(|shift| shift.address),
+            added: more.and_then(|more| more.address),
             activation,
             out: out_start,
         };

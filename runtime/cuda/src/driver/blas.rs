@@ -48,7 +48,7 @@ unsafe impl Sync for Blas {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     product: Product,
-    alignments: [u32; 4],
+    alignments: [u32; 5],
 }
 
 /// How a product is computed.
@@ -184,12 +184,14 @@ impl Blas {
         let (Some(data_type), Some(epilogue)) = (data_type(product.dtype), epilogue(product)) else {
             return Ok(false);
         };
-        let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(product.out), product.bias];
+        let Product { added, bias, out, .. } = *product;
+        let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(out), bias, added];
         let key = Key {
             product: Product {
                 lhs: Matrices { start: super::Address(0), ..product.lhs },
                 rhs: Matrices { start: super::Address(0), ..product.rhs },
-                bias: product.bias.map(|_| super::Address(0)),
+                bias: bias.map(|_| super::Address(0)),
+                added: added.map(|_| super::Address(0)),
                 out: super::Address(0),
                 ..*product
             },
@@ -202,21 +204,21 @@ impl Blas {
         let plan = match plans.entry(key) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(self.plan(&key, data_type, epilogue, product.bias)?)
+                new.insert(self.plan(&key, data_type, epilogue, bias)?)
             }
         };
         let Some(plan) = plan else { return Ok(false) };
-        if let Some(bias) = product.bias {
+        if let Some(bias) = bias {
             let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
             set(plan.operation, attribute, &bias.0)?;
         }
-        // The factors of the product and of what was there before, in the plan's scale type.
-        let (one, zero) = (1.0_f32, 0.0_f32);
-        let (one_of_64, zero_of_64) = (1.0_f64, 0.0_f64);
+        // The factors of the product and of what is added, in the plan's scale type.
+        let factors = [1.0, if added.is_some() { 1.0 } else { 0.0 }];
+        let singles = factors.map(|factor| factor as f32);
         let factors: [*const c_void; 2] = if product.dtype == DType::F64 {
-            [(&raw const one_of_64).cast(), (&raw const zero_of_64).cast()]
+            [(&raw const factors[0]).cast(), (&raw const factors[1]).cast()]
         } else {
-            [(&raw const one).cast(), (&raw const zero).cast()]
+            [(&raw const singles[0]).cast(), (&raw const singles[1]).cast()]
         };
         let pointer = |address: super::Address| address.0 as *mut c_void;
         // SAFETY: the plan's parts are valid, the matrices lie within memory that outlives the work, which ends before what is asked
@@ -231,9 +233,9 @@ impl Blas {
                 plan.layouts[0],
                 pointer(product.lhs.start),
                 plan.layouts[1],
-                pointer(product.out),
+                pointer(added.unwrap_or(out)),
                 plan.layouts[2],
-                pointer(product.out),
+                pointer(out),
                 plan.layouts[2],
                 &raw const plan.algorithm,
                 workspace,
@@ -358,14 +360,15 @@ impl Blas {
     }
 
     /// The algorithm that the library takes for the fastest.
-    fn advised(&self, plan: &Plan, alignments: [u32; 4]) -> Option<sys::cublasLtMatmulAlgo_t> {
+    fn advised(&self, plan: &Plan, alignments: [u32; 5]) -> Option<sys::cublasLtMatmulAlgo_t> {
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let preference = result::create_matmul_pref().ok()?;
-        let [a, b, d, _] = alignments;
+        let [a, b, d, _, added] = alignments;
+        let c = if added == 0 { d } else { added };
         let wanted = [
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
-            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, d),
+            (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d),
         ];
         let [a, b, d] = plan.layouts;
@@ -465,6 +468,7 @@ mod tests {
                 lhs: matrices(false, depth),
                 rhs: matrices(transposed, if transposed { depth } else { columns }),
                 bias: None,
+                added: None,
                 activation: None,
                 out: Address(1024),
             }

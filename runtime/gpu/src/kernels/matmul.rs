@@ -106,11 +106,12 @@ pub(crate) fn matmul<R: Runtime>(
     let size = [rows, columns, depth];
     let count = batch.num_elements();
     let sides = [(lhs, &left), (rhs, &right)];
-    if by_library(sides, bias, activation, &out, &walk, size, count) {
+    let behind = |activation| Behind { bias, added: None, activation };
+    if by_library(sides, behind(activation), &out, &walk, size, count) {
         return out;
     }
     if let Some(activation) = activation
-        && by_library(sides, bias, None, &out, &walk, size, count)
+        && by_library(sides, behind(None), &out, &walk, size, count)
     {
         return elementwise::activated(activation, &out);
     }
@@ -124,11 +125,34 @@ pub(crate) fn matmul<R: Runtime>(
     out
 }
 
+/// `lhs · rhs + added`, by a library: nothing where that does not do it as all of them lie.
+pub(crate) fn added<R: Runtime>(
+    lhs: &GpuTensor<R>,
+    rhs: &GpuTensor<R>,
+    added: &GpuTensor<R>,
+) -> Option<GpuTensor<R>> {
+    let (&[rows, depth], &[_, columns]) = (lhs.dims(), rhs.dims()) else { return None };
+    if added.is_empty() || !added.layout.is_contiguous() || added.dtype != lhs.dtype {
+        return None;
+    }
+    let out = GpuTensor::empty(added.shape(), lhs.dtype, &lhs.device);
+    let behind = Behind { bias: None, added: Some(added), activation: None };
+    let sides = [(lhs, &*lhs.layout), (rhs, &*rhs.layout)];
+    let walk = Walk::new(&[], &[&[], &[]]);
+    by_library(sides, behind, &out, &walk, [rows, columns, depth], 1).then_some(out)
+}
+
+/// What is done to what a product yields: a bias of its columns is added, then what lies as it does, and then it is activated.
+struct Behind<'a, R: Runtime> {
+    bias: Option<&'a GpuTensor<R>>,
+    added: Option<&'a GpuTensor<R>>,
+    activation: Option<Activation>,
+}
+
 /// Has a library compute a batch of products, where the device has one that takes them as they lie.
 fn by_library<R: Runtime>(
     sides: [(&GpuTensor<R>, &Layout); 2],
-    bias: Option<&GpuTensor<R>>,
-    activation: Option<Activation>,
+    Behind { bias, added, activation }: Behind<'_, R>,
     out: &GpuTensor<R>,
     walk: &Walk,
     size: [usize; 3],
@@ -163,9 +187,9 @@ fn by_library<R: Runtime>(
     if bias.is_some_and(|bias| bias.layout.strides[0] != 1 && columns > 1) {
         return false;
     }
-    let bias = bias.map(|bias| (&bias.memory, bias.layout.offset));
-    let product =
-        MatrixProduct { dtype: out.dtype, size, count, lhs, rhs, bias, activation, out: &out.memory };
+    let [bias, added] = [bias, added].map(|of| of.map(|tensor| (&tensor.memory, tensor.layout.offset)));
+    let dtype = out.dtype;
+    let product = MatrixProduct { dtype, size, count, lhs, rhs, bias, added, activation, out: &out.memory };
     R::product(&out.device, &product)
 }
 

@@ -341,6 +341,11 @@ pub trait Backend:
         Self::activation(activation, Self::conv(x, weight, bias, options))
     }
 
+    /// `x · weight + added`, of [`Backend::linear`]: what is added has the result's shape.
+    fn linear_added(x: T<Self>, weight: &T<Self>, added: T<Self>) -> T<Self> {
+        Self::binary(BinaryOp::Add, Self::linear(x, weight, None, None), added)
+    }
+
     /// `activation(conv(x) + residual)`: the residual has the result's shape.
     fn conv_added(
         x: T<Self>,

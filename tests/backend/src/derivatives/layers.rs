@@ -126,6 +126,11 @@ functions! { ($) layers:
     group_norm_of_bias_alone [[2, 4, 3], [4]] |B, [x, b]| B::group_norm(x, None, Some(b), 2, 1e-5);
     batch_norm (0.5, 2.0) [[2, 3, 4], [3], [3], [3], [3]] |B, [x, w, b, m, v]| B::batch_norm(x, w, b, m, v, 1e-5);
     batch_norm_train [[3, 2, 4], [2], [2]] |B, [x, w, b]| B::batch_norm_train(x, w, b, 1e-5).output;
+    linear_of_an_input_with_other_uses [[2, 3, 4], [4, 4], [4, 4], [4]] |B, [x, w, v, b]| {
+        let y = B::linear(x.clone(), &w, Some(&b), None);
+        let z = B::linear(x.clone(), &v, None, None);
+        B::binary(BinaryOp::Mul, B::binary(BinaryOp::Add, x, y), z)
+    };
     batch_norm_train_and_relu [[3, 2, 4], [2], [2]] |B, [x, w, b]| {
         B::activation(Activation::Relu, B::batch_norm_train(x, w, b, 1e-5).output)
     };

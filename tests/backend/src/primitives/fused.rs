@@ -89,6 +89,13 @@ pub fn linears<B: Backend>() {
                 agree::<B>(own, compose::linear::<B>(x.clone(), &weight, bias.as_ref(), activation));
             }
         }
+        let mut dims = dims;
+        dims.pop();
+        dims.push(outputs);
+        let added = random::<B>(&dims, 4);
+        let product = compose::linear::<B>(x.clone(), &weight, None, None);
+        let expected = B::binary(BinaryOp::Add, product, added.clone());
+        agree::<B>(B::linear_added(x, &weight, added), expected);
     }
 }
 
