@@ -231,9 +231,9 @@ def table(rows, kinds):
     print("\nmilliseconds a step, medians (GB of the device's memory that are held)")
     for name, row in rows.items():
         for way in WAYS:
-            launches = row.get(way, {}).get("launches")
-            if launches:
-                print(f"{name}: {way} launches {launches:.0f} kernels a step")
+            found = row.get(way, {})
+            if found.get("launches"):
+                print(f"{name}: {way} launches {found['launches']:.0f} kernels a step, which move {found['moved_mb']:.0f} MB")
     sys.stdout.flush()
 
 

@@ -64,8 +64,11 @@ impl Batch<'_> {
 }
 
 /// What a GPU was asked to do so far.
+#[derive(Clone, Copy)]
 struct Counts {
     launches: u64,
+    /// Bytes that kernels read and wrote, each tensor once a kernel.
+    moved: u64,
     /// Bytes that are held, in use or not.
     memory: u64,
 }
@@ -89,8 +92,9 @@ struct Report {
     thread_time: f64,
     /// Resident before the first step and at most, in MiB.
     memory: [f64; 2],
-    /// What a GPU launched in a step, and the MiB of its memory that are held after the last.
-    device: Option<[f64; 2]>,
+    /// What a GPU launched and the MB that its kernels moved in a step, those of a graph's replay not counted, and the MiB of its memory that are held after the
+    /// last.
+    device: Option<[f64; 3]>,
 }
 
 /// A loss, and the gradients for the optimizer.
@@ -131,10 +135,10 @@ impl<B: AutodiffBackend> Run<'_, B> {
             memory: [before; 2],
             device: None,
         };
-        let (mut begun, mut ran, mut counted) = (Instant::now(), running()?, self.launches());
+        let (mut begun, mut ran, mut counted) = (Instant::now(), running()?, (self.counts)(&self.device));
         for step in 0.. {
             if step == LOSSES {
-                (begun, ran, counted) = (Instant::now(), running()?, self.launches());
+                (begun, ran, counted) = (Instant::now(), running()?, (self.counts)(&self.device));
             }
             if report.times.len() >= LEAST_STEPS && begun.elapsed() >= self.length {
                 break;
@@ -151,17 +155,18 @@ impl<B: AutodiffBackend> Run<'_, B> {
             }
         }
         let steps = report.times.len() as f64;
-        report.device = (self.counts)(&self.device).map(|counts| {
-            [(counts.launches - counted) as f64 / steps, counts.memory as f64 / f64::from(1 << 20)]
+        report.device = (self.counts)(&self.device).zip(counted).map(|(counts, before)| {
+            let a_step = |count: u64| count as f64 / steps;
+            [
+                a_step(counts.launches - before.launches),
+                a_step(counts.moved - before.moved) / 1e6,
+                counts.memory as f64 / f64::from(1 << 20),
+            ]
         });
         report.times.sort_by(f64::total_cmp);
         report.thread_time = (running()? - ran) / steps;
         report.memory[1] = resident("VmHWM")?;
         Ok(report)
-    }
-
-    fn launches(&self) -> u64 {
-        (self.counts)(&self.device).map_or(0, |counts| counts.launches)
     }
 }
 
@@ -262,7 +267,7 @@ impl<'a> Arguments<'a> {
         let counts = |device: &CudaDevice| {
             let found = cuda::statistics(device);
             let memory = found.buffer_bytes - found.released_bytes;
-            Some(Counts { launches: found.launches, memory })
+            Some(Counts { launches: found.launches, moved: found.moved_bytes, memory })
         };
         let run = self.run::<Autodiff<Cuda<F>>>(device, counts);
         if options.contains(&"captured") { train_captured(self.model, &run) } else { train(self.model, &run) }
@@ -294,8 +299,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => Err(format!("no backend is called {backend}").into()),
     }?;
     let Report { losses, times, thread_time, memory: [before, peak], device } = report;
-    let device = device.map_or_else(String::new, |[launches, memory]| {
-        format!(r#", "launches": {launches}, "device_mb": {memory}"#)
+    let device = device.map_or_else(String::new, |[launches, moved, memory]| {
+        format!(r#", "launches": {launches}, "moved_mb": {moved}, "device_mb": {memory}"#)
     });
     let median = |times: &[f64]| times.get(times.len() / 2).copied().unwrap_or(f64::NAN) * 1e3;
     println!(
