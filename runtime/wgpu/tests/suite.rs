@@ -25,7 +25,18 @@ fn with_shared_memory() {
     with(
         "KILN_WGPU_SHARED_MEMORY",
         "1",
-        &["linear", "matmul", "conv", "windows", "pool", "attention", "recurrent", "columns", "folds", "sums_of"],
+        &[
+            "linear",
+            "matmul",
+            "conv",
+            "windows",
+            "pool",
+            "attention",
+            "recurrent",
+            "columns",
+            "folds",
+            "sums_of",
+        ],
         20,
     );
 }
