@@ -483,8 +483,10 @@ pub(crate) fn sums<R: Runtime>(
         only_dtype(expression, &dtypes).filter(|&dtype| dtype.is_float() && computed_in(dtype) == dtype);
     let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
     let is_read = operands.iter().all(|operand| operand.is_visible() && !operand.is_empty());
+    let tensors = expression.results().len();
     let fits = operands.len() < R::limits(&device).bindings;
     let Some(dtype) = dtype.filter(|_| is_read && fits && !counts) else { return Err(operands) };
+    let Some(most) = columns::that_fit::<R>(&device, 4, tensors, dtype) else { return Err(operands) };
 
     let Unwritten { mut template, words, operands, layout } =
         elementwise::unwritten(expression, operands, parameters);
@@ -495,12 +497,11 @@ pub(crate) fn sums<R: Runtime>(
     let mut cut = cut::<R>(&device, dtype, &walks);
     if let By::Columns { neighbours } = &mut cut.by {
         // It is the same program however it would have been written.
-        *neighbours = if template.fours > 0 { *neighbours } else { 1 };
+        *neighbours = if template.fours > 0 { most.min(*neighbours) } else { 1 };
         template.fours = u32::from(*neighbours > 1);
     } else {
         template.fours = 0;
     }
-    let tensors = template.results.len();
     let out = GpuTensor::empty(Shape::from([tensors * walks.results, cut.runs]), dtype, &device);
     let Folding { template: folding, words: of_folding, groups } =
         Folding::new::<R>(&device, (Fold::Sum, None), (dtype, dtype), &walks, cut);

@@ -12,6 +12,9 @@ use super::super::elementwise::LEAST_OF_FOURS;
 use super::super::source::Source;
 use super::{Fold, LINE};
 use crate::language::{Builder, Builtin, Type, Value};
+use crate::runtime::Runtime;
+use crate::tensor::computed_in;
+use kiln_tensor::DType;
 
 /// Columns that a workgroup folds together.
 pub(super) const COLUMNS: u32 = 64;
@@ -40,6 +43,18 @@ pub(super) fn neighbours(kept: &Walk, folded: &Walk, start: usize) -> Option<u32
     // So many as programs compute four of at a time, which may yield what is folded.
     let many = results * total >= LEAST_OF_FOURS;
     Some(if many && aligned && whole && start.is_multiple_of(4) { 4 } else { 1 })
+}
+
+/// How many columns an invocation reads, of as many or one, so that what a workgroup shares fits: of each column so many numbers of a dtype.
+pub(super) fn that_fit<R: Runtime>(
+    device: &R::Device,
+    neighbours: u32,
+    numbers: usize,
+    dtype: DType,
+) -> Option<u32> {
+    let bytes = |neighbours: u32| LINE as usize * neighbours as usize * numbers * computed_in(dtype).size();
+    let most = R::limits(device).shared_bytes as usize;
+    [neighbours, 1].into_iter().find(|&neighbours| bytes(neighbours) <= most)
 }
 
 /// Into how many runs columns of `total` elements are cut, beside each other so many.

@@ -208,6 +208,7 @@ pub(crate) fn moments<R: Runtime>(x: &GpuTensor<R>, axes: &[usize]) -> Option<[G
     let (layout, split) = kept_first(&x.layout, axes);
     let walks = Walks::new(&layout, split);
     let neighbours = walks.columns::<R>(&x.device).filter(|_| x.dtype.is_float() && x.is_visible())?;
+    let neighbours = columns::that_fit::<R>(&x.device, neighbours, 3, x.dtype)?;
     let (results, device, dtype) = (walks.results, &x.device, computed_in(x.dtype));
     let cut = Cut::new(By::Columns { neighbours }, columns::runs(results, walks.total), walks.total);
     let Folding { template, words, groups } = Folding::of_columns::<R>(device, x.dtype, &walks, cut);
