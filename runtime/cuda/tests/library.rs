@@ -3,9 +3,10 @@
 
 mod stand_in;
 
+use kiln_autodiff::Autodiff;
 use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, statistics};
 use kiln_ndarray::NdArray;
-use kiln_tensor::backend::{Backend, Primitive, SliceRange};
+use kiln_tensor::backend::{AutodiffBackend, Backend, Primitive, SliceRange};
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, ReduceOp, Scalar,
     Shape, Tensor, TensorData, TensorPrimitive,
@@ -104,6 +105,35 @@ fn what_is_added_to_a_product_is_a_part_of_it() {
         let made = [after.launches - before.launches, after.library_calls - before.library_calls];
         assert_eq!(made, [1, 1], "{dtype}");
     }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn gradients_of_a_layers_input_are_added_by_the_product() {
+    type Tape = Autodiff<Cuda>;
+    let _alone = alone();
+    let [rows, columns, depth] = SIZE;
+    let leaf = |shape: &[usize], seed| {
+        Tape::set_require_grad(Tape::from_inner(tensor::<Cuda>(shape, seed, &DEVICE)), true)
+    };
+    // The launches of the way back from so many layers of one input.
+    let way_back = |layers: usize| {
+        let x = leaf(&[rows, depth], 1);
+        let layer = |n: usize| Tape::linear(x.clone(), &leaf(&[depth, columns], 2 + n), None, None);
+        let y = (1..layers).fold(layer(0), |sum, n| Tape::binary(BinaryOp::Add, sum, layer(n)));
+        let weights = Tape::from_inner(tensor::<Cuda>(&[rows, columns], 9, &DEVICE));
+        let loss = Tape::reduce(ReduceOp::Sum, Tape::binary(BinaryOp::Mul, y, weights), &[0, 1]);
+        Cuda::<f32>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let gradients = Tape::backward(loss);
+        Cuda::<f32>::sync(&DEVICE).expect("a device");
+        let after = statistics(&DEVICE);
+        assert!(Tape::grad(&x, &gradients).is_some());
+        [after.launches - before.launches, after.library_calls - before.library_calls]
+    };
+    let (one, three) = (way_back(1), way_back(3));
+    // Two products of each layer, and nothing for the sums.
+    assert_eq!([three[0] - one[0], three[1], one[1]], [4, 6, 2]);
 }
 
 #[test]

@@ -501,3 +501,53 @@ fn activations_of_batch_norms_are_differentiated_with_them() {
         assert!(more - bytes < 2 * 64 * 65 * 64, "{activation:?}: {more} bytes, {bytes} without it");
     }
 }
+
+#[test]
+fn a_batchs_statistics_take_one_look() {
+    let _alone = alone();
+    let x = B::permute(numbers::<B>(&[2, 64, 65, 64], 1), &[0, 3, 1, 2]);
+    let [weight, bias] = [2, 3].map(|seed| numbers::<B>(&[64], seed));
+    let before = statistics(&CudaDevice::default()).moved_bytes;
+    let made = launches(|| {
+        let trained = B::batch_norm_train(x, weight, bias, 1e-5);
+        vec![trained.output, trained.mean, trained.variance]
+    });
+    // The runs and all of them, what the channels are multiplied by, the result.
+    assert_eq!(made, 4);
+    // The images are read twice and written once.
+    let moved = statistics(&CudaDevice::default()).moved_bytes - before;
+    assert!(moved < 4 * (2 * 64 * 65 * 64) * 7 / 2, "{moved} bytes");
+}
+
+#[test]
+fn gradients_of_several_uses_meet_in_one_kernel() {
+    type Tape = Autodiff<B>;
+    let _alone = alone();
+    // The launches of the way back of a function of an activation and a weight.
+    let way_back = |dims: &[usize], weight: &[usize], f: &dyn Fn(&[<Tape as Backend>::Primitive; 2]) -> _| {
+        let leaf =
+            |dims: &[usize], seed| Tape::set_require_grad(Tape::from_inner(numbers::<B>(dims, seed)), true);
+        let x = leaf(dims, 1);
+        let y = Tape::activation(Activation::Relu, x.clone());
+        let operands = [y, leaf(weight, 2)];
+        let all: Vec<usize> = (0..dims.len()).collect();
+        let loss = Tape::reduce(ReduceOp::Sum, f(&operands), &all);
+        drop(operands);
+        launches(|| {
+            let gradients = Tape::backward(loss);
+            vec![Tape::grad(&x, &gradients).expect("a gradient")]
+        })
+    };
+    let twice =
+        |y, z| Tape::binary(BinaryOp::Add, Tape::binary_scalar(BinaryOp::Mul, y, Scalar::Float(3.0)), z);
+    let linear =
+        way_back(&[5, 12], &[12, 12], &|[y, w]| twice(y.clone(), Tape::linear(y.clone(), w, None, None)));
+    let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
+    let conv = way_back(&[2, 4, 6, 6], &[4, 4, 3, 3], &|[y, w]| {
+        twice(y.clone(), Tape::conv(y.clone(), w.clone(), None, &options))
+    });
+    let matmul =
+        way_back(&[5, 12], &[12, 12], &|[y, w]| twice(y.clone(), Tape::matmul(y.clone(), w.clone())));
+    // The loss's gradient, a factor of it, what the weight gets (in parts, which are added up, and put in order), and what arrives at `x`: product, sum and ReLU's gradient at once.
+    assert_eq!([linear, conv, matmul], [4, 6, 4]);
+}

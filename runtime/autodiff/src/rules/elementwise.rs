@@ -40,28 +40,28 @@ fn run<B: Backend, C: CheckpointStrategy>(
         };
     }
     operation.cheap().run::<C>(forward, move |context| {
-        let last = derivatives.iter().rposition(Option::is_some);
-        let mut context = Some(context);
-        let mut gradient = |(n, derivative): (usize, Derivative)| {
-            let read = |source: &Source| {
-                context.as_ref().map(|context| match *source {
-                    Source::Operand(n) => context.operand(n),
-                    Source::Result => context.result(),
-                    Source::Gradient => context.gradient.clone(),
-                })
-            };
-            let mut inputs: InlineVec<T<B>> = derivative.reads.iter().filter_map(read).collect();
-            if Some(n) == last {
-                // What nobody else holds may be written in its place, or gone on with by the kernel that computes it.
-                context = None;
-            }
-            match derivative.program.steps.as_slice() {
-                [Step::Input(_)] => inputs.remove(0),
-                _ => single_result(B::elementwise(&derivative.program, inputs, &derivative.parameters)),
-            }
+        let read = |source: &Source| match *source {
+            Source::Operand(n) => context.operand(n),
+            Source::Result => context.result(),
+            Source::Gradient => context.gradient.clone(),
         };
-        let derivatives = derivatives.into_iter().enumerate();
-        derivatives.map(|(n, derivative)| derivative.map(|derivative| gradient((n, derivative)))).collect()
+        let with_inputs = |derivative: Derivative| {
+            let inputs: InlineVec<T<B>> = derivative.reads.iter().map(read).collect();
+            (derivative, inputs)
+        };
+        let programs: Vec<_> =
+            derivatives.into_iter().map(|derivative| derivative.map(with_inputs)).collect();
+        // What the last program reads and nobody else holds may be written in its place, or gone on with by the kernel that computes it.
+        drop(context);
+        let gradient = |(derivative, mut inputs): (Derivative, InlineVec<T<B>>)| match derivative
+            .program
+            .steps
+            .as_slice()
+        {
+            [Step::Input(_)] => inputs.remove(0),
+            _ => single_result(B::elementwise(&derivative.program, inputs, &derivative.parameters)),
+        };
+        programs.into_iter().map(|program| program.map(gradient)).collect()
     })
 }
 

@@ -40,7 +40,6 @@ impl<'t, 'k> Source<'t, 'k> {
     /// As many elements from a position on as are read at once, of each result; four begin at a multiple of that.
     pub(super) fn neighbours(&self, position: Value<'k>, neighbours: u32) -> Vec<Value<'k>> {
         match self {
-            Source::Memory(side) if neighbours == 1 => vec![side.one(position)],
             Source::Memory(side) => side.at(position),
             Source::Program(program) => program.results_of(position, neighbours),
         }

@@ -5,7 +5,7 @@ use super::calc::{
 };
 use crate::backend::{Backend, Primitive};
 use crate::trace::{self, Traced};
-use crate::{Dims, ReduceOp, UnaryOp};
+use crate::{DType, Dims, ReduceOp, UnaryOp};
 
 /// Default of [`Backend::softmax`].
 pub fn softmax<B: Backend>(tensor: T<B>, dim: usize) -> T<B> {
@@ -109,14 +109,33 @@ pub fn batch_norm<B: Backend>(
     let (rank, dtype, wide) = (x.shape().rank(), x.dtype(), wide(x.dtype()));
     let [scale, shift] =
         trace::run::<B, 4, 2>([weight, bias, mean, variance], |[weight, bias, mean, variance]| {
-            let deviation = (variance.cast(wide) + Traced::parameter(epsilon)).sqrt();
-            let scale = weight.cast(wide) / deviation;
-            [scale.clone(), bias.cast(wide) - mean.cast(wide) * scale]
+            scale_and_shift([weight, bias], mean.cast(wide), deviation(variance, wide, epsilon), wide)
         });
     let [scale, shift] = [scale, shift].map(|vector| along::<B>(vector, 1, rank));
     // What is as large as the batch is read and written once.
     let [output] = trace::run::<B, 3, 1>([x, scale, shift], |[x, scale, shift]| {
-        [(x.cast(wide) * scale + shift).cast(dtype)]
+        [scaled_and_shifted(x.cast(wide), scale, shift, dtype)]
     });
     output
+}
+
+/// What a channel of a variance is divided by, in the [wide] dtype.
+pub(crate) fn deviation(variance: Traced, wide: DType, epsilon: f64) -> Traced {
+    (variance.cast(wide) + Traced::parameter(epsilon)).sqrt()
+}
+
+/// What a channel is multiplied by and what is added then, so that it is normalized; mean and deviation are in the [wide] dtype.
+pub(crate) fn scale_and_shift(
+    [weight, bias]: [Traced; 2],
+    mean: Traced,
+    deviation: Traced,
+    wide: DType,
+) -> [Traced; 2] {
+    let scale = weight.cast(wide) / deviation;
+    [scale.clone(), bias.cast(wide) - mean * scale]
+}
+
+/// A normalized element, as a dtype holds it.
+pub(crate) fn scaled_and_shifted(x: Traced, scale: Traced, shift: Traced, dtype: DType) -> Traced {
+    (x * scale + shift).cast(dtype)
 }

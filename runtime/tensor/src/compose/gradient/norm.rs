@@ -5,6 +5,7 @@ use crate::backend::{Backend, Primitive};
 use crate::compose::calc::{
     T, add_scalar, along, lead_to_rank, mean, mul, reshape, scalar_like, sub, to_dtype, wide,
 };
+use crate::compose::norm::{deviation, scale_and_shift, scaled_and_shifted};
 use crate::trace::{self, Traced};
 use crate::{Activation, ReduceOp, Scalar, UnaryOp};
 use alloc::vec::Vec;
@@ -277,7 +278,7 @@ pub fn batch_norm_gradient<B: Backend>(
 ) -> NormGradients<T<B>> {
     let (wide, rank) = (wide(x.dtype()), x.shape().rank());
     let channels = trace::run::<B, 3, 3>([weight, mean, variance], |[weight, mean, variance]| {
-        let deviation = (variance.cast(wide) + Traced::parameter(epsilon)).sqrt();
+        let deviation = deviation(variance, wide, epsilon);
         [mean.cast(wide), deviation.clone().recip(), weight.cast(wide) / deviation]
     });
     let [mean, inverse, scale] = channels.map(|of_channel| along::<B>(of_channel, 1, rank));
@@ -306,14 +307,14 @@ pub fn batch_norm_activation_gradient<B: Backend>(
     let (dtype, wide, rank) = (x.dtype(), wide(x.dtype()), x.shape().rank());
     let operands = [weight, bias, mean, variance];
     let channels = trace::run::<B, 4, 4>(operands, |[weight, bias, mean, variance]| {
-        let deviation = (variance.cast(wide) + Traced::parameter(epsilon)).sqrt();
-        let (mean, scale) = (mean.cast(wide), weight.cast(wide) / deviation.clone());
-        [mean.clone(), deviation.recip(), scale.clone(), bias.cast(wide) - mean * scale]
+        let (mean, deviation) = (mean.cast(wide), deviation(variance, wide, epsilon));
+        let [scale, shift] = scale_and_shift([weight, bias], mean.clone(), deviation.clone(), wide);
+        [mean, deviation.recip(), scale, shift]
     });
     let [mean, inverse, scale, shift] = channels.map(|of_channel| along::<B>(of_channel, 1, rank));
-    // What was normalized is computed again as `batch_norm` did: there the activation is differentiated.
+    // What was normalized is computed again as `batch_norm` does: there the activation is differentiated.
     let before = |g: Traced, x: Traced, scale: Traced, shift: Traced| {
-        let y = (x * scale + shift).cast(dtype).cast(wide);
+        let y = scaled_and_shifted(x, scale, shift, dtype).cast(wide);
         activation_derivative(activation, g.cast(wide), y.clone(), || y.clone().activation(activation))
     };
     let operands = [gradient.clone(), x.clone(), mean.clone(), inverse.clone(), scale.clone(), shift.clone()];
