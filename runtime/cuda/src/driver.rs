@@ -208,6 +208,8 @@ pub struct Product {
     pub activation: Option<Activation>,
     /// Where the results go, row-major one after another.
     pub out: Address,
+    /// Where the sums of the right side's columns go, one after another.
+    pub sums: Option<Address>,
 }
 
 /// Where the matrices of a batch are.

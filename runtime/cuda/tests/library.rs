@@ -79,7 +79,18 @@ fn products<B: Backend>(device: &B::Device) -> Vec<Vec<f32>> {
     let many = tensor::<B>(&[3, 100, depth], 6, device);
     all.push(floats::<B>(B::linear_added(many, &weight(), tensor::<B>(&[3, 100, columns], 9, device))));
     let across = turned(tensor::<B>(&[columns, rows], 10, device));
-    all.push(floats::<B>(B::linear_added(x(), &weight(), across)));
+    all.push(floats::<B>(B::linear_added(x(), &weight(), across.clone())));
+    // Gradients of weights and biases, of what lies row by row, column by column and in a batch.
+    let many = || tensor::<B>(&[4, rows / 4, columns], 11, device);
+    let flat = |dims: [usize; 2]| tensor::<B>(&dims, 12, device);
+    for (gradient, x) in [
+        (flat([rows, columns]), x()),
+        (across, turned(flat([depth, rows]))),
+        (many(), tensor::<B>(&[4, rows / 4, depth], 13, device)),
+    ] {
+        let (weight, bias) = B::linear_parameter_gradients(gradient, x);
+        all.extend([floats::<B>(weight), floats::<B>(bias)]);
+    }
     all
 }
 
@@ -105,6 +116,32 @@ fn what_is_added_to_a_product_is_a_part_of_it() {
         let made = [after.launches - before.launches, after.library_calls - before.library_calls];
         assert_eq!(made, [1, 1], "{dtype}");
     }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn a_bias_has_its_gradient_of_the_product_for_the_weight() {
+    type Tape = Autodiff<Cuda>;
+    let _alone = alone();
+    let [rows, columns, depth] = SIZE;
+    let leaf = |shape: &[usize], seed| {
+        Tape::set_require_grad(Tape::from_inner(tensor::<Cuda>(shape, seed, &DEVICE)), true)
+    };
+    let way_back = |with_bias: bool| {
+        let x = Tape::from_inner(tensor::<Cuda>(&[rows, depth], 1, &DEVICE));
+        let bias = with_bias.then(|| leaf(&[columns], 3));
+        let y = Tape::linear(x, &leaf(&[depth, columns], 2), bias.as_ref(), None);
+        let weights = Tape::from_inner(tensor::<Cuda>(&[rows, columns], 9, &DEVICE));
+        let loss = Tape::reduce(ReduceOp::Sum, Tape::binary(BinaryOp::Mul, y, weights), &[0, 1]);
+        Cuda::<f32>::sync(&DEVICE).expect("a device");
+        let before = statistics(&DEVICE);
+        let gradients = Tape::backward(loss);
+        Cuda::<f32>::sync(&DEVICE).expect("a device");
+        let after = statistics(&DEVICE);
+        assert!(bias.is_none_or(|bias| Tape::grad(&bias, &gradients).is_some()));
+        [after.launches - before.launches, after.library_calls - before.library_calls]
+    };
+    assert_eq!(way_back(true), way_back(false));
 }
 
 #[test]

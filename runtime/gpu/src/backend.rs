@@ -422,6 +422,15 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         Self::reshape(y, shape)
     }
 
+    fn linear_parameter_gradients(gradient: T<R>, x: T<R>) -> (T<R>, T<R>) {
+        let [gradient, x] = [gradient, x].map(compose::rows::<Self>);
+        let turned = Self::permute(x.clone(), &[1, 0]);
+        match matmul::with_sums(&turned, &gradient) {
+            Some(found) => found,
+            None => compose::linear_parameter_gradients::<Self>(gradient, x),
+        }
+    }
+
     fn attention(q: T<R>, k: T<R>, v: T<R>, mask: Option<T<R>>, options: &AttentionOptions) -> T<R> {
         attention::attention(&q, &k, &v, mask.as_ref(), options)
             .unwrap_or_else(|| compose::attention::<Self>(q, k, v, mask, options))

@@ -213,6 +213,8 @@ pub struct MatrixProduct<'a, R: Runtime> {
     pub activation: Option<Activation>,
     /// Where the results go, row-major one after another from the start on.
     pub out: &'a R::Memory,
+    /// Where the sums of the right side's columns go, one after another from the start on, if they are asked for too: of one product, with nothing added.
+    pub sums: Option<&'a R::Memory>,
 }
 
 /// Where the matrices of a batch are. All numbers count elements.

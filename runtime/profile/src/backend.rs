@@ -248,6 +248,7 @@ impl<B: Backend> Backend for Profiled<B> {
     }
 
     uncounted! {
+        fn linear_parameter_gradients(gradient: T<B>, x: T<B>) -> (T<B>, T<B>);
         fn activation_gradient(activation: Activation, gradient: T<B>, x: T<B>) -> T<B>;
         fn conv_input_gradient(gradient: T<B>, weight: T<B>, input: &Shape, options: &ConvOptions) -> T<B>;
         fn conv_weight_gradient(x: T<B>, gradient: T<B>, weight: &Shape, options: &ConvOptions) -> T<B>;

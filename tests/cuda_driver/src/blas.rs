@@ -1,5 +1,6 @@
 //! Products of matrices that lie column by column ("cuBLAS Library", chapter "Using the cuBLASLt API"): `D = op(A) · op(B)`, plus a `C`
-//! that lies as `D` does where the factor of that is 1, and a number for each row of `D` where a bias is asked for, and ReLU or GELU of that.
+//! that lies as `D` does where the factor of that is 1, and a number for each row of `D` where a bias is asked for, and ReLU or GELU of that; or the sums of the
+//! rows of `op(A)` beside it.
 
 use crate::{driver, give};
 use cudarc::cublaslt::sys::cublasStatus_t::{self, *};
@@ -57,6 +58,8 @@ struct Product {
 #[derive(Clone, Copy, Default)]
 struct Epilogue {
     bias: Option<u64>,
+    /// Where the sums of the rows of `op(A)` go.
+    sums: Option<u64>,
     gelu: bool,
     relu: bool,
 }
@@ -65,6 +68,10 @@ impl Epilogue {
     /// What an operation asks for; nothing where that is not known here, or has no bias.
     fn of(operation: &Operation) -> Option<Self> {
         use cublasLtEpilogue_t::*;
+        if operation.epilogue == Some(CUBLASLT_EPILOGUE_BGRADA) {
+            let sums = Some(operation.bias).filter(|&sums| sums != 0)?;
+            return Some(Self { sums: Some(sums), ..Self::default() });
+        }
         let (has_bias, gelu, relu) = match operation.epilogue {
             None | Some(CUBLASLT_EPILOGUE_DEFAULT) => (false, false, false),
             Some(CUBLASLT_EPILOGUE_BIAS) => (true, false, false),
@@ -75,7 +82,7 @@ impl Epilogue {
             Some(_) => return None,
         };
         let bias = has_bias.then_some(operation.bias);
-        (bias != Some(0)).then_some(Self { bias, gelu, relu })
+        (bias != Some(0)).then_some(Self { bias, sums: None, gelu, relu })
     }
 
     /// GELU by tanh; ReLU makes 0 of NaN.
@@ -148,12 +155,11 @@ impl Operand {
 impl driver::Call for Product {
     fn reach(&self) -> Vec<(u64, usize)> {
         let matrices = [self.a, self.b, self.d].map(|operand| (operand.start, operand.bytes()));
-        let bias = self
-            .epilogue
-            .bias
-            .map(|bias| (bias, self.d.lie.rows * element_bytes(self.d.lie.kind).unwrap_or(0)));
+        let vector = self.epilogue.bias.or(self.epilogue.sums);
+        let vector =
+            vector.map(|start| (start, self.d.lie.rows * element_bytes(self.d.lie.kind).unwrap_or(0)));
         let added = self.c.map(|operand| (operand.start, operand.bytes()));
-        matrices.into_iter().chain(bias).chain(added).collect()
+        matrices.into_iter().chain(vector).chain(added).collect()
     }
 
     unsafe fn compute(&self) {
@@ -162,6 +168,12 @@ impl driver::Call for Product {
             // SAFETY: the caller says so.
             let lefts: Vec<Vec<f64>> =
                 (0..rows).map(|row| unsafe { self.a.row(matrix, row, self.turned[0], self.depth) }).collect();
+            for (row, left) in lefts.iter().enumerate() {
+                if let Some(sums) = self.epilogue.sums {
+                    // SAFETY: as above.
+                    unsafe { write(kind, sums, row, left.iter().sum()) };
+                }
+            }
             for column in 0..columns {
                 // What stands in a column of B is a row of its transpose.
                 // SAFETY: as above.

@@ -76,15 +76,23 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
     operation.run::<C>(forward, |mut context| {
         let present = context.present.take();
         let gradient = &context.gradient;
-        let of_weight = context.wanted[1]
-            .then(|| product_over_batch::<B>(context.operand(0), gradient.clone(), &context.shapes[1]));
-        let bias = context.wanted.get(2).map(|wanted| {
-            wanted.then(|| {
+        let (of_weight, of_bias) = match (context.wanted[1], context.wanted.get(2) == Some(&true)) {
+            (true, true) => {
+                let (weight, bias) = B::linear_parameter_gradients(gradient.clone(), context.operand(0));
+                (Some(weight), Some(bias))
+            }
+            (true, false) => {
+                let weight =
+                    product_over_batch::<B>(context.operand(0), gradient.clone(), &context.shapes[1]);
+                (Some(weight), None)
+            }
+            (false, true) => {
                 let leading: Vec<usize> = (0..gradient.dims().len() - 1).collect();
                 let sum = B::reduce(ReduceOp::Sum, gradient.clone(), &leading);
-                B::reshape(sum, context.shapes[2].clone())
-            })
-        });
+                (None, Some(B::reshape(sum, context.shapes[2].clone())))
+            }
+            (false, false) => (None, None),
+        };
         let of_x = context.wanted[0].then(|| {
             let weight = transposed::<B>(context.operand(1));
             match present {
@@ -93,6 +101,7 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
                 None => B::linear(gradient.clone(), &weight, None, None),
             }
         });
-        [of_x, of_weight].into_iter().chain(bias).collect()
+        let has_bias = context.shapes.len() > 2;
+        [of_x, of_weight].into_iter().chain(has_bias.then_some(of_bias)).collect()
     })
 }

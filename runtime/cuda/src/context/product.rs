@@ -47,6 +47,7 @@ impl Context {
             added,
             activation,
             out,
+            sums,
         } = *product;
         if activation.is_some_and(|activation| !self.is_left_to_libraries(activation)) {
             return false;
@@ -60,9 +61,10 @@ impl Context {
         let parts = [at(lhs.memory, lhs.start), at(rhs.memory, rhs.start), at(out, 0)];
         let [Some(left), Some(right), Some(result)] = parts else { return false };
         let [shift, more] = [bias, added].map(|of| of.and_then(|(memory, start)| at(memory, start)));
+        let columns = sums.and_then(|memory| at(memory, 0));
         let ([Some(left_start), Some(right_start), Some(out_start)], false) = (
             [left, right, result].map(|part| part.address),
-            [shift, more].into_iter().flatten().any(|part| part.address.is_none()),
+            [shift, more, columns].into_iter().flatten().any(|part| part.address.is_none()),
         ) else {
             return false;
         };
@@ -72,7 +74,8 @@ impl Context {
             transposed: of.transposed,
             leading: of.leading,
         };
-        let all: SmallVec<[Part; 5]> = [left, right, result].into_iter().chain(shift).chain(more).collect();
+        let all: SmallVec<[Part; 5]> =
+            [left, right, result].into_iter().chain(shift).chain(more).chain(columns).collect();
         let product = Product {
             dtype,
             tf32: self.tf32.load(Ordering::Relaxed),
@@ -84,6 +87,7 @@ impl Context {
             added: more.and_then(|more| more.address),
             activation,
             out: out_start,
+            sums: columns.and_then(|columns| columns.address),
         };
         self.driver.takes_product(&product) && self.by_library(&all, |driver| driver.product(&product))
     }

@@ -115,7 +115,7 @@ fn is_wide_row(product: &Product) -> bool {
     let [rows, columns, depth] = product.size;
     let (matrices, size) = match (rows, columns) {
         (1, _) => (&product.rhs, [depth, columns]),
-        (_, 1) if product.bias.is_none() => (&product.lhs, [rows, depth]),
+        (_, 1) if product.bias.is_none() && product.sums.is_none() => (&product.lhs, [rows, depth]),
         _ => return false,
     };
     let bytes = product.dtype.size();
@@ -141,6 +141,11 @@ fn least(product: &Product) -> usize {
 fn epilogue(product: &Product) -> Option<sys::cublasLtEpilogue_t> {
     use sys::cublasLtEpilogue_t as Epilogue;
     let is_rough = is_rough(product);
+    if product.sums.is_some() {
+        // What is summed is the library's left side, our right one.
+        let is_alone = product.activation.is_none() && product.bias.is_none() && product.count == 1;
+        return is_alone.then_some(Epilogue::CUBLASLT_EPILOGUE_BGRADA);
+    }
     match (product.activation, product.bias) {
         (None, None) => Some(Epilogue::CUBLASLT_EPILOGUE_DEFAULT),
         (None, Some(_)) => Some(Epilogue::CUBLASLT_EPILOGUE_BIAS),
@@ -184,8 +189,9 @@ impl Blas {
         let (Some(data_type), Some(epilogue)) = (data_type(product.dtype), epilogue(product)) else {
             return Ok(false);
         };
-        let Product { added, bias, out, .. } = *product;
-        let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(out), bias, added];
+        let Product { added, bias, out, sums, .. } = *product;
+        let beside = bias.or(sums);
+        let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(out), beside, added];
         let key = Key {
             product: Product {
                 lhs: Matrices { start: super::Address(0), ..product.lhs },
@@ -193,6 +199,7 @@ impl Blas {
                 bias: bias.map(|_| super::Address(0)),
                 added: added.map(|_| super::Address(0)),
                 out: super::Address(0),
+                sums: sums.map(|_| super::Address(0)),
                 ..*product
             },
             alignments: addresses.map(|address| address.map_or(0, |address| alignment(address.0))),
@@ -204,13 +211,13 @@ impl Blas {
         let plan = match plans.entry(key) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(self.plan(&key, data_type, epilogue, bias)?)
+                new.insert(self.plan(&key, data_type, epilogue, beside)?)
             }
         };
         let Some(plan) = plan else { return Ok(false) };
-        if let Some(bias) = bias {
+        if let Some(beside) = beside {
             let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-            set(plan.operation, attribute, &bias.0)?;
+            set(plan.operation, attribute, &beside.0)?;
         }
         // The factors of the product and of what is added, in the plan's scale type.
         let factors = [1.0, if added.is_some() { 1.0 } else { 0.0 }];
@@ -247,13 +254,14 @@ impl Blas {
         Ok(true)
     }
 
-    /// How the library advises to compute products; nothing where it cannot.
+    /// How the library advises to compute products; nothing where it cannot. The library has one address of a vector `beside` the matrices: of the bias, which
+    /// it reads, or of sums, which it writes.
     fn plan(
         &self,
         key: &Key,
         data_type: sys::cudaDataType,
         epilogue: sys::cublasLtEpilogue_t,
-        bias: Option<super::Address>,
+        beside: Option<super::Address>,
     ) -> Result<Option<Plan>, DriverError> {
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
         let Product { size: [rows, columns, depth], count, lhs, rhs, tf32, .. } = key.product;
@@ -274,9 +282,9 @@ impl Blas {
             set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &turned(rhs.transposed))?;
             set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &turned(lhs.transposed))?;
             set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
-            match bias {
-                // The library advises by where the bias is, too.
-                Some(bias) => set(operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.0),
+            match beside {
+                // The library advises by where that is, too.
+                Some(beside) => set(operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside.0),
                 None => Ok(()),
             }
         };
@@ -471,6 +479,7 @@ mod tests {
                 added: None,
                 activation: None,
                 out: Address(1024),
+                sums: None,
             }
         };
         for (product, expected) in [

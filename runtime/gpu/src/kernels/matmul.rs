@@ -106,7 +106,7 @@ pub(crate) fn matmul<R: Runtime>(
     let size = [rows, columns, depth];
     let count = batch.num_elements();
     let sides = [(lhs, &left), (rhs, &right)];
-    let behind = |activation| Behind { bias, added: None, activation };
+    let behind = |activation| Behind { bias, activation, ..Behind::default() };
     if by_library(sides, behind(activation), &out, &walk, size, count) {
         return out;
     }
@@ -136,23 +136,48 @@ pub(crate) fn added<R: Runtime>(
         return None;
     }
     let out = GpuTensor::empty(added.shape(), lhs.dtype, &lhs.device);
-    let behind = Behind { bias: None, added: Some(added), activation: None };
+    let behind = Behind { added: Some(added), ..Behind::default() };
     let sides = [(lhs, &*lhs.layout), (rhs, &*rhs.layout)];
     let walk = Walk::new(&[], &[&[], &[]]);
     by_library(sides, behind, &out, &walk, [rows, columns, depth], 1).then_some(out)
 }
 
-/// What is done to what a product yields: a bias of its columns is added, then what lies as it does, and then it is activated.
+/// `lhs · rhs` and the sums of the right side's columns, by a library: nothing where that does not do it as both lie.
+pub(crate) fn with_sums<R: Runtime>(
+    lhs: &GpuTensor<R>,
+    rhs: &GpuTensor<R>,
+) -> Option<(GpuTensor<R>, GpuTensor<R>)> {
+    let (&[rows, depth], &[_, columns]) = (lhs.dims(), rhs.dims()) else { return None };
+    let [out, sums] = [vec![rows, columns], vec![columns]]
+        .map(|dims| GpuTensor::empty(Shape::from(dims), lhs.dtype, &lhs.device));
+    if out.is_empty() {
+        return None;
+    }
+    let behind = Behind { sums: Some(&sums), ..Behind::default() };
+    let sides = [(lhs, &*lhs.layout), (rhs, &*rhs.layout)];
+    let walk = Walk::new(&[], &[&[], &[]]);
+    by_library(sides, behind, &out, &walk, [rows, columns, depth], 1).then_some((out, sums))
+}
+
+/// What is done to what a product yields: a bias of its columns is added, then what lies as it does, and then it is activated. The sums of the right side's
+/// columns may be asked for beside it.
 struct Behind<'a, R: Runtime> {
     bias: Option<&'a GpuTensor<R>>,
     added: Option<&'a GpuTensor<R>>,
     activation: Option<Activation>,
+    sums: Option<&'a GpuTensor<R>>,
+}
+
+impl<R: Runtime> Default for Behind<'_, R> {
+    fn default() -> Self {
+        Self { bias: None, added: None, activation: None, sums: None }
+    }
 }
 
 /// Has a library compute a batch of products, where the device has one that takes them as they lie.
 fn by_library<R: Runtime>(
     sides: [(&GpuTensor<R>, &Layout); 2],
-    Behind { bias, added, activation }: Behind<'_, R>,
+    Behind { bias, added, activation, sums }: Behind<'_, R>,
     out: &GpuTensor<R>,
     walk: &Walk,
     size: [usize; 3],
@@ -188,8 +213,9 @@ fn by_library<R: Runtime>(
         return false;
     }
     let [bias, added] = [bias, added].map(|of| of.map(|tensor| (&tensor.memory, tensor.layout.offset)));
-    let dtype = out.dtype;
-    let product = MatrixProduct { dtype, size, count, lhs, rhs, bias, added, activation, out: &out.memory };
+    let (dtype, out_memory, sums) = (out.dtype, &out.memory, sums.map(|sums| &sums.memory));
+    let product =
+        MatrixProduct { dtype, size, count, lhs, rhs, bias, added, activation, out: out_memory, sums };
     R::product(&out.device, &product)
 }
 

@@ -346,6 +346,12 @@ pub trait Backend:
         Self::binary(BinaryOp::Add, Self::linear(x, weight, None, None), added)
     }
 
+    /// The gradients of the weight and of the bias of [`Backend::linear`], without its activation: of the gradient of the result, `[…, out]`, and `x`,
+    /// `[…, in]`.
+    fn linear_parameter_gradients(gradient: T<Self>, x: T<Self>) -> (T<Self>, T<Self>) {
+        compose::linear_parameter_gradients::<Self>(gradient, x)
+    }
+
     /// `activation(conv(x) + residual)`: the residual has the result's shape.
     fn conv_added(
         x: T<Self>,

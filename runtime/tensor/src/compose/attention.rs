@@ -31,6 +31,22 @@ pub fn linear<B: Backend>(
     reshape::<B>(y, &dims)
 }
 
+/// Default of [`Backend::linear_parameter_gradients`].
+pub fn linear_parameter_gradients<B: Backend>(gradient: T<B>, x: T<B>) -> (T<B>, T<B>) {
+    let [gradient, x] = [gradient, x].map(rows::<B>);
+    let weight = B::matmul(B::permute(x, &[1, 0]), gradient.clone());
+    let outputs = gradient.shape()[1];
+    (weight, reshape::<B>(B::reduce(ReduceOp::Sum, gradient, &[0]), &[outputs]))
+}
+
+/// The rows of a tensor, `[…, columns]`, as a matrix.
+pub fn rows<B: Backend>(tensor: T<B>) -> T<B> {
+    let shape = tensor.shape();
+    let columns = shape.iter().next_back().copied().unwrap_or(1);
+    let rows = shape.iter().rev().skip(1).product();
+    reshape::<B>(tensor, &[rows, columns])
+}
+
 /// Default of [`Backend::attention`].
 ///
 /// With grouped queries, the queries that share a key head are laid under each other, so that keys and values need no

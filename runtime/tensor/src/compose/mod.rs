@@ -18,7 +18,7 @@ mod rnn;
 pub(crate) mod sampling;
 mod shape;
 
-pub use attention::{attention, linear};
+pub use attention::{attention, linear, linear_parameter_gradients, rows};
 pub use conv::{added, conv_added};
 pub use elementwise::{activation, clamp, elementwise, elementwise_sums, mask_fill};
 pub use gradient::*;

@@ -95,7 +95,11 @@ pub fn linears<B: Backend>() {
         let added = random::<B>(&dims, 4);
         let product = compose::linear::<B>(x.clone(), &weight, None, None);
         let expected = B::binary(BinaryOp::Add, product, added.clone());
-        agree::<B>(B::linear_added(x, &weight, added), expected);
+        agree::<B>(B::linear_added(x.clone(), &weight, added.clone()), expected);
+        let (of_weight, of_bias) = B::linear_parameter_gradients(added.clone(), x.clone());
+        let expected = compose::linear_parameter_gradients::<B>(added, x);
+        agree::<B>(of_weight, expected.0);
+        agree::<B>(of_bias, expected.1);
     }
 }
 
