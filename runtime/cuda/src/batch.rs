@@ -15,6 +15,8 @@ use rustc_hash::FxHashMap;
 const MOST: usize = 256;
 /// Bytes of buffers that wait with them, from where on no more launches do.
 const MOST_HELD: u64 = 64 << 20;
+/// Bytes of a short buffer: numbers of channels, not of images.
+pub(crate) const SHORT: u64 = 64 << 10;
 /// Kernels that are remembered.
 const MOST_SEEN: usize = 16;
 
@@ -59,6 +61,8 @@ impl Waits {
             Template::Elementwise(program) if program.results.len() > 1 => {
                 Self::Always { reads: program.operands.len() }
             }
+            // Of several that count, each would count with the others.
+            Template::Reduce(reduce) if reduce.joins => Self::Never,
             Template::Elementwise(_) | Template::Reduce(_) if writes_whole => Self::IfSeen,
             // A table's blocks lie along one axis.
             Template::Gemv(_) if writes_whole && blocks[1..] == [1, 1] => Self::IfSeen,
@@ -90,6 +94,11 @@ impl Seen {
 impl Batch {
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether there is nothing to launch, and no buffer is held.
+    pub fn is_idle(&self) -> bool {
+        self.is_empty() && self.held.is_empty()
     }
 
     /// Whether no more should wait.
@@ -152,7 +161,7 @@ impl Batch {
         self.writable.contains_key(&id)
     }
 
-    /// Keeps a buffer that nobody but launches that wait uses any more.
+    /// Keeps a buffer that nobody but launches that wait, or the last, use any more.
     pub fn hold(&mut self, buffer: Buffer) {
         self.held_bytes += buffer.bytes;
         self.held.push(buffer);

@@ -6,7 +6,7 @@ mod launch;
 mod memory;
 mod product;
 
-use crate::batch::{Batch, Seen};
+use crate::batch::{Batch, SHORT, Seen};
 use crate::cache::Cache;
 use crate::driver::{Address, Driver, DriverError, Function};
 use crate::kernel::{CudaKernel, KernelError};
@@ -41,8 +41,12 @@ pub(crate) const LIMITS: Limits = Limits {
     shared_bytes: 48 * 1024,
     subgroups: Subgroups::Warps,
     tunes: false,
+    counters: COUNTERS,
     multiprocessors: None,
 };
+
+/// So many workgroups side by side join what they and those behind them found.
+const COUNTERS: u32 = 1 << 12;
 
 /// An open device.
 pub(crate) struct Context {
@@ -87,6 +91,8 @@ struct State {
     /// What was launched a moment ago.
     seen: Seen,
     launches: u64,
+    /// The device's [counters](Limits::counters), once a kernel counted.
+    counters: Option<Part>,
     capture: Option<Capture>,
     /// Buffers that graphs use, with what is kept for each of these.
     reserved: FxHashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
@@ -202,10 +208,11 @@ impl State {
         }
     }
 
-    /// Whether a launch that waits for others of its kind uses a buffer, or the last does, which may be about to.
-    fn is_waited_for(&self, id: u64) -> bool {
-        let by_last = || self.last.as_ref().is_some_and(|last| last.uses(id));
-        self.batch.uses(id) || (!self.batch.is_empty() && by_last())
+    /// Whether a launch that waits for others of its kind uses a buffer, or the last does, which may be about to. A short buffer of the last is kept from others
+    /// anyway: what is launched to wait could not be launched before the last if it was written there.
+    fn is_waited_for(&self, buffer: &Buffer) -> bool {
+        let by_last = || self.last.as_ref().is_some_and(|last| last.uses(buffer.id));
+        self.batch.uses(buffer.id) || ((buffer.bytes <= SHORT || !self.batch.is_empty()) && by_last())
     }
 
     /// Keeps buffers for the graph that is written down.
@@ -224,7 +231,7 @@ impl Owner<Buffer> for Context {
     fn give_back(&self, buffer: Buffer) {
         // Not by `state`: whoever drops the last tensor must not wait for another thread's graph.
         let mut state = lock(&self.state);
-        if state.is_waited_for(buffer.id) {
+        if state.is_waited_for(&buffer) {
             state.batch.hold(buffer);
         } else {
             state.give_back(buffer);

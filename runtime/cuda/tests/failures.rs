@@ -7,7 +7,7 @@ mod host;
 use host::{faults, mend};
 use kiln_cuda::{Captured, Cuda, CudaDevice, CudaTensor, Graph, InitError, init, reopen, statistics};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{DType, Scalar, Shape, Tensor, TensorData, UnaryOp};
+use kiln_tensor::{DType, ReduceOp, Scalar, Shape, Tensor, TensorData, UnaryOp};
 
 type B = Cuda;
 
@@ -42,6 +42,24 @@ fn memory_that_is_not_there_is_an_error() {
     B::sync(&DEVICE).expect("a device");
     mend(&DEVICE);
     assert_eq!(read(full(3, 2.0)), Ok(vec![2.0; 3]));
+}
+
+fn counters_for_which_there_is_no_memory_are_asked_for_again() {
+    // Sums of columns in runs, which the last workgroup joins: its counters are the device's, from the first such kernel on.
+    let sums = || B::reduce(ReduceOp::Sum, B::reshape(full(4100 * 64, 1.0), Shape::from([4100, 64])), &[0]);
+    let x = full(4100 * 64, 1.0);
+    let kept = [full(16 * 64, 0.0), full(64, 0.0)];
+    B::sync(&DEVICE).expect("a device");
+    let statistics = statistics(&DEVICE);
+    drop((x, kept));
+    faults(&DEVICE, |faults| faults.memory = Some(statistics.buffer_bytes - statistics.released_bytes + 512));
+    let error = read(sums()).expect_err("no memory");
+    // No tensor's.
+    assert!(error.contains("out of memory") && !error.contains("asking for"), "{error}");
+    mend(&DEVICE);
+    for _ in 0..3 {
+        assert_eq!(read(sums()), Ok(vec![4100.0; 64]));
+    }
 }
 
 fn what_the_pool_keeps_serves_other_sizes() {
@@ -130,6 +148,7 @@ fn a_device_that_failed_is_opened_again() {
 fn failures_are_errors() {
     there_is_no_such_device();
     memory_that_is_not_there_is_an_error();
+    counters_for_which_there_is_no_memory_are_asked_for_again();
     what_the_pool_keeps_serves_other_sizes();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();

@@ -52,6 +52,18 @@ fn a_replay_computes_with_new_data() {
     }
 }
 
+/// Sums of columns in runs, which the last workgroup joins: with counters that every replay finds as it leaves them.
+#[test]
+fn replays_count_anew() {
+    let _alone = alone();
+    let sums = |x: T<2>| x.sum_dim(0);
+    let graph = Graph::capture(numbers([4100, 70], 3), sums).expect("a graph");
+    for seed in 4..7 {
+        let y = graph.replay(numbers([4100, 70], seed)).expect("a replay");
+        assert_eq!(floats(y), floats(sums(numbers([4100, 70], seed))), "{seed}");
+    }
+}
+
 #[test]
 fn a_replay_is_one_launch_beside_copies() {
     let _alone = alone();

@@ -17,12 +17,12 @@ use core::ops::Range;
 use half::{bf16, f16};
 use kiln_tensor::backend::{Backend, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{
-    self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
+    self, AttentionGradients, AttentionTrained, CrossEntropyOptions, CrossEntropyTrained, ElementwiseProgram,
     NormGradients, Quantized, RnnOperands, RnnOutput,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CumulativeOp, DType, Dims, Distribution, Element, Expression, InlineVec, PoolOp, PoolOptions, ReduceOp,
+    CumulativeOp, DType, Distribution, Element, Expression, InlineVec, PoolOp, PoolOptions, ReduceOp,
     RnnOptions, Scalar, ScatterOp, Shape, Step, TensorData, UnaryOp,
 };
 
@@ -278,14 +278,17 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn elementwise_sums(
-        expression: &Expression,
-        operands: InlineVec<T<R>>,
-        parameters: &[Scalar],
+        of: ElementwiseProgram<'_, T<R>>,
         axes: &[usize],
+        then: Option<ElementwiseProgram<'_, T<R>>>,
     ) -> InlineVec<T<R>> {
-        reduce::sums(expression, operands, parameters, axes).unwrap_or_else(|operands| {
-            compose::elementwise_sums::<Self>(expression, operands, parameters, axes)
-        })
+        reduce::sums(of, axes, then)
+            .unwrap_or_else(|(of, then)| compose::elementwise_sums::<Self>(of, axes, then))
+    }
+
+    fn elementwise_moments(x: T<R>, axes: &[usize], then: ElementwiseProgram<'_, T<R>>) -> InlineVec<T<R>> {
+        reduce::moments(&x, axes, then)
+            .unwrap_or_else(|then| compose::elementwise_moments::<Self>(x, axes, then))
     }
 
     fn reshape(tensor: T<R>, shape: Shape) -> T<R> {
@@ -609,17 +612,6 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
                 NormGradients { input, weight, bias }
             }
             None => compose::layer_norm_gradient::<Self>(gradient, x, weight, epsilon),
-        }
-    }
-
-    fn batch_norm_train(x: T<R>, weight: T<R>, bias: T<R>, epsilon: f64) -> BatchNormTrained<T<R>> {
-        let axes: Dims = (0..x.dims().len()).filter(|&axis| axis != 1).collect();
-        match reduce::moments(&x, &axes) {
-            Some([mean, variance]) => {
-                let output = Self::batch_norm(x, weight, bias, mean.clone(), variance.clone(), epsilon);
-                BatchNormTrained { output, mean, variance }
-            }
-            None => compose::batch_norm_train::<Self>(x, weight, bias, epsilon),
         }
     }
 

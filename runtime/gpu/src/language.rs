@@ -19,7 +19,7 @@ mod number;
 mod print;
 pub mod wgsl;
 
-pub use builder::{Array, Buffer, Builder, Fours, Maxima, Value, Variable};
+pub use builder::{Array, Buffer, Builder, Counters, Fours, Maxima, Value, Variable};
 pub use matrix::{Factors, MatrixStep, WarpOp};
 pub use number::Number;
 
@@ -326,6 +326,15 @@ pub enum Op {
     /// The number that one of four neighbours of a subgroup has, by its place among them: its lanes are neighbours by fours. All four of
     /// them are here.
     OfQuad(Id, u32),
+    /// What an element of [counters](Atomic::Counters) was, before it became one more, or 0 where it was the largest that it may be already.
+    Count {
+        /// Which buffer.
+        buffer: u32,
+        /// Which element.
+        index: Id,
+        /// The largest.
+        largest: Id,
+    },
 }
 
 /// What an invocation does.
@@ -346,7 +355,7 @@ pub enum Statement {
         /// What.
         value: Id,
     },
-    /// Makes an element of a [buffer of maxima](Binding::maxima) at least as large as a number, whichever invocation comes first.
+    /// Makes an element of [maxima](Atomic::Maxima) at least as large as a number, whichever invocation comes first.
     Raise {
         /// Which buffer.
         buffer: u32,
@@ -399,6 +408,9 @@ pub enum Statement {
     },
     /// Waits until the whole workgroup is here, and sees what it wrote into shared arrays. No invocation may be missing.
     Barrier,
+    /// What this invocation wrote into buffers before is seen by whoever sees what it does after this, and what it reads after this is what those wrote
+    /// whom it knows of. Only devices whose [limits](crate::runtime::Limits::counters) have counters do that.
+    Fence,
     /// What a warp does with matrices.
     Matrix(MatrixStep),
 }
@@ -412,8 +424,17 @@ pub struct Binding {
     pub writable: bool,
     /// Whether it is read and written four elements at a time, of which the first is at a multiple of four.
     pub fours: bool,
-    /// Whether its elements, of [`Storage::U32`], are [raised](Statement::Raise) by several invocations, and neither read nor written otherwise.
-    pub maxima: bool,
+    /// How several invocations change its elements, if they do: these are of [`Storage::U32`], and neither read nor written otherwise.
+    pub atomic: Option<Atomic>,
+}
+
+/// How several invocations change an element at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// They [raise](Statement::Raise) it.
+    Maxima,
+    /// They [count](Op::Count) with it. Such a buffer is a kernel's last; no launch names it, and it is the [device's own](crate::runtime::Limits::counters).
+    Counters,
 }
 
 /// A kernel.

@@ -158,6 +158,9 @@ pub struct Limits {
     pub subgroups: Subgroups,
     /// Whether kernels that do the same are timed, and the [fastest](Runtime::fastest) is run.
     pub tunes: bool,
+    /// Elements of memory of the device's own by which the workgroups of a kernel [count](crate::language::Op::Count) who of them is the last; none where a
+    /// workgroup never sees what another of the same kernel wrote.
+    pub counters: u32,
     /// How many workgroups run at the same time without sharing what computes, where the device says it.
     pub multiprocessors: Option<u32>,
 }

@@ -6,7 +6,8 @@ use core::marker::PhantomData;
 use kiln_tensor::backend::{Backend, ExecutionError, SliceRange};
 use kiln_tensor::compose::{
     AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput,
+    RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -127,12 +128,11 @@ impl<B: Backend> Backend for Profiled<B> {
             cost::elementwise(expression, &operands)
         }
         fn elementwise_sums(
-            expression: &Expression,
-            operands: InlineVec<T<B>>,
-            parameters: &[Scalar],
+            of: ElementwiseProgram<'_, T<B>>,
             axes: &[usize],
+            then: Option<ElementwiseProgram<'_, T<B>>>,
         ) -> InlineVec<T<B>> {
-            cost::elementwise_sums(expression, &operands)
+            cost::elementwise_sums(of.expression, &of.operands)
         }
         fn reshape(tensor: T<B>, shape: Shape) -> T<B> { Cost::views("reshape", &tensor) }
         fn permute(tensor: T<B>, axes: &[usize]) -> T<B> { Cost::views("permute", &tensor) }
@@ -248,6 +248,11 @@ impl<B: Backend> Backend for Profiled<B> {
     }
 
     uncounted! {
+        fn elementwise_moments(
+            x: T<B>,
+            axes: &[usize],
+            then: ElementwiseProgram<'_, T<B>>,
+        ) -> InlineVec<T<B>>;
         fn linear_parameter_gradients(gradient: T<B>, x: T<B>) -> (T<B>, T<B>);
         fn activation_gradient(activation: Activation, gradient: T<B>, x: T<B>) -> T<B>;
         fn conv_input_gradient(gradient: T<B>, weight: T<B>, input: &Shape, options: &ConvOptions) -> T<B>;

@@ -8,6 +8,7 @@ mod recordings;
 
 use crate::backend::{Backend, Primitive, held};
 use crate::check;
+use crate::compose::{self, ElementwiseProgram};
 use crate::{
     Activation, BinaryOp, CompareOp, DType, Element, Expression, InlineVec, Scalar, Step, StepId, Tensor,
     TensorKind, UnaryOp,
@@ -364,7 +365,10 @@ pub(crate) fn run<B: Backend, const N: usize, const M: usize>(
     operands: [B::Primitive; N],
     f: impl FnOnce([Traced; N]) -> [Traced; M],
 ) -> [B::Primitive; M] {
-    recorded::<B, N, M>(operands, f, B::elementwise)
+    let (device, dtypes) = (device_of::<B, N>(&operands), dtypes_of(&operands));
+    recorded::<B, _, N, M>(&device, &dtypes, f, |expression, parameters| {
+        all(B::elementwise(expression, operands.into(), parameters))
+    })
 }
 
 /// Operands that broadcast, then the sums of each result along axes, which stay with size 1.
@@ -374,19 +378,57 @@ pub(crate) fn sums<B: Backend, const N: usize, const M: usize>(
     axes: &[usize],
     f: impl FnOnce([Traced; N]) -> [Traced; M],
 ) -> [B::Primitive; M] {
-    recorded::<B, N, M>(operands, f, |expression, operands, parameters| match axes {
-        [] => B::elementwise(expression, operands, parameters),
-        axes => B::elementwise_sums(expression, operands, parameters, axes),
+    let (device, dtypes) = (device_of::<B, N>(&operands), dtypes_of(&operands));
+    recorded::<B, _, N, M>(&device, &dtypes, f, |expression, parameters| {
+        let of = ElementwiseProgram { expression, operands: operands.into(), parameters };
+        all(B::elementwise_sums(of, axes, None))
     })
 }
 
-/// Records what a closure does to operands that broadcast, and has it `computed`.
+/// Operands that broadcast, then what is made of the sums of each result along axes, which stay with size 1, and of others that have or broadcast to their
+/// shape.
 #[track_caller]
-fn recorded<B: Backend, const N: usize, const M: usize>(
+pub(crate) fn of_sums<B: Backend, const N: usize, const M: usize, const E: usize, const R: usize>(
     operands: [B::Primitive; N],
+    axes: &[usize],
     f: impl FnOnce([Traced; N]) -> [Traced; M],
-    computed: impl FnOnce(&Expression, InlineVec<B::Primitive>, &[Scalar]) -> InlineVec<B::Primitive>,
-) -> [B::Primitive; M] {
+    others: [B::Primitive; E],
+    then: impl FnOnce([Traced; M], [Traced; E]) -> [Traced; R],
+) -> [B::Primitive; R] {
+    let (device, dtypes) = (device_of::<B, N>(&operands), dtypes_of(&operands));
+    recorded::<B, _, N, M>(&device, &dtypes, f, |expression, parameters| {
+        let Some(own) = expression.dtypes(&dtypes) else { unreachable!("a program of its own operands") };
+        let results = expression.results();
+        let sums: [DType; M] = core::array::from_fn(|n| own[usize::from(results[n])]);
+        let of = ElementwiseProgram { expression, operands: operands.into(), parameters };
+        behind::<B, _, M, E, R>(&device, sums, &dtypes_of(&others), then, |expression, parameters| {
+            let then = ElementwiseProgram { expression, operands: others.into(), parameters };
+            all(B::elementwise_sums(of, axes, Some(then)))
+        })
+    })
+}
+
+/// What is made of the mean and the variance of a tensor along axes, which stay with size 1, and of others that have or broadcast to their shape.
+#[track_caller]
+pub(crate) fn of_moments<B: Backend, const E: usize, const R: usize>(
+    x: B::Primitive,
+    axes: &[usize],
+    others: [B::Primitive; E],
+    then: impl FnOnce([Traced; 2], [Traced; E]) -> [Traced; R],
+) -> [B::Primitive; R] {
+    let wide = compose::calc::wide(x.dtype());
+    behind::<B, _, 2, E, R>(&B::device(&x), [wide; 2], &dtypes_of(&others), then, |expression, parameters| {
+        all(B::elementwise_moments(
+            x,
+            axes,
+            ElementwiseProgram { expression, operands: others.into(), parameters },
+        ))
+    })
+}
+
+/// The device of operands that broadcast.
+#[track_caller]
+fn device_of<B: Backend, const N: usize>(operands: &[B::Primitive; N]) -> B::Device {
     let Some((first, others)) = operands.split_first() else {
         check::fail("elementwise", format_args!("there are no operands"))
     };
@@ -396,13 +438,56 @@ fn recorded<B: Backend, const N: usize, const M: usize>(
             shape = check::broadcast("elementwise", &shape, other.dims());
         }
     }
-    let program = recordings::take(Dtypes::of::<B>(&B::device(first)));
-    let results = f(core::array::from_fn(|n| operand(&program, n, operands[n].dtype())));
+    B::device(first)
+}
+
+fn dtypes_of<P: Primitive, const N: usize>(tensors: &[P; N]) -> [DType; N] {
+    core::array::from_fn(|n| tensors[n].dtype())
+}
+
+/// Records what a closure does to numbers of the given dtypes that are computed first, and to further operands, and has it `computed`.
+fn behind<B: Backend, T, const M: usize, const E: usize, const R: usize>(
+    device: &B::Device,
+    first: [DType; M],
+    others: &[DType; E],
+    f: impl FnOnce([Traced; M], [Traced; E]) -> [Traced; R],
+    computed: impl FnOnce(&Expression, &[Scalar]) -> T,
+) -> T {
+    let program = recordings::take(Dtypes::of::<B>(device));
+    let own = core::array::from_fn(|n| operand(&program, n, first[n]));
+    let further = core::array::from_fn(|n| operand(&program, M + n, others[n]));
+    completed(program, |_| f(own, further), computed)
+}
+
+/// Records what a closure does to operands of the given dtypes, and has it `computed`.
+fn recorded<B: Backend, T, const N: usize, const M: usize>(
+    device: &B::Device,
+    dtypes: &[DType; N],
+    f: impl FnOnce([Traced; N]) -> [Traced; M],
+    computed: impl FnOnce(&Expression, &[Scalar]) -> T,
+) -> T {
+    let program = recordings::take(Dtypes::of::<B>(device));
+    completed(program, |program| f(core::array::from_fn(|n| operand(program, n, dtypes[n]))), computed)
+}
+
+/// Has the program `computed` that yields what is recorded.
+fn completed<T, const M: usize>(
+    program: Program,
+    record: impl FnOnce(&Program) -> [Traced; M],
+    computed: impl FnOnce(&Expression, &[Scalar]) -> T,
+) -> T {
+    let results = record(&program);
     finish(&program, &results);
     // Values of a program hold its recording.
     drop(results);
-    let results = computed(&program.expression.borrow(), operands.into(), &program.parameters.borrow());
+    let found = computed(&program.expression.borrow(), &program.parameters.borrow());
     recordings::give(program);
+    found
+}
+
+/// As many results as are asked for.
+#[track_caller]
+fn all<P, const M: usize>(results: InlineVec<P>) -> [P; M] {
     match <[_; M]>::try_from(results) {
         Ok(results) => results,
         Err(results) => {

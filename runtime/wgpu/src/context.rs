@@ -191,6 +191,7 @@ impl Context {
                     Err(_) => info.device_type != wgpu::DeviceType::Cpu,
                 },
                 shared_bytes: limits.max_compute_workgroup_storage_size,
+                counters: 0,
                 subgroups: match std::env::var(SUBGROUPS).as_deref() {
                     Ok("0") => Subgroups::None,
                     _ if features.contains(wgpu::Features::SUBGROUP) => Subgroups::OfAnySize,

@@ -85,6 +85,14 @@ static inline unsigned atomicMax(unsigned* place, unsigned x) {
     return before;
 }
 
+static inline unsigned atomicInc(unsigned* place, unsigned largest) {
+    unsigned before = *place;
+    *place = before >= largest ? 0 : before + 1;
+    return before;
+}
+
+static inline void __threadfence() {}
+
 #define fmaf __builtin_fmaf
 #define fminf __builtin_fminf
 #define fmaxf __builtin_fmaxf

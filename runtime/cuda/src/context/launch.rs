@@ -1,7 +1,7 @@
 //! Kernels that run on an open device, and the last that waits for more to do.
 
 use super::compile::{Form, Kernel};
-use super::{Context, LIMITS, Part, State};
+use super::{COUNTERS, Context, LIMITS, Part, State};
 use crate::batch::Waits;
 use crate::driver::{Address, DriverError, KernelLaunch};
 use crate::kernel::{CudaKernel, KernelError};
@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::runtime::CudaRuntime;
 use crate::statistics::count;
 use kiln_gpu::kernels::Template;
-use kiln_gpu::language::cuda;
+use kiln_gpu::language::{Atomic, cuda};
 use kiln_gpu::runtime::{self, Amendment, Instead, Launch};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -216,7 +216,7 @@ impl Context {
 
     /// Launches what waits for others of its kind.
     fn launch_batch(&self, state: &mut State) {
-        if state.batch.is_empty() {
+        if state.batch.is_idle() {
             return;
         }
         let mut batch = std::mem::take(&mut state.batch);
@@ -261,12 +261,34 @@ impl Context {
 
     fn launch_one(&self, state: &mut State, launch: &Waiting, blocks: [u32; 3]) {
         // Where memory or a kernel is missing, that was told.
-        if let (Some(kernel), Some(addresses)) =
-            (self.kernel(state, &launch.template, Form::Single), addresses(&launch.parts))
-        {
-            let words = words(&kernel, &launch.parts, &launch.parameters);
+        let Some(kernel) = self.kernel(state, &launch.template, Form::Single) else { return };
+        let counts = kernel.bindings.last().is_some_and(|last| last.atomic == Some(Atomic::Counters));
+        let parts: Parts = match counts {
+            true => launch.parts.iter().copied().chain([self.counters(state)]).collect(),
+            false => launch.parts.clone(),
+        };
+        if let Some(addresses) = addresses(&parts) {
+            let words = words(&kernel, &parts, &launch.parameters);
             self.launch(state, &kernel, blocks, &addresses, &words);
         }
+    }
+
+    /// Zeros that kernels leave as they find them: what is launched runs one after another.
+    fn counters(&self, state: &mut State) -> Part {
+        if let Some(counters) = state.counters {
+            return counters;
+        }
+        let bytes = COUNTERS as usize * size_of::<u32>();
+        let allocated = self.driver.allocate(bytes as u64);
+        let zeroed = allocated.and_then(|address| {
+            self.driver.upload(address, &vec![0; bytes])?;
+            Ok(address)
+        });
+        let address = zeroed.map_err(|error| self.fail(error)).ok();
+        let counters = Part { address, bytes, id: 0 };
+        // Where there was no memory there may be some later.
+        state.counters = address.map(|_| counters);
+        counters
     }
 
     fn launch(

@@ -11,6 +11,7 @@ use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
+use kiln_tensor::compose::ElementwiseProgram;
 use kiln_tensor::{Activation, BinaryOp, DType, Expression, InlineVec, Scalar, Shape, Step};
 use smallvec::SmallVec;
 
@@ -452,9 +453,7 @@ pub(super) struct Unwritten<R: Runtime> {
 /// # Panics
 /// When the operands do not broadcast, or the program names what is not there.
 pub(super) fn unwritten<R: Runtime>(
-    expression: &Expression,
-    mut operands: InlineVec<GpuTensor<R>>,
-    parameters: &[Scalar],
+    ElementwiseProgram { expression, mut operands, parameters }: ElementwiseProgram<'_, GpuTensor<R>>,
 ) -> Unwritten<R> {
     let are_turned = order::into_channels_last(&mut operands);
     let (shape, dtypes) = shape_and_dtypes(expression, &operands);

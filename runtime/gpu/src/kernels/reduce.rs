@@ -6,23 +6,27 @@ use super::rows::Division;
 use super::source::{Program, Reader, Reads, Source};
 use super::then::{self, Then};
 use super::tiles::WARP;
-use super::{LINE, launch_open, line_of, line_of_groups, program};
+use super::{LINE, launch, launch_open, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value, Variable};
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
-use columns::Columns;
+use columns::{Columns, Parts};
 use core::ops::RangeInclusive;
+use finish::Finishing;
 use kiln_tensor::backend::{Layout, Primitive};
+use kiln_tensor::compose::ElementwiseProgram;
 use kiln_tensor::{
     ArgReduceOp, CumulativeOp, DType, Dims, Expression, InlineVec, ReduceOp, Scalar, Shape, Step,
 };
 use smallvec::SmallVec;
 
 mod columns;
+mod finish;
 mod moments;
 
+pub use finish::Finish;
 pub(crate) use moments::moments;
-pub use moments::{JoinMoments, Moments};
+pub use moments::{Found, JoinMoments, Moments};
 
 /// How two numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,6 +158,10 @@ pub struct Reduce {
     pub subgroups: Subgroups,
     /// What yields the elements. Each of its results is folded, the results of one after those of the other.
     pub from: Program,
+    /// Whether the workgroup that is the last with a run of its [columns](By::Columns) joins what all of them found.
+    pub joins: bool,
+    /// What is made of the numbers of all tensors, if they are not the results.
+    pub finish: Option<Finish>,
     /// What is done to each result after that.
     pub then: Vec<Then>,
 }
@@ -175,9 +183,10 @@ pub enum By {
 }
 
 impl Reduce {
-    /// The kernel. Parameters: those of what yields the elements; the number of results (of [columns](By::Columns): of one tensor's, without their
+    /// The kernel. Buffers: of what yields the elements; what is found of runs, if it joins that; the result, or those of what [finishes](Finish) it.
+    /// Parameters: those of what yields the elements; the number of results (of [columns](By::Columns): of one tensor's, without their
     /// runs), of runs a result, the length of a run and that of all of a result's runs; dims and operand of what stays, dims and operand of what is
-    /// folded; the divisor.
+    /// folded; the divisor; those of what finishes.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
@@ -187,13 +196,15 @@ impl Reduce {
             };
             let tensors = self.from.as_ref().map_or(1, |program| program.results.len()) as u32;
             let input = Source::declare(k, self.dtype, &self.from, neighbours);
-            let output = k.output(held_as(self.result));
+            let left = self.joins.then(|| k.output(held_as(computed_in(self.dtype))));
+            let output = self.finish.is_none().then(|| k.output(held_as(self.result)));
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
             let kept_dims = k.parameters(self.kept.1);
             let kept = Operand::declare(k, self.kept.0, self.kept.1);
             let folded_dims = k.parameters(self.folded.1);
             let folded = Operand::declare(k, self.folded.0, self.folded.1);
             let divisor = self.mean.then(|| k.parameter_of(ty));
+            let finish = self.finish.as_ref().map(|finish| finish.declare(k));
             let then = then::declare(k, &self.then);
 
             // Folds a run of each tensor from its `first` position on, in steps.
@@ -210,20 +221,26 @@ impl Reduce {
                 });
                 sums.iter().map(|sum| sum.get()).collect()
             };
-            let write = |result: Value<'_>, sum: Value<'_>| {
-                let folded = divisor.map_or(sum, |divisor| sum / divisor);
-                output.set(result, then::apply(&then, result, folded));
-            };
-            let write_all = |result: Value<'_>, sums: &[Value<'_>]| {
-                for (tensor, &sum) in (0_u32..).zip(sums) {
-                    write(if tensor > 0 { result + results * tensor } else { result }, sum);
+            // Writes the sums of a place, of which there are so many for each tensor.
+            let write_all = |place: Value<'_>, places: Value<'_>, sums: &[Value<'_>]| {
+                let sums: Vec<_> =
+                    sums.iter().map(|&sum| divisor.map_or(sum, |divisor| sum / divisor)).collect();
+                match (&finish, &output) {
+                    (Some(finish), _) => finish.write(k, place, &sums),
+                    (None, Some(output)) => {
+                        for (tensor, &sum) in (0_u32..).zip(&sums) {
+                            let result = if tensor > 0 { place + places * tensor } else { place };
+                            output.set(result, then::apply(&then, result, sum));
+                        }
+                    }
+                    (None, None) => {}
                 }
             };
             match self.by {
                 By::Invocation => {
                     let result = k.position(LINE);
                     k.when(result.below(results), || {
-                        write_all(result, &fold(result, k.value(0_u32), k.value(1_u32)));
+                        write_all(result, results, &fold(result, k.value(0_u32), k.value(1_u32)));
                     });
                 }
                 By::Warp | By::Workgroup => {
@@ -239,14 +256,19 @@ impl Reduce {
                         }
                         *sum = group.join(self.fold, *sum);
                     }
-                    k.when(lane.equals(0_u32) & result.below(results), || write_all(result, &sums));
+                    k.when(lane.equals(0_u32) & result.below(results), || write_all(result, results, &sums));
                 }
                 By::Columns { .. } => {
                     let base = |column| kept.at(column, &access::coordinates(column, &kept_dims));
                     let at = |row| folded.at(row, &access::coordinates(row, &folded_dims));
-                    let (fold, input) = (self.fold, &input);
-                    let columns = Columns { k, fold, input, tensors, neighbours, results, runs, run, total };
-                    columns.write((neutral, ty), base, at, write);
+                    let (fold, input, size) = (self.fold, &input, [results, runs, run, total]);
+                    let parts = left.map(|buffer| Parts { buffer, results, runs });
+                    let columns = Columns { k, fold, input, tensors, neighbours, size, parts };
+                    let places = if self.joins { results } else { results * runs };
+                    columns.write((neutral, ty), base, at, |column, part, sums| {
+                        let place = if self.joins { column } else { column * runs + part };
+                        write_all(place, places, sums);
+                    });
                 }
             }
         })
@@ -348,8 +370,7 @@ const FEW: usize = 1024;
 
 /// Folds the dims in `axes`, which stay with size 1.
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
-    let mut shape = tensor.shape();
-    axes.iter().for_each(|&axis| shape.dims[axis] = 1);
+    let shape = without(&tensor.shape(), axes);
     let count: usize = axes.iter().map(|&axis| tensor.dims()[axis]).product();
     let mean = op == ReduceOp::Mean;
     if count == 0 && mean && tensor.dtype.is_float() {
@@ -368,6 +389,13 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
     let dtype = tensor.dtype;
     let folded = fold_last(fold, divisor, tensor.with_layout(layout), split, dtype);
     folded.with_layout(Layout::contiguous(shape))
+}
+
+/// A shape in which the dims in `axes` have size 1.
+fn without(shape: &Shape, axes: &[usize]) -> Shape {
+    let mut shape = shape.clone();
+    axes.iter().for_each(|&axis| shape.dims[axis] = 1);
+    shape
 }
 
 /// A layout with the dims first that stay, and how many those are.
@@ -423,30 +451,46 @@ struct Cut {
     by: By,
     runs: usize,
     run: usize,
+    /// Whether the kernel also joins what it finds of them.
+    joins: bool,
 }
 
 impl Cut {
     /// So many runs of `total` elements; one at least.
     fn new(by: By, runs: usize, total: usize) -> Self {
         let runs = runs.max(1);
-        Self { by, runs, run: total.div_ceil(runs) }
+        Self { by, runs, run: total.div_ceil(runs), joins: false }
+    }
+
+    /// Columns of which an invocation reads so many, and so many numbers are left of each run.
+    fn of_columns<R: Runtime>(device: &R::Device, neighbours: u32, walks: &Walks, numbers: usize) -> Self {
+        let cut =
+            Self::new(By::Columns { neighbours }, columns::runs(walks.results, walks.total), walks.total);
+        Self { joins: columns::joins::<R>(device, walks.results, cut.runs, numbers), ..cut }
+    }
+
+    /// Runs of each result that are left to be joined by another kernel, one where there are none.
+    fn left(&self) -> usize {
+        if self.joins { 1 } else { self.runs }
     }
 }
 
-/// What folds the dims that `walks` goes over, of elements of a dtype.
-fn cut<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks) -> Cut {
+/// What folds the dims that `walks` goes over, of so many tensors of elements of a dtype.
+fn cut<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks, tensors: usize) -> Cut {
     let &Walks { results, total, .. } = walks;
     let shared_memory = R::limits(device).shared_memory;
     // Where there are not many results, an invocation for each leaves a device waiting for memory.
     let least = if shared_memory && results < MANY { 16 } else { 64 };
     let has_warps = subgroups_of::<R>(device, dtype) == Subgroups::Warps;
-    let (by, runs) = match walks.columns::<R>(device) {
-        Some(neighbours) => (By::Columns { neighbours }, columns::runs(results, total)),
-        None if has_warps && walks.lie_together() && OF_WARP.contains(&total) => (By::Warp, 1),
-        None if total >= least && (walks.lie_together() || results < FEW) => {
+    if let Some(neighbours) = walks.columns::<R>(device) {
+        return Cut::of_columns::<R>(device, neighbours, walks, tensors);
+    }
+    let (by, runs) = match () {
+        () if has_warps && walks.lie_together() && OF_WARP.contains(&total) => (By::Warp, 1),
+        () if total >= least && (walks.lie_together() || results < FEW) => {
             (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
         }
-        None => (By::Invocation, total.div_ceil(LONGEST)),
+        () => (By::Invocation, total.div_ceil(LONGEST)),
     };
     Cut::new(by, runs, total)
 }
@@ -460,8 +504,8 @@ fn fold_last<R: Runtime>(
     dtype: DType,
 ) -> GpuTensor<R> {
     let walks = Walks::new(&tensor.layout, split);
-    let cut = cut::<R>(&tensor.device, tensor.dtype, &walks);
-    if cut.runs == 1 {
+    let cut = cut::<R>(&tensor.device, tensor.dtype, &walks, 1);
+    if cut.left() == 1 {
         return fold_walked(fold, divisor, tensor, &walks, cut, dtype);
     }
     // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
@@ -469,51 +513,105 @@ fn fold_last<R: Runtime>(
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
-/// The sums of each result of an elementwise program along the same axes, which stay with size 1. One kernel computes and adds up all of them, so that what
-/// they are computed of is read once; where there is none that can, the operands are handed back.
-pub(crate) fn sums<R: Runtime>(
-    expression: &Expression,
-    operands: InlineVec<GpuTensor<R>>,
-    parameters: &[Scalar],
+/// What [`sums`] is asked for, where it is handed back.
+type Asked<'a, R> = (ElementwiseProgram<'a, GpuTensor<R>>, Option<ElementwiseProgram<'a, GpuTensor<R>>>);
+
+/// The sums of each result of an elementwise program along the same axes, which stay with size 1, or what another makes of them. One kernel computes and adds up
+/// all of them, so that what they are computed of is read once, and the last that joins them does the other program; where there is none that can, what is asked
+/// for is handed back.
+pub(crate) fn sums<'a, R: Runtime>(
+    of: ElementwiseProgram<'a, GpuTensor<R>>,
     axes: &[usize],
-) -> Result<InlineVec<GpuTensor<R>>, InlineVec<GpuTensor<R>>> {
-    let Some(device) = operands.first().map(|first| first.device.clone()) else { return Err(operands) };
+    then: Option<ElementwiseProgram<'a, GpuTensor<R>>>,
+) -> Result<InlineVec<GpuTensor<R>>, Asked<'a, R>> {
+    let ElementwiseProgram { expression, ref operands, .. } = of;
+    let Some(device) = operands.first().map(|first| first.device.clone()) else { return Err((of, then)) };
     let dtypes: InlineVec<DType> = operands.iter().map(Primitive::dtype).collect();
     let dtype =
         only_dtype(expression, &dtypes).filter(|&dtype| dtype.is_float() && computed_in(dtype) == dtype);
     let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
     let is_read = operands.iter().all(|operand| operand.is_visible() && !operand.is_empty());
     let tensors = expression.results().len();
-    let fits = operands.len() < R::limits(&device).bindings;
-    let Some(dtype) = dtype.filter(|_| is_read && fits && !counts) else { return Err(operands) };
-    let Some(most) = columns::that_fit::<R>(&device, 4, tensors, dtype) else { return Err(operands) };
+    let fits = operands.len() < R::limits(&device).bindings
+        && columns::that_fit::<R>(&device, 1, tensors, dtype.unwrap_or(DType::F32)).is_some();
+    let Some(dtype) = dtype.filter(|_| is_read && fits && !counts && !axes.is_empty()) else {
+        return Err((of, then));
+    };
 
-    let Unwritten { mut template, words, operands, layout } =
-        elementwise::unwritten(expression, operands, parameters);
-    let mut shape = layout.shape.clone();
-    axes.iter().for_each(|&axis| shape.dims[axis] = 1);
+    let unwritten = elementwise::unwritten(of);
+    let shape = without(&unwritten.layout.shape, axes);
+    let finishing =
+        then.as_ref().and_then(|then| Finishing::new(&device, &vec![dtype; tensors], &shape, then));
+    let Some(found) = fold_results(&device, unwritten, axes, dtype, finishing.as_ref()) else {
+        return Ok(finishing.map_or_else(InlineVec::new, |finishing| finishing.results));
+    };
+    let of_one = |n: usize| found.part_of(n * shape.num_elements(), &shape);
+    let sums = (0..tensors).map(of_one);
+    Ok(match then {
+        Some(then) => {
+            let ElementwiseProgram { expression, operands, parameters } = then.behind(sums);
+            elementwise::consume(expression, operands, parameters)
+        }
+        None => sums.collect(),
+    })
+}
+
+/// Adds up the results of a program along axes, and finishes the sums where there is room for what that needs; nothing is left then. Else the sums of each result
+/// of the program are one after another.
+fn fold_results<R: Runtime>(
+    device: &R::Device,
+    Unwritten { mut template, words, operands, layout }: Unwritten<R>,
+    axes: &[usize],
+    dtype: DType,
+    finishing: Option<&Finishing<R>>,
+) -> Option<GpuTensor<R>> {
+    let tensors = template.results.len();
     let (layout, split) = kept_first(&layout, axes);
     let walks = Walks::new(&layout, split);
-    let mut cut = cut::<R>(&device, dtype, &walks);
-    if let By::Columns { neighbours } = &mut cut.by {
-        // It is the same program however it would have been written.
-        *neighbours = if template.fours > 0 { most.min(*neighbours) } else { 1 };
-        template.fours = u32::from(*neighbours > 1);
-    } else {
-        template.fours = 0;
-    }
-    let out = GpuTensor::empty(Shape::from([tensors * walks.results, cut.runs]), dtype, &device);
+    let mut cut = cut::<R>(device, dtype, &walks, tensors);
+    template.fours = match &mut cut.by {
+        By::Columns { neighbours } => {
+            // It is the same program however it would have been written.
+            let most = if template.fours > 0 { *neighbours } else { 1 };
+            *neighbours = columns::that_fit::<R>(device, most, tensors, dtype).unwrap_or(1);
+            u32::from(*neighbours > 1)
+        }
+        By::Invocation | By::Warp | By::Workgroup => 0,
+    };
+    let (is_whole, runs) = (cut.left() == 1, cut.left());
+    let room = R::limits(device).bindings - operands.len().min(R::limits(device).bindings);
+    let fits = |finishing: &&Finishing<R>| finishing.tensors().count() + usize::from(cut.joins) <= room;
+    let finishing_now = finishing.filter(|_| is_whole).filter(fits);
+    let empty = |runs: usize| GpuTensor::empty(Shape::from([tensors * walks.results, runs]), dtype, device);
+    let left = cut.joins.then(|| empty(cut.runs));
+    let out = finishing_now.is_none().then(|| empty(runs));
     let Folding { template: folding, words: of_folding, groups } =
-        Folding::new::<R>(&device, (Fold::Sum, None), (dtype, dtype), &walks, cut);
-    let folding = Reduce { from: Some(Box::new(template)), ..folding };
-    let words: SmallVec<[u32; 64]> = words.into_iter().chain(of_folding).collect();
+        Folding::new::<R>(device, (Fold::Sum, None), (dtype, dtype), &walks, cut);
+    let finish = finishing_now.map(|finishing| finishing.template.clone());
+    let folding = Reduce { from: Some(Box::new(template)), finish, ..folding };
+    let mut words: SmallVec<[u32; 64]> = words.into_iter().chain(of_folding).collect();
+    words.extend(finishing_now.iter().flat_map(|finishing| finishing.words.iter().copied()));
     {
-        let buffers: SmallVec<[&GpuTensor<R>; 8]> = operands.iter().chain([&out]).collect();
-        launch_open::<R>(&device, folding, &buffers, &words, groups);
+        let further = finishing_now.into_iter().flat_map(Finishing::tensors);
+        let buffers: SmallVec<[&GpuTensor<R>; 16]> =
+            operands.iter().chain(&left).chain(&out).chain(further).collect();
+        match out {
+            Some(_) => launch_open::<R>(device, folding, &buffers, &words, groups),
+            None => launch::<R>(device, folding, &buffers, &words, groups),
+        }
     }
-    let sums = if cut.runs > 1 { fold_last(Fold::Sum, None, out, 1, dtype) } else { out };
-    let of_one = |n: usize| sums.part_of(n * walks.results, &shape);
-    Ok((0..tensors).map(of_one).collect())
+    let out = out?;
+    if is_whole {
+        return Some(out);
+    }
+    // What was found of runs is what a program yields that yields what it is given.
+    let of_each = Shape::from([walks.results, runs]);
+    let operands = (0..tensors).map(|n| out.part_of(n * of_each.num_elements(), &of_each)).collect();
+    let steps: Vec<Step> = (0..tensors as u16).map(Step::Input).collect();
+    let outputs = if tensors > 1 { (0..tensors as u16).collect() } else { Vec::new() };
+    let expression = &Expression { steps, outputs };
+    let of = ElementwiseProgram { expression, operands, parameters: &[] };
+    fold_results(device, elementwise::unwritten(of), &[1], dtype, finishing)
 }
 
 impl<R: Runtime> GpuTensor<R> {
@@ -552,7 +650,7 @@ pub(super) fn fold_runs<R: Runtime>(
     dtype: DType,
 ) -> GpuTensor<R> {
     let walks = Walks::new(&tensor.layout, split);
-    fold_walked(fold, None, tensor, &walks, Cut { by: By::Workgroup, runs, run }, dtype)
+    fold_walked(fold, None, tensor, &walks, Cut { by: By::Workgroup, runs, run, joins: false }, dtype)
 }
 
 /// Folds runs of a tensor.
@@ -564,17 +662,21 @@ fn fold_walked<R: Runtime>(
     cut: Cut,
     dtype: DType,
 ) -> GpuTensor<R> {
-    let out = GpuTensor::empty(Shape::from([walks.results, cut.runs]), dtype, &tensor.device);
+    let device = &tensor.device.clone();
+    let out = GpuTensor::empty(Shape::from([walks.results, cut.left()]), dtype, device);
     if walks.results == 0 {
         return out;
     }
+    let left = cut
+        .joins
+        .then(|| GpuTensor::empty(Shape::from([cut.runs, walks.results]), computed_in(tensor.dtype), device));
     let Folding { template, words, groups } =
-        Folding::new::<R>(&tensor.device, (fold, divisor), (tensor.dtype, dtype), walks, cut);
+        Folding::new::<R>(device, (fold, divisor), (tensor.dtype, dtype), walks, cut);
     let neighbours = match cut.by {
         By::Columns { neighbours } => neighbours,
         By::Invocation | By::Warp | By::Workgroup => 1,
     };
-    let reader = Reader { reads: Reads::Once, neighbours, others: &[], words: &words, groups };
+    let reader = Reader { reads: Reads::Once, neighbours, others: &[], left, words: &words, groups };
     reader.launch(tensor, out, |from| Reduce { from, ..template.clone() })
 }
 
@@ -594,7 +696,7 @@ impl Folding {
         (fold, divisor): (Fold, Option<usize>),
         (own, dtype): (DType, DType),
         &Walks { ref kept, ref folded, results, total, start }: &Walks,
-        Cut { by, runs, run }: Cut,
+        Cut { by, runs, run, joins }: Cut,
     ) -> Self {
         let word = |n: usize| n as u32;
         let mut words: SmallVec<[u32; 32]> = SmallVec::new();
@@ -636,6 +738,8 @@ impl Folding {
             by,
             subgroups,
             from: None,
+            joins,
+            finish: None,
             then: Vec::new(),
         };
         Self { template, words, groups }
@@ -793,7 +897,8 @@ pub(crate) fn arg_reduce<R: Runtime>(
     if runs == 1 {
         let words = words_of(1, length);
         let groups = groups(results);
-        let reader = Reader { reads: Reads::Once, neighbours: 1, others: &[], words: &words, groups };
+        let reader =
+            Reader { reads: Reads::Once, neighbours: 1, others: &[], left: None, words: &words, groups };
         return reader.launch(tensor, out, |from| template(index, false, from));
     }
     // What yields the elements would have to yield those of the second launch again: they are in memory.

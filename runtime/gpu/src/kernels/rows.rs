@@ -283,7 +283,8 @@ fn run<R: Runtime>(
     }
     let (dtype, subgroups) = (x.dtype, subgroups_of::<R>(&x.device, x.dtype));
     let Division { lanes, rows, kept, groups } = Division::of::<R>(&x.device, dtype, rows, length);
-    let reader = Reader { reads: Reads::Again, neighbours: 1, others: parameters, words: &words, groups };
+    let reader =
+        Reader { reads: Reads::Again, neighbours: 1, others: parameters, left: None, words: &words, groups };
     reader.launch(x, out, |from| Rows { op, dtype, lanes, rows, kept, subgroups, from, then: Vec::new() })
 }
 

@@ -62,6 +62,8 @@ pub(super) struct Reader<'a, R: Runtime> {
     pub neighbours: u32,
     /// The others.
     pub others: &'a [GpuTensor<R>],
+    /// What it writes before it writes the result, behind the others.
+    pub left: Option<GpuTensor<R>>,
     /// The parameters.
     pub words: &'a [u32],
     pub groups: [u32; 3],
@@ -73,35 +75,36 @@ impl<R: Runtime> Reader<'_, R> {
     pub(super) fn launch<T: Into<Template>>(
         &self,
         mut x: GpuTensor<R>,
-        mut out: GpuTensor<R>,
+        out: GpuTensor<R>,
         template: impl Fn(Program) -> T,
     ) -> GpuTensor<R> {
         let (device, elements) = (x.device.clone(), x.len());
-        // Memory that the program reads may have been given back already, and be what the result was to be written to.
+        let mut written: SmallVec<[GpuTensor<R>; 2]> = self.left.iter().cloned().chain([out]).collect();
+        // Memory that the program reads may have been given back already, and be what is to be written to.
         let mut in_use = Vec::new();
-        loop {
+        let is_done = loop {
             let mut is_read = false;
             let (dtype, bytes) = (x.dtype, x.bytes_in_memory());
             let is_done = R::amend(&device, &mut x.memory, elements, |last| {
-                is_read = (last.uses)(&out.memory);
-                if is_read { None } else { self.with_program(last, (dtype, bytes), &out, &template) }
+                is_read = written.iter().any(|written| (last.uses)(&written.memory));
+                if is_read { None } else { self.with_program(last, (dtype, bytes), &written, &template) }
             });
-            if is_done {
-                return out;
+            if is_done || !is_read {
+                break is_done;
             }
-            if !is_read {
-                break;
-            }
-            let another = GpuTensor::empty(out.shape(), out.dtype, &device);
-            in_use.push(core::mem::replace(&mut out, another));
-        }
-        {
-            let others = self.others.iter();
+            let others =
+                written.iter().map(|one| GpuTensor::empty(one.shape(), one.dtype, &device)).collect();
+            in_use.push(core::mem::replace(&mut written, others));
+        };
+        if !is_done {
             let tensors: SmallVec<[&GpuTensor<R>; 8]> =
-                [&x].into_iter().chain(others).chain([&out]).collect();
+                [&x].into_iter().chain(self.others).chain(&written).collect();
             launch_open::<R>(&device, template(None), &tensors, self.words, self.groups);
         }
-        out
+        match written.pop() {
+            Some(out) => out,
+            None => unreachable!("a reader writes a result"),
+        }
     }
 
     /// The last kernel as one that reads what it computes.
@@ -109,12 +112,16 @@ impl<R: Runtime> Reader<'_, R> {
         &'a self,
         last: Last<'_, R>,
         (dtype, bytes): (DType, usize),
-        out: &'a GpuTensor<R>,
+        written: &'a [GpuTensor<R>],
         template: impl Fn(Program) -> T,
     ) -> Option<Amendment<'a, R>> {
-        let Template::Elementwise(program) = &*last.template else { return None };
-        let fits = last.buffers + self.others.len() <= R::limits(&out.device).bindings;
-        let is_visible = self.others.iter().chain([out]).all(GpuTensor::is_visible);
+        let (Template::Elementwise(program), Some(out)) = (&*last.template, written.last()) else {
+            return None;
+        };
+        let further = || self.others.iter().chain(written);
+        // They take the place of the program's own result.
+        let fits = last.buffers + further().count() <= R::limits(&out.device).bindings + 1;
+        let is_visible = further().all(GpuTensor::is_visible);
         let pays = self.reads == Reads::Once || is_as_fast_as_reading(program);
         if !fits || !is_visible || !pays || program.results.first().is_none_or(|&(of, _)| of != dtype) {
             return None;
@@ -126,7 +133,6 @@ impl<R: Runtime> Reader<'_, R> {
         // It is the same program however it would have been written.
         let program = Elementwise { fours: u32::from(self.neighbours > 1), ..program.clone() };
         *last.template = template(Some(Box::new(program))).into();
-        let further = || self.others.iter().chain([out]);
         let moved: usize = further().map(GpuTensor::bytes_in_memory).sum();
         Some(Amendment {
             buffers: further().map(|tensor| &tensor.memory).collect(),
@@ -135,7 +141,7 @@ impl<R: Runtime> Reader<'_, R> {
             instead: Some(Instead {
                 without,
                 groups: self.groups,
-                writes_all_of: Some((self.others.len(), out.len())),
+                writes_all_of: Some((further().count() - 1, out.len())),
             }),
         })
     }

@@ -1,6 +1,8 @@
 //! Kernels as Rust code: formulas over [`Value`]s, loops and branches as closures.
 
-use super::{Binary, Binding, Builtin, Comparison, Id, Kernel, Number, Op, Statement, Storage, Type, Unary};
+use super::{
+    Atomic, Binary, Binding, Builtin, Comparison, Id, Kernel, Number, Op, Statement, Storage, Type, Unary,
+};
 use std::cell::RefCell;
 use std::ops;
 
@@ -43,6 +45,13 @@ pub struct Fours<'k> {
 /// A buffer of a kernel that is being built, in which invocations leave the largest of what they have.
 #[derive(Clone, Copy, Debug)]
 pub struct Maxima<'k> {
+    kernel: &'k Builder,
+    index: u32,
+}
+
+/// A buffer of a kernel that is being built, with whose elements workgroups count.
+#[derive(Clone, Copy, Debug)]
+pub struct Counters<'k> {
     kernel: &'k Builder,
     index: u32,
 }
@@ -115,33 +124,42 @@ impl Builder {
 
     /// The next buffer, which the kernel reads.
     pub fn input(&self, storage: Storage) -> Buffer<'_> {
-        self.binding(Binding { storage, writable: false, fours: false, maxima: false })
+        self.binding(Binding { storage, writable: false, fours: false, atomic: None })
     }
 
     /// The next buffer, which the kernel writes to.
     pub fn output(&self, storage: Storage) -> Buffer<'_> {
-        self.binding(Binding { storage, writable: true, fours: false, maxima: false })
+        self.binding(Binding { storage, writable: true, fours: false, atomic: None })
     }
 
     /// The next buffer, of which the kernel reads four elements at a time.
     pub fn input_of_fours(&self, storage: Storage) -> Fours<'_> {
-        let binding = Binding { storage, writable: false, fours: true, maxima: false };
+        let binding = Binding { storage, writable: false, fours: true, atomic: None };
         let Buffer { kernel, index } = self.binding(binding);
         Fours { kernel, index }
     }
 
     /// The next buffer, of which the kernel writes four elements at a time.
     pub fn output_of_fours(&self, storage: Storage) -> Fours<'_> {
-        let binding = Binding { storage, writable: true, fours: true, maxima: false };
+        let binding = Binding { storage, writable: true, fours: true, atomic: None };
         let Buffer { kernel, index } = self.binding(binding);
         Fours { kernel, index }
     }
 
     /// The next buffer, of `u32`, in which the kernel leaves the largest of what its invocations have.
     pub fn maxima(&self) -> Maxima<'_> {
-        let binding = Binding { storage: Storage::U32, writable: true, fours: false, maxima: true };
+        let binding =
+            Binding { storage: Storage::U32, writable: true, fours: false, atomic: Some(Atomic::Maxima) };
         let Buffer { kernel, index } = self.binding(binding);
         Maxima { kernel, index }
+    }
+
+    /// The last buffer, the device's own, whose elements are 0 before the kernel and behind it.
+    pub fn counters(&self) -> Counters<'_> {
+        let atomic = Some(Atomic::Counters);
+        let Buffer { kernel, index } =
+            self.binding(Binding { storage: Storage::U32, writable: true, fours: false, atomic });
+        Counters { kernel, index }
     }
 
     fn binding(&self, binding: Binding) -> Buffer<'_> {
@@ -327,6 +345,27 @@ impl<'k> Maxima<'k> {
     /// Makes an element at least as large as a number.
     pub fn raise(self, index: Value<'k>, value: Value<'k>) {
         self.kernel.push(Statement::Raise { buffer: self.index, index: index.id, value: value.id });
+    }
+}
+
+impl<'k> Counters<'k> {
+    /// Does something in the last of `groups` workgroups that come here with an element, which sees what all of them wrote before. The whole workgroup is here,
+    /// and nobody has read what it shares.
+    pub fn when_last(self, element: Value<'k>, groups: Value<'k>, then: impl FnOnce()) {
+        let k = self.kernel;
+        let is_last = k.shared(Type::Bool, 1);
+        let (only, largest) = (k.value(0_u32), groups - 1_u32);
+        k.push(Statement::Fence);
+        k.barrier();
+        k.when(k.builtin(Builtin::LocalIndex).equals(0_u32), || {
+            let count = Op::Count { buffer: self.index, index: element.id, largest: largest.id };
+            is_last.set(only, k.number(Type::U32, count).equals(largest));
+        });
+        k.barrier();
+        k.when(is_last.at(only), || {
+            k.push(Statement::Fence);
+            then();
+        });
     }
 }
 

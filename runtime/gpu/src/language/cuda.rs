@@ -11,7 +11,7 @@ mod matrix;
 pub use matrix::MATRICES;
 
 use super::print::{self, Dialect, Printer, Written};
-use super::{Binary, Builtin, Id, Kernel, MatrixStep, Op, Storage, Type, Unary};
+use super::{Atomic, Binary, Builtin, Id, Kernel, MatrixStep, Op, Storage, Type, Unary};
 use std::fmt::Write;
 
 /// What stands before the sources of kernels: functions that they call, and vectors that CUDA has not or will not have for long.
@@ -104,7 +104,12 @@ fn scalar_arguments(kernel: &Kernel) -> impl Iterator<Item = String> {
 
 /// The arguments' declarations.
 fn arguments(kernel: &Kernel) -> Vec<String> {
-    let buffers = pointers(kernel).enumerate().map(|(n, ty)| format!("{ty} __restrict__ buffer_{n}"));
+    // What a block writes and another reads of it is changed behind a thread's back.
+    let shares = kernel.bindings.iter().any(|binding| binding.atomic == Some(Atomic::Counters));
+    let buffers = kernel.bindings.iter().zip(pointers(kernel)).enumerate().map(|(n, (binding, ty))| {
+        let alone = if shares && binding.writable { "" } else { "__restrict__ " };
+        format!("{ty} {alone}buffer_{n}")
+    });
     buffers.chain(scalar_arguments(kernel).map(|name| format!("unsigned {name}"))).collect()
 }
 
@@ -225,6 +230,9 @@ impl Dialect for Cuda {
             Op::Get(variable) => print::name(variable),
             Op::Warp(op) => matrix::number(printer, op),
             Op::JoinSubgroup(..) | Op::OfQuad(..) => no_subgroups(),
+            Op::Count { buffer, index, largest } => {
+                format!("atomicInc(&buffer_{buffer}[{}], {})", within(buffer, &of(index)), of(largest))
+            }
         })
     }
 
@@ -266,6 +274,10 @@ impl Dialect for Cuda {
     fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String {
         let value = stored(printer.kernel.bindings[buffer as usize].storage, value);
         format!("if ({index} <= last_{buffer}) buffer_{buffer}[{index}] = {value};")
+    }
+
+    fn fence() -> String {
+        "__threadfence();".to_owned()
     }
 
     fn raise(buffer: u32, index: &str, value: &str) -> String {

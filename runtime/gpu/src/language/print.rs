@@ -23,6 +23,9 @@ pub(super) trait Dialect: Sized {
     /// Writes an element of a buffer.
     fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String;
 
+    /// Orders what an invocation writes before and reads behind it.
+    fn fence() -> String;
+
     /// Makes an element of a buffer of maxima at least as large as a number.
     fn raise(buffer: u32, index: &str, value: &str) -> String;
 
@@ -140,6 +143,7 @@ impl<'a, D: Dialect> Printer<'a, D> {
                 String::from("}")
             }
             Statement::Barrier => D::BARRIER.to_owned(),
+            Statement::Fence => D::fence(),
             Statement::Matrix(step) => D::matrix(self, step),
         };
         self.line(&line);

@@ -66,7 +66,9 @@ const SUBGROUP_PLACES: &str = "\n    @builtin(subgroup_id) subgroup: u32,\n    \
 
 /// Stops at what no kernel for a device of WebGPU's has.
 fn absent(what: &dyn std::fmt::Debug) -> ! {
-    unreachable!("WGSL has no {what:?}: runtimes that print it support no dtype that needs it")
+    unreachable!(
+        "WGSL has no {what:?}: runtimes that print it support no dtype, and have no limits, that ask for it"
+    )
 }
 
 /// Whether numbers of a type are written down as pairs of words.
@@ -124,7 +126,7 @@ fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, par
     }
     for (n, binding) in kernel.bindings.iter().enumerate() {
         let access = if binding.writable { "read_write" } else { "read" };
-        let element = match (binding.maxima, binding.fours) {
+        let element = match (binding.atomic.is_some(), binding.fours) {
             (true, _) => format!("atomic<{}>", element::<NATIVE>(binding.storage)),
             (false, false) => element::<NATIVE>(binding.storage).to_owned(),
             (false, true) => four_elements::<NATIVE>(binding.storage),
@@ -190,6 +192,7 @@ fn each_number(statements: &[Statement], each: &mut impl FnMut(Id, &Op)) {
             | Statement::StoreFour { .. }
             | Statement::StoreShared { .. }
             | Statement::Barrier
+            | Statement::Fence
             | Statement::Matrix(_) => {}
         }
     }
@@ -333,6 +336,7 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
             Op::LoadShared(array, index) => format!("shared_{array}[{}]", of(index)),
             Op::Get(variable) => print::name(variable),
             Op::Warp(op) => absent(&op),
+            Op::Count { .. } => absent(op),
             Op::JoinSubgroup(op, x) => format!("{}({})", subgroup(op), of(x)),
             Op::OfQuad(x, place) => format!("quadBroadcast({}, {place}u)", of(x)),
         })
@@ -353,6 +357,10 @@ impl<const NATIVE: bool> Dialect for Wgsl<NATIVE> {
     fn store(printer: &Printer<'_, Self>, buffer: u32, index: &str, value: &str) -> String {
         let value = stored(printer.kernel.bindings[buffer as usize].storage, value);
         format!("buffer_{buffer}[{index}] = {value};")
+    }
+
+    fn fence() -> String {
+        absent(&Statement::Fence)
     }
 
     fn raise(buffer: u32, index: &str, value: &str) -> String {

@@ -19,6 +19,26 @@ pub fn both(program: Elementwise, steps: [StepId; 2]) -> Elementwise {
     Elementwise { expression, results: [result; 2].into(), ..program }
 }
 
+/// Sums of columns of two programs, whose runs the last workgroup joins and makes something of.
+pub fn joins() -> Vec<Template> {
+    let dtype = DType::F32;
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Cast(dtype, 0),
+        Step::Cast(dtype, 1),
+        Step::Binary(BinaryOp::Mul, 2, 3),
+    ];
+    let halves = [(DType::BF16, Linear), (DType::BF16, Linear)];
+    let of = |neighbours: u32| {
+        let program = both(elementwise::plain(steps.clone(), &halves, dtype, 0), [4, 2]);
+        let from = Some(Box::new(Elementwise { fours: u32::from(neighbours > 1), ..program }));
+        let finish = Some(reduce::finish(dtype, 2, DType::BF16));
+        Reduce { from, finish, ..reduce::joined(dtype, neighbours) }.into()
+    };
+    [1, 4].map(of).into()
+}
+
 pub fn fused(dtype: DType) -> Vec<Template> {
     let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Mul, 0, 1)];
     let program = Elementwise {
@@ -44,6 +64,10 @@ pub fn fused(dtype: DType) -> Vec<Template> {
     // The sums of two results at once.
     let both = |fours| both(Elementwise { fours, then: Vec::new(), ..program.clone() }, [2, 1]);
     let sums = |of: Reduce, fours: u32| Reduce { from: Some(Box::new(both(fours))), ..of };
+    let finished = |of: Reduce| match dtype.is_float() {
+        true => Reduce { finish: Some(reduce::finish(dtype, 2, dtype)), ..of },
+        false => of,
+    };
     let largest = reduce::extreme(ArgReduceOp::Max, dtype);
     let mut all: Vec<Template> = vec![
         Transpose { dtype, batch: 1, then: then() }.into(),
@@ -55,6 +79,8 @@ pub fn fused(dtype: DType) -> Vec<Template> {
         sums(columns(4), 1).into(),
         sums(columns(1), 0).into(),
         sums(mean.clone(), 0).into(),
+        sums(finished(mean.clone()), 0).into(),
+        sums(finished(columns(4)), 1).into(),
         sums(Reduce { by: By::Invocation, ..mean }, 0).into(),
         ArgReduce { from: from(), ..largest }.into(),
         Gather { then: then(), ..index::gather(dtype, DType::I32) }.into(),

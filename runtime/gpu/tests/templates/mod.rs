@@ -205,6 +205,8 @@ pub fn of_cuda_alone() -> Vec<Template> {
         elementwise::activations(DType::F64),
         vec![scan::positions(DType::I64)],
         folds(&some),
+        some.iter().chain(&DTYPES).copied().flat_map(reduce::joins).collect(),
+        fused::joins(),
         indexing(&some, [DType::I64, DType::U8]),
         products_and_windows(&some[..4]),
         direct(&[DType::F64, DType::BF16, DType::I8]),

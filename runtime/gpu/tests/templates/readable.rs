@@ -6,7 +6,7 @@ use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::gemv::Gemv;
-use kiln_gpu::kernels::reduce::{Fold, Moments, Reduce};
+use kiln_gpu::kernels::reduce::{Fold, Found, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{Flow, Geometry, PoolGradient, RowWeightGradient};
@@ -59,7 +59,7 @@ pub fn in_wgsl_alone() -> [(&'static str, Template); 3] {
 }
 
 /// A few of those that CUDA C++ alone has.
-pub fn in_cuda_alone() -> [(&'static str, Template); 8] {
+pub fn in_cuda_alone() -> [(&'static str, Template); 10] {
     let wrapped = vec![
         Step::Input(0),
         Step::Parameter(0, DType::I8),
@@ -94,15 +94,20 @@ pub fn in_cuda_alone() -> [(&'static str, Template); 8] {
         from: Some(Box::new(Elementwise { fours: 1, ..both })),
         ..reduce::plain(Fold::Sum, dtype)
     };
-    let moments =
-        Moments { dtype: DType::BF16, kept: (Linear, 0), folded: (Strided, 1), neighbours: 4, whole: false };
+    let moments = reduce::moments_of(DType::BF16, 4, Found::OfRuns);
+    let joined = Found::Joined(reduce::finish(dtype, 2, DType::BF16));
+    let joined_moments = reduce::moments_of(DType::BF16, 4, joined);
+    let joined_sums =
+        Reduce { joins: true, finish: Some(reduce::finish(dtype, 2, DType::BF16)), ..sums_of_both.clone() };
     let short_rows = Rows { rows: 8, kept: Some(2), subgroups, ..rows::plain(RowOp::RmsNorm, dtype, 32) };
     [
         ("sum_by_warps_cuda", summed.into()),
         ("short_rows_cuda", short_rows.into()),
         ("sum_of_columns_cuda", columns.into()),
         ("sums_of_both_cuda", sums_of_both.into()),
+        ("joined_sums_cuda", joined_sums.into()),
         ("moments_cuda", moments.into()),
+        ("joined_moments_cuda", joined_moments.into()),
         ("wrapped_cuda", elementwise::plain(wrapped, &[(DType::I8, Linear)], DType::I8, 0).into()),
         ("told_cuda", elementwise::plain(told, &[(DType::I64, Linear)], DType::F64, 0).into()),
         ("rounded_cuda", elementwise::plain(rounded, &[(DType::F64, Linear)], DType::BF16, 0).into()),

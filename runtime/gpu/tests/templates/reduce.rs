@@ -3,9 +3,9 @@
 use super::wide_of;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
-use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, JoinMoments, Moments, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, By, Finish, Fold, Found, JoinMoments, Moments, Reduce};
 use kiln_gpu::runtime::Subgroups;
-use kiln_tensor::{ArgReduceOp, DType};
+use kiln_tensor::{ArgReduceOp, BinaryOp, DType, Expression, Step};
 
 /// A fold of runs that lie as they are folded, each by a workgroup, with nothing before and after.
 pub fn plain(fold: Fold, dtype: DType) -> Reduce {
@@ -19,7 +19,32 @@ pub fn plain(fold: Fold, dtype: DType) -> Reduce {
         by: By::Workgroup,
         subgroups: Subgroups::None,
         from: None,
+        joins: false,
+        finish: None,
         then: Vec::new(),
+    }
+}
+
+/// What is made of a number and the last of several: in their dtype and in another.
+pub fn finish(wide: DType, numbers: usize, dtype: DType) -> Finish {
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(numbers as u16 - 1),
+        Step::Input(numbers as u16),
+        Step::Input(numbers as u16 + 1),
+        Step::Parameter(0, wide),
+        Step::Cast(wide, 2),
+        Step::Binary(BinaryOp::Mul, 0, 5),
+        Step::Binary(BinaryOp::Mul, 1, 4),
+        Step::Binary(BinaryOp::Add, 6, 7),
+        Step::Binary(BinaryOp::Add, 8, 3),
+        Step::Cast(dtype, 9),
+    ];
+    Finish {
+        expression: Expression { steps, outputs: vec![10, 9] },
+        numbers: vec![wide; numbers].as_slice().into(),
+        operands: [(dtype, Linear), (wide, Single)].into(),
+        results: [dtype, wide].into(),
     }
 }
 
@@ -38,10 +63,32 @@ pub fn folds(fold: Fold, dtype: DType) -> Vec<Template> {
 
 /// Means and variances of columns.
 pub fn moments(dtype: DType) -> Vec<Template> {
-    let mut all = vec![JoinMoments { dtype: wide_of(dtype) }.into()];
-    for (neighbours, whole) in [(1, false), (4, false), (4, true)] {
-        let (kept, folded) = ((Linear, 0), (Strided, 1));
-        all.push(Moments { dtype, kept, folded, neighbours, whole }.into());
+    let of_columns = || Found::OfColumns(finish(wide_of(dtype), 2, dtype));
+    vec![
+        JoinMoments { dtype: wide_of(dtype), finish: finish(wide_of(dtype), 2, dtype) }.into(),
+        moments_of(dtype, 1, Found::OfRuns).into(),
+        moments_of(dtype, 4, Found::OfRuns).into(),
+        moments_of(dtype, 4, of_columns()).into(),
+    ]
+}
+
+/// Means and variances of columns, of which an invocation reads so many.
+pub fn moments_of(dtype: DType, neighbours: u32, found: Found) -> Moments {
+    Moments { dtype, kept: (Linear, 0), folded: (Strided, 1), neighbours, found }
+}
+
+/// A sum of columns whose runs the last workgroup joins.
+pub fn joined(dtype: DType, neighbours: u32) -> Reduce {
+    Reduce { joins: true, by: columns(neighbours), folded: (Strided, 1), ..plain(Fold::Sum, dtype) }
+}
+
+/// What workgroups find of runs of columns, and the last of them joins.
+pub fn joins(dtype: DType) -> Vec<Template> {
+    let mut all: Vec<Template> = [1, 4].map(|neighbours| joined(dtype, neighbours).into()).into();
+    all.push(Reduce { fold: Fold::Max, mean: !dtype.is_bool(), ..joined(dtype, 4) }.into());
+    if dtype.is_float() {
+        let found = || Found::Joined(finish(wide_of(dtype), 2, dtype));
+        all.extend([1, 4].map(|neighbours| Template::from(moments_of(dtype, neighbours, found()))));
     }
     all
 }

@@ -3,7 +3,8 @@
 use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput,
+    RnnStates, RnnTrained,
 };
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
@@ -204,14 +205,24 @@ pub trait Backend:
         compose::elementwise::<Self>(expression, operands, parameters)
     }
 
-    /// The sums along `axes`, which stay with size 1, of each result of an elementwise program; see [`Backend::elementwise`].
+    /// The sums along `axes`, which stay with size 1, of each result of an elementwise program; see [`Backend::elementwise`]. Where there is a program to be
+    /// run `then`, whose first operands the sums are, its results.
     fn elementwise_sums(
-        expression: &Expression,
-        operands: InlineVec<T<Self>>,
-        parameters: &[Scalar],
+        of: ElementwiseProgram<'_, T<Self>>,
         axes: &[usize],
+        then: Option<ElementwiseProgram<'_, T<Self>>>,
     ) -> InlineVec<T<Self>> {
-        compose::elementwise_sums::<Self>(expression, operands, parameters, axes)
+        compose::elementwise_sums::<Self>(of, axes, then)
+    }
+
+    /// The results of an elementwise program whose first operands are the mean and the variance of floats along `axes`, which stay with size 1: the variance
+    /// is that of a whole population, and those of floats of 16 bits are in f32.
+    fn elementwise_moments(
+        x: T<Self>,
+        axes: &[usize],
+        then: ElementwiseProgram<'_, T<Self>>,
+    ) -> InlineVec<T<Self>> {
+        compose::elementwise_moments::<Self>(x, axes, then)
     }
 
     // ---- shape ----

@@ -1,9 +1,11 @@
 //! Elementwise operations: masks, activations, and the interpreter of expressions.
 
 use super::calc::{
-    T, above, add_scalar, along, div, index_dtype, mul, mul_scalar, scalar_like, to_dtype, widened,
+    T, above, add_scalar, along, div, index_dtype, mean, mul, mul_scalar, scalar_like, to_dtype, wide,
+    widened,
 };
 use crate::backend::{Backend, Primitive};
+use crate::trace;
 use crate::{
     Activation, BinaryOp, DType, Dims, Expression, InlineVec, ReduceOp, Scalar, Shape, Step, StepId, UnaryOp,
 };
@@ -129,20 +131,66 @@ struct Interpreter<'a, B: Backend> {
     device: B::Device,
 }
 
+/// What an [elementwise](Backend::elementwise) pass is asked for.
+#[derive(Debug)]
+pub struct ElementwiseProgram<'a, P> {
+    /// The program.
+    pub expression: &'a Expression,
+    /// What it computes on.
+    pub operands: InlineVec<P>,
+    /// The numbers of its [`Step::Parameter`]s.
+    pub parameters: &'a [Scalar],
+}
+
+impl<P: Primitive> ElementwiseProgram<'_, P> {
+    /// Its results.
+    pub fn run<B: Backend<Primitive = P>>(self) -> InlineVec<P> {
+        B::elementwise(self.expression, self.operands, self.parameters)
+    }
+
+    /// The same with other operands before its own.
+    pub fn behind(self, first: impl IntoIterator<Item = P>) -> Self {
+        Self { operands: first.into_iter().chain(self.operands).collect(), ..self }
+    }
+}
+
 /// Default of [`Backend::elementwise_sums`].
 pub fn elementwise_sums<B: Backend>(
-    expression: &Expression,
-    operands: InlineVec<T<B>>,
-    parameters: &[Scalar],
+    of: ElementwiseProgram<'_, T<B>>,
     axes: &[usize],
+    then: Option<ElementwiseProgram<'_, T<B>>>,
 ) -> InlineVec<T<B>> {
+    let ElementwiseProgram { expression, operands, parameters } = of;
     // One after the other: what was just asked for may be computed where it is summed.
     let sum = |result: StepId| {
         let steps = expression.steps.iter().take(usize::from(result) + 1).copied().collect();
         let results = B::elementwise(&Expression::new(steps), operands.to_vec().into(), parameters);
-        results.into_iter().map(|result| B::reduce(ReduceOp::Sum, result, axes))
+        results.into_iter().map(|result| match axes {
+            [] => result,
+            axes => B::reduce(ReduceOp::Sum, result, axes),
+        })
     };
-    expression.results().into_iter().flat_map(sum).collect()
+    let sums = expression.results().into_iter().flat_map(sum);
+    match then {
+        Some(then) => then.behind(sums).run::<B>(),
+        None => sums.collect(),
+    }
+}
+
+/// Default of [`Backend::elementwise_moments`].
+pub fn elementwise_moments<B: Backend>(
+    x: T<B>,
+    axes: &[usize],
+    then: ElementwiseProgram<'_, T<B>>,
+) -> InlineVec<T<B>> {
+    let wide = wide(x.dtype());
+    let center = mean::<B>(to_dtype::<B>(x.clone(), wide), axes);
+    let [square] = trace::run::<B, 2, 1>([x, center.clone()], |[x, center]| {
+        let centered = x.cast(wide) - center;
+        [centered.clone() * centered]
+    });
+    let variance = mean::<B>(square, axes);
+    then.behind([center, variance]).run::<B>()
 }
 
 /// Default of [`Backend::elementwise`].

@@ -20,7 +20,9 @@ mod shape;
 
 pub use attention::{attention, linear, linear_parameter_gradients, rows};
 pub use conv::{added, conv_added};
-pub use elementwise::{activation, clamp, elementwise, elementwise_sums, mask_fill};
+pub use elementwise::{
+    ElementwiseProgram, activation, clamp, elementwise, elementwise_moments, elementwise_sums, mask_fill,
+};
 pub use gradient::*;
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
 pub use quantized::{Quantized, ZeroPoint, quantized_conv, quantized_matmul};

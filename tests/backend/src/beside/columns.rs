@@ -3,7 +3,7 @@
 use super::{Results, assert_same, floats, integers, on, read, reals, whole};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, SliceRange};
-use kiln_tensor::compose::NormalizedBatch;
+use kiln_tensor::compose::{ElementwiseProgram, NormalizedBatch};
 use kiln_tensor::{Activation, BinaryOp, DType, Expression, ReduceOp, Scalar, Step};
 
 /// Folds along dims that lie across memory, of few rows and many, of columns that can be read four at a time and that cannot.
@@ -161,9 +161,48 @@ fn sums<B: Backend>(dtype: DType) -> Results {
                 // Channels last in memory.
                 both[0] = B::permute(numbers(&[2, 40, 50, 3], 1), &[0, 3, 1, 2]);
             }
-            let found = B::elementwise_sums(&program(outputs), both.into(), &[Scalar::Float(1.0)], axes);
+            let (expression, parameters) = (&program(outputs), &[Scalar::Float(1.0)]);
+            let of = || ElementwiseProgram {
+                expression,
+                operands: both.clone().into_iter().collect(),
+                parameters,
+            };
+            let found = B::elementwise_sums(of(), axes, None);
             for (n, sum) in found.into_iter().enumerate() {
                 results.push((format!("sum {n} of {outputs:?} of {dims:?} along {axes:?}"), read::<B>(sum)));
+            }
+            // One of each place, one for all, and one that lies across, behind the first and the last sum.
+            let kept: Vec<usize> =
+                (0..dims.len()).map(|axis| if axes.contains(&axis) { 1 } else { dims[axis] }).collect();
+            let mut across = kept.clone();
+            across.reverse();
+            let order: Vec<usize> = (0..kept.len()).rev().collect();
+            let others = [
+                numbers(&kept, 3),
+                numbers(&vec![1; kept.len()], 4),
+                B::permute(numbers(&across, 5), &order),
+            ];
+            let sums = outputs.len() as u16;
+            let steps = vec![
+                Step::Input(0),
+                Step::Input(sums - 1),
+                Step::Input(sums),
+                Step::Input(sums + 1),
+                Step::Input(sums + 2),
+                Step::Parameter(0, dtype),
+                Step::Binary(BinaryOp::Mul, 2, 5),
+                Step::Binary(BinaryOp::Add, 6, 3),
+                Step::Binary(BinaryOp::Sub, 7, 4),
+                Step::Cast(wide, 8),
+                Step::Binary(BinaryOp::Add, 0, 9),
+                Step::Cast(dtype, 10),
+            ];
+            let expression = &Expression { steps, outputs: vec![11, 10, 1] };
+            let operands = others.into_iter().collect();
+            let then = ElementwiseProgram { expression, operands, parameters: &[Scalar::Float(2.0)] };
+            for (n, made) in B::elementwise_sums(of(), axes, Some(then)).into_iter().enumerate() {
+                let name = format!("{n}, made of sums of {outputs:?} of {dims:?} along {axes:?}");
+                results.push((name, read::<B>(made)));
             }
         }
     }

@@ -11,7 +11,7 @@ use super::super::access::{Walk, behind};
 use super::super::elementwise::LEAST_OF_FOURS;
 use super::super::source::Source;
 use super::{Fold, LINE};
-use crate::language::{Builder, Builtin, Type, Value};
+use crate::language::{Array, Buffer, Builder, Builtin, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::computed_in;
 use kiln_tensor::DType;
@@ -68,10 +68,31 @@ pub(super) fn groups(results: usize) -> usize {
     results.div_ceil(COLUMNS as usize)
 }
 
+/// Numbers of runs of a column that the workgroup reads which is the last: that takes it no longer than another kernel would.
+const MOST_JOINED: usize = 512;
+/// Of these an invocation asks for so many before it waits for any.
+const NUMBERS_AT_ONCE: u32 = 16;
+
+/// Whether the workgroup that is the last to fold a run of its columns also joins what all of them found, so that there is no other kernel for that: of so many
+/// columns in so many runs, of each of which so many numbers are left.
+pub(super) fn joins<R: Runtime>(device: &R::Device, results: usize, runs: usize, numbers: usize) -> bool {
+    let limits = R::limits(device);
+    let groups = groups(results);
+    // A grid of one line has no more workgroups than are counted.
+    let fits = groups <= limits.counters as usize && groups * runs <= limits.groups as usize;
+    fits && runs > 1 && runs * numbers <= MOST_JOINED
+}
+
 /// How a workgroup shares out the run that it folds of neighbouring columns.
 pub(super) struct Division<'k> {
+    /// How many columns an invocation reads.
+    pub each: u32,
     /// Invocations of a column.
     pub rows: u32,
+    /// Rows of which an invocation asks for elements before it waits for any.
+    at_once: u32,
+    /// Which of the groups that lie side by side.
+    pub place: Value<'k>,
     /// The first column.
     pub first: Value<'k>,
     /// The first of those that the invocation reads.
@@ -81,23 +102,83 @@ pub(super) struct Division<'k> {
     /// The first row of the run, and the one behind its last.
     pub start: Value<'k>,
     pub end: Value<'k>,
-    /// The invocation's first row.
+    /// Which of the rows are the invocation's: so many behind the first.
     pub own: Value<'k>,
 }
 
 impl<'k> Division<'k> {
     /// Of so many columns, runs of each, elements of a run and of a column, where each invocation reads so many columns.
     pub fn of(k: &'k Builder, each: u32, [results, runs, run, total]: [Value<'k>; 4]) -> Self {
-        let lanes = COLUMNS / each;
         let across = (results + (COLUMNS - 1)) / COLUMNS;
-        let (group, local) = (k.group(), k.builtin(Builtin::LocalIndex));
-        let (first, part) = (group % across * COLUMNS, group / across);
-        // A group beyond the last repeats it, so that none leaves before the barrier, and so do columns.
-        let part_in = part.min(runs - 1_u32);
-        let column = (first + local % lanes * each).min(results - each);
-        let start = part_in * run;
+        let group = k.group();
+        let (place, part) = (group % across, group / across);
+        let first = place * COLUMNS;
+        let (column, own) = Self::share(k, each, first, results);
+        // A group beyond the last repeats it, so that none leaves before the barrier.
+        let start = part.min(runs - 1_u32) * run;
         let end = (start + run).min(total);
-        Self { rows: LINE / lanes, first, column, part, start, end, own: start + local / lanes }
+        let rows = LINE * each / COLUMNS;
+        Self { each, rows, at_once: ROWS_AT_ONCE, place, first, column, part, start, end, own }
+    }
+
+    /// The same of all runs, each of which is a row of so many numbers, where each invocation reads one column.
+    pub fn of_runs(&self, k: &'k Builder, [results, runs]: [Value<'k>; 2], numbers: u32) -> Self {
+        let (column, own) = Self::share(k, 1, self.first, results);
+        let (rows, at_once) = (LINE / COLUMNS, (NUMBERS_AT_ONCE / numbers).max(1));
+        Self { each: 1, rows, at_once, column, own, start: k.value(0_u32), end: runs, ..*self }
+    }
+
+    /// The first column that an invocation reads, and which of the rows of invocations it is in. Columns beyond the last repeat it.
+    fn share(k: &'k Builder, each: u32, first: Value<'k>, results: Value<'k>) -> (Value<'k>, Value<'k>) {
+        let (lanes, local) = (COLUMNS / each, k.builtin(Builtin::LocalIndex));
+        ((first + local % lanes * each).min(results - each), local / lanes)
+    }
+
+    /// Hands each row that is the invocation's to `add`, with what was `read` of it: of several before any is added.
+    pub fn each_row<T>(&self, k: &'k Builder, read: impl Fn(Value<'k>) -> T, add: impl Fn(Value<'k>, T)) {
+        let &Self { rows, at_once, start, end, own, .. } = self;
+        k.range(start + own, end, at_once * rows, |row| {
+            let ask = |n: u32| {
+                let row = behind(row, n * rows);
+                // Whoever is beyond the last row asks for that.
+                (row, read(if n > 0 { row.min(end - 1_u32) } else { row }))
+            };
+            for (n, (row, elements)) in (0..at_once).map(ask).collect::<Vec<_>>().into_iter().enumerate() {
+                if n > 0 { k.when(row.below(end), || add(row, elements)) } else { add(row, elements) }
+            }
+        });
+    }
+
+    /// Does something for each column of the workgroup in one invocation: that is handed how far it is behind the first, and the column.
+    pub fn each_column(&self, k: &'k Builder, results: Value<'k>, then: impl FnOnce(Value<'k>, Value<'k>)) {
+        let local = k.builtin(Builtin::LocalIndex);
+        let column = self.first + local;
+        k.when(local.below(COLUMNS) & column.below(results), || then(local, column));
+    }
+}
+
+/// Where workgroups leave what they found of runs for the last of them: so many numbers of each, a row of columns for each run of each number.
+#[derive(Clone, Copy)]
+pub(super) struct Parts<'k> {
+    pub buffer: Buffer<'k>,
+    pub results: Value<'k>,
+    pub runs: Value<'k>,
+}
+
+impl<'k> Parts<'k> {
+    fn place(&self, number: u32, part: Value<'k>, column: Value<'k>) -> Value<'k> {
+        let row = if number > 0 { self.runs * number + part } else { part };
+        row * self.results + column
+    }
+
+    /// Leaves the numbers of a run of a column.
+    pub fn leave(&self, part: Value<'k>, column: Value<'k>, numbers: &[Value<'k>]) {
+        (0..).zip(numbers).for_each(|(n, &number)| self.buffer.set(self.place(n, part, column), number));
+    }
+
+    /// A number of a run of a column.
+    pub fn at(&self, number: u32, part: Value<'k>, column: Value<'k>) -> Value<'k> {
+        self.buffer.at(self.place(number, part, column))
     }
 }
 
@@ -106,66 +187,75 @@ pub(super) struct Columns<'a, 't, 'k> {
     pub k: &'k Builder,
     pub fold: Fold,
     pub input: &'a Source<'t, 'k>,
-    /// How many tensors the input yields elements of: the results of each follow those of the one before.
+    /// How many tensors the input yields elements of.
     pub tensors: u32,
     /// How many columns an invocation reads.
     pub neighbours: u32,
-    /// The number of columns, and of runs of each.
-    pub results: Value<'k>,
-    pub runs: Value<'k>,
-    /// The length of a run, and of a column.
-    pub run: Value<'k>,
-    pub total: Value<'k>,
+    /// The number of columns, of runs of each, the length of a run and of a column.
+    pub size: [Value<'k>; 4],
+    /// Where runs are left, if the last workgroup joins them.
+    pub parts: Option<Parts<'k>>,
 }
 
 impl<'k> Columns<'_, '_, 'k> {
     /// Folds runs whose first element is at `base` of their column, and further ones so far behind it as `at` says of their place in the column; `write` is
-    /// handed each result's place and number. What changes no number is a `neutral` one.
+    /// handed a column, which run it is, and the number of each tensor: those of whole columns, as run 0, where runs are joined. What changes no number is a
+    /// `neutral` one.
     pub fn write(
         &self,
         (neutral, ty): (Value<'k>, Type),
         base: impl FnOnce(Value<'k>) -> Value<'k>,
         at: impl Fn(Value<'k>) -> Value<'k>,
-        write: impl Fn(Value<'k>, Value<'k>),
+        write: impl Fn(Value<'k>, Value<'k>, &[Value<'k>]),
     ) {
         let (k, each, tensors) = (self.k, self.neighbours, self.tensors);
-        let division = Division::of(k, each, [self.results, self.runs, self.run, self.total]);
-        let Division { rows, first, column, part, own, end, .. } = division;
-        let local = k.builtin(Builtin::LocalIndex);
-        let base = base(column);
-        let sums: Vec<_> = (0..each * tensors).map(|_| k.variable(neutral)).collect();
-        k.range(own, end, ROWS_AT_ONCE * rows, |row| {
-            let read = |n: u32| {
-                let row = behind(row, n * rows);
-                // Whoever is beyond the last row asks for that.
-                let inside = if n > 0 { row.min(end - 1_u32) } else { row };
-                (row, self.input.neighbours(base + at(inside), each))
-            };
-            for (n, (row, elements)) in
-                (0..ROWS_AT_ONCE).map(read).collect::<Vec<_>>().into_iter().enumerate()
-            {
-                let join = || {
-                    sums.iter().zip(elements).for_each(|(sum, x)| sum.set(self.fold.join(sum.get(), x)));
-                };
-                if n > 0 { k.when(row.below(end), join) } else { join() }
-            }
-        });
+        let [results, runs, ..] = self.size;
+        let division = Division::of(k, each, self.size);
+        let part = division.part;
+        let base = base(division.column);
         // One tensor's after the other's, each a row of columns for every row of invocations.
-        let size = LINE * each;
-        let shared = k.shared(ty, size * tensors);
+        let shared = k.shared(ty, LINE * each * tensors);
+        let read = |row| self.input.neighbours(base + at(row), each);
+        self.fold((neutral, &shared), &division, read, |column, numbers| {
+            k.when(part.below(runs), || match self.parts {
+                Some(parts) => parts.leave(part, column, numbers),
+                None => write(column, part, numbers),
+            });
+        });
+        let Some(parts) = self.parts else { return };
+        k.counters().when_last(division.place, runs, || {
+            let division = division.of_runs(k, [results, runs], tensors);
+            let read = |part| (0..tensors).map(|n| parts.at(n, part, division.column)).collect();
+            self.fold((neutral, &shared), &division, read, |column, numbers| {
+                write(column, k.value(0_u32), numbers);
+            });
+        });
+    }
+
+    /// Folds rows, and hands each column with its numbers on.
+    fn fold(
+        &self,
+        (neutral, shared): (Value<'k>, &Array<'k>),
+        division: &Division<'k>,
+        read: impl Fn(Value<'k>) -> Vec<Value<'k>>,
+        then: impl FnOnce(Value<'k>, &[Value<'k>]),
+    ) {
+        let (k, each, tensors) = (self.k, division.each, self.tensors);
+        let sums: Vec<_> = (0..each * tensors).map(|_| k.variable(neutral)).collect();
+        division.each_row(k, read, |_, elements| {
+            sums.iter().zip(elements).for_each(|(sum, x)| sum.set(self.fold.join(sum.get(), x)));
+        });
+        let (size, local) = (LINE * each, k.builtin(Builtin::LocalIndex));
         for (n, sum) in (0..).zip(&sums) {
             shared.set(behind(local * each, n / each * size + n % each), sum.get());
         }
         k.barrier();
-        let column = first + local;
-        let is_one = local.below(COLUMNS) & column.below(self.results) & part.below(self.runs);
-        k.when(is_one, || {
-            for tensor in 0..tensors {
-                let of_rows = (0..rows).map(|row| shared.at(behind(local, tensor * size + row * COLUMNS)));
-                let joined = of_rows.reduce(|all, own| self.fold.join(all, own)).unwrap_or(neutral);
-                let column = if tensor > 0 { column + self.results * tensor } else { column };
-                write(column * self.runs + part, joined);
-            }
+        division.each_column(k, self.size[0], |local, column| {
+            let of_tensor = |tensor: u32| {
+                let of_row = |row: u32| shared.at(behind(local, tensor * size + row * COLUMNS));
+                (1..division.rows).fold(of_row(0), |all, row| self.fold.join(all, of_row(row)))
+            };
+            then(column, &(0..tensors).map(of_tensor).collect::<Vec<_>>());
         });
     }
 }

@@ -8,15 +8,18 @@
 use super::super::access::{self, Access, Operand, behind};
 use super::super::direct::Side;
 use super::super::launch;
-use super::columns::{self, Division, ROWS_AT_ONCE};
-use super::{By, Cut, Folding, LINE, Walks, kept_first, line_of_groups};
-use crate::language::{Buffer, Builder, Builtin, Kernel, Value};
+use super::columns::{self, Division, Parts};
+use super::finish::{Finish, Finishing};
+use super::{Cut, Folding, LINE, Walks, kept_first, line_of_groups, without};
+use crate::language::{Array, Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, held_as};
-use kiln_tensor::{DType, Shape};
+use kiln_tensor::backend::Primitive;
+use kiln_tensor::compose::ElementwiseProgram;
+use kiln_tensor::{DType, InlineVec, Shape};
 use smallvec::SmallVec;
 
-/// Means of runs of columns, and the sums of the squares about them.
+/// What is made of means and variances of columns, or what is found of each of their runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Moments {
     /// The elements' dtype.
@@ -27,29 +30,42 @@ pub struct Moments {
     pub folded: (Access, usize),
     /// How many columns an invocation reads, one or four.
     pub neighbours: u32,
-    /// Whether there is one run of each column, so that its variance is written, not the sum of squares.
-    pub whole: bool,
+    /// What becomes of what a workgroup finds.
+    pub found: Found,
 }
 
-/// Mean and variance of columns, of those of their runs.
+/// What becomes of what workgroups find of columns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Found {
+    /// It is of whole columns: something is made of means and variances.
+    OfColumns(Finish),
+    /// It is of runs, for [another kernel](JoinMoments).
+    OfRuns,
+    /// It is of runs, and the last workgroup joins it and makes something of means and variances.
+    Joined(Finish),
+}
+
+/// What is made of means and variances of columns, of what was found of their runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JoinMoments {
     /// The dtype in which they are.
     pub dtype: DType,
+    /// What is made of mean and variance.
+    pub finish: Finish,
 }
 
 /// So many numbers, what they are near to and how far their mean is from that, and the sum of the squares about the mean. The mean itself would be rounded more
 /// coarsely than numbers differ that are large beside their deviation.
 #[derive(Clone, Copy)]
-struct Found<'k> {
+struct Sample<'k> {
     count: Value<'k>,
     near: Value<'k>,
     offset: Value<'k>,
     squares: Value<'k>,
 }
 
-impl<'k> Found<'k> {
-    /// What is found of both together.
+impl<'k> Sample<'k> {
+    /// What is known of both together.
     fn join(self, other: Self) -> Self {
         let count = self.count + other.count;
         let share = other.count / count.maximum(one(count));
@@ -62,15 +78,90 @@ impl<'k> Found<'k> {
             squares: self.squares + other.squares + apart * apart * self.count * share,
         }
     }
+
+    fn numbers(self) -> [Value<'k>; 4] {
+        [self.count, self.near, self.offset, self.squares]
+    }
+
+    /// Mean and variance.
+    fn moments(self) -> [Value<'k>; 2] {
+        [self.near + self.offset, self.squares / self.count]
+    }
+}
+
+impl<'k> From<[Value<'k>; 4]> for Sample<'k> {
+    fn from([count, near, offset, squares]: [Value<'k>; 4]) -> Self {
+        Self { count, near, offset, squares }
+    }
 }
 
 fn one(like: Value<'_>) -> Value<'_> {
     like.kernel().whole(1, like.ty())
 }
 
+/// A sample that grows.
+#[derive(Clone, Copy)]
+struct Growing<'k>([Variable<'k>; 4]);
+
+impl<'k> Growing<'k> {
+    /// Of no number yet.
+    fn empty(k: &'k Builder, ty: Type) -> Self {
+        Self([(); 4].map(|()| k.variable(k.whole(0, ty))))
+    }
+
+    fn get(&self) -> Sample<'k> {
+        self.0.map(|variable| variable.get()).into()
+    }
+
+    fn join(&self, other: Sample<'k>) {
+        let joined = self.get().join(other).numbers();
+        self.0.into_iter().zip(joined).for_each(|(variable, value)| variable.set(value));
+    }
+}
+
+/// The samples of a workgroup's invocations: a number of each after the other.
+struct Shared<'k>([Array<'k>; 4]);
+
+impl<'k> Shared<'k> {
+    fn new(k: &'k Builder, ty: Type, length: u32) -> Self {
+        Self([(); 4].map(|()| k.shared(ty, length)))
+    }
+
+    fn set(&self, at: Value<'k>, sample: Sample<'k>) {
+        self.0.iter().zip(sample.numbers()).for_each(|(array, number)| array.set(at, number));
+    }
+
+    fn at(&self, at: Value<'k>) -> Sample<'k> {
+        self.0.map(|array| array.at(at)).into()
+    }
+
+    /// Has invocations share what they know of their rows of columns, and hands each column with what is known of it on.
+    fn of_columns(
+        &self,
+        k: &'k Builder,
+        division: &Division<'k>,
+        results: Value<'k>,
+        own: &[Sample<'k>],
+        then: impl FnOnce(Value<'k>, Sample<'k>),
+    ) {
+        let first = k.builtin(Builtin::LocalIndex) * own.len() as u32;
+        (0..).zip(own).for_each(|(n, &own)| self.set(behind(first, n), own));
+        k.barrier();
+        division.each_column(k, results, |local, column| {
+            let of_row = |row: u32| self.at(behind(local, row * columns::COLUMNS));
+            then(column, (1..division.rows).fold(of_row(0), |all, row| all.join(of_row(row))));
+        });
+    }
+}
+
+/// How many of `total` numbers one of their runs of a length has.
+fn count_of<'k>(part: Value<'k>, run: Value<'k>, total: Value<'k>) -> Value<'k> {
+    (total - (part * run).min(total)).min(run)
+}
+
 impl Moments {
-    /// The kernel. Buffers: the elements; what the numbers of each run of each column are near to, then how far their means are from that, then the sums of
-    /// squares; of whole columns the means, then the variances. Parameters: those of a [fold](super::Reduce) of columns.
+    /// The kernel. Buffers: the elements; of runs what the numbers of each of each column are near to, then how far their means are from that, then the sums of
+    /// squares; what [finishes](Finish) means and variances. Parameters: those of a [fold](super::Reduce) of columns, and of what finishes.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("moments", [LINE, 1], |k| self.write(k))
     }
@@ -78,153 +169,161 @@ impl Moments {
     fn write<'k>(&self, k: &'k Builder) {
         let (ty, each) = (held_as(self.dtype).value(), self.neighbours);
         let x = Side::declare(k, self.dtype, each == 4);
-        let output = k.output(held_as(computed_in(self.dtype)));
-        let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
+        let wide = held_as(computed_in(self.dtype));
+        let buffer = match self.found {
+            Found::OfColumns(_) => None,
+            Found::OfRuns | Found::Joined(_) => Some(k.output(wide)),
+        };
+        let size @ [results, runs, run, total] = [(); 4].map(|()| k.parameter());
         let kept_dims = k.parameters(self.kept.1);
         let kept = Operand::declare(k, self.kept.0, self.kept.1);
         let folded_dims = k.parameters(self.folded.1);
         let folded = Operand::declare(k, self.folded.0, self.folded.1);
+        let finish = match &self.found {
+            Found::OfColumns(finish) | Found::Joined(finish) => Some(finish.declare(k)),
+            Found::OfRuns => None,
+        };
+        let parts = buffer.map(|buffer| Parts { buffer, results, runs });
 
-        let division = Division::of(k, each, [results, runs, run, total]);
-        let Division { rows, first, column, part, own, start, end, .. } = division;
+        let division = Division::of(k, each, size);
+        let Division { rows, column, part, start, end, .. } = division;
         let base = kept.at(column, &access::coordinates(column, &kept_dims));
         let read = |row: Value<'k>| x.at(base + folded.at(row, &access::coordinates(row, &folded_dims)));
-        // How many rows of the run the invocations of a row of them have.
-        let count = |first: Value<'k>| ((end - first.min(end) + (rows - 1)) / rows).to(ty);
         let zero = k.whole(0, ty);
+        let own = start + division.own;
         let firsts = read(own.min(end - 1_u32));
         let sums: Vec<_> = (0..each).map(|_| [k.variable(zero), k.variable(zero)]).collect();
-        k.range(own, end, ROWS_AT_ONCE * rows, |row| {
-            let ask = |n: u32| {
-                let row = behind(row, n * rows);
-                // Whoever is beyond the last row asks for that.
-                (row, read(if n > 0 { row.min(end - 1_u32) } else { row }))
-            };
-            for (n, (row, elements)) in (0..ROWS_AT_ONCE).map(ask).collect::<Vec<_>>().into_iter().enumerate()
-            {
-                let add = || {
-                    for (([sum, squares], x), &first) in sums.iter().zip(elements).zip(&firsts) {
-                        let apart = x - first;
-                        sum.set(sum.get() + apart);
-                        squares.set(squares.get() + apart * apart);
-                    }
-                };
-                if n > 0 { k.when(row.below(end), add) } else { add() }
+        division.each_row(k, read, |_, elements| {
+            for (([sum, squares], x), &first) in sums.iter().zip(elements).zip(&firsts) {
+                let apart = x - first;
+                sum.set(sum.get() + apart);
+                squares.set(squares.get() + apart * apart);
             }
         });
-        let own_count = count(own);
-        let size = LINE * each;
-        let shared = k.shared(ty, 3 * size);
-        let local = k.builtin(Builtin::LocalIndex);
-        for (n, ([sum, squares], &first)) in (0_u32..).zip(sums.iter().zip(&firsts)) {
-            let offset = sum.get() / own_count.maximum(one(own_count));
-            let at = behind(local * each, n);
-            shared.set(at, first);
-            shared.set(behind(at, size), offset);
-            shared.set(behind(at, 2 * size), (squares.get() - sum.get() * offset).maximum(zero));
+        let count = ((end - own.min(end) + (rows - 1)) / rows).to(ty);
+        let sample = |([sum, squares], &near): (&[Variable<'k>; 2], &Value<'k>)| {
+            let offset = sum.get() / count.maximum(one(count));
+            Sample { count, near, offset, squares: (squares.get() - sum.get() * offset).maximum(zero) }
+        };
+        let samples: Vec<_> = sums.iter().zip(&firsts).map(sample).collect();
+        let shared = Shared::new(k, ty, LINE * each);
+        shared.of_columns(k, &division, results, &samples, |column, sample| {
+            k.when(part.below(runs), || match (&parts, &finish) {
+                (Some(parts), _) => {
+                    let [_, numbers @ ..] = sample.numbers();
+                    parts.leave(part, column, &numbers);
+                }
+                (None, Some(finish)) => finish.write(k, column, &sample.moments()),
+                (None, None) => {}
+            });
+        });
+        if let (Some(parts), Some(finish)) = (parts, &finish) {
+            k.counters().when_last(division.place, runs, || {
+                let division = division.of_runs(k, [results, runs], 3);
+                let all = Growing::empty(k, ty);
+                let read = |part| [0, 1, 2].map(|number| parts.at(number, part, division.column));
+                division.each_row(k, read, |part, [near, offset, squares]| {
+                    all.join(Sample { count: count_of(part, run, total).to(ty), near, offset, squares });
+                });
+                shared.of_columns(k, &division, results, &[all.get()], |column, sample| {
+                    finish.write(k, column, &sample.moments());
+                });
+            });
         }
-        k.barrier();
-        let column = first + local;
-        let is_one = local.below(columns::COLUMNS) & column.below(results) & part.below(runs);
-        k.when(is_one, || {
-            let of_row = |row: u32| {
-                let at = behind(local, row * columns::COLUMNS);
-                let [near, offset, squares] = [0, 1, 2].map(|n| shared.at(behind(at, n * size)));
-                Found { count: count(behind(start, row)), near, offset, squares }
-            };
-            let found = (1..rows).fold(of_row(0), |all, row| all.join(of_row(row)));
-            if self.whole {
-                write(&output, column, results, found);
-            } else {
-                let (at, size) = (column * runs + part, results * runs);
-                output.set(at, found.near);
-                output.set(at + size, found.offset);
-                output.set(at + size * 2_u32, found.squares);
-            }
-        });
     }
 }
 
-/// Writes the mean and the variance of one of so many columns.
-fn write<'k>(output: &Buffer<'k>, column: Value<'k>, columns: Value<'k>, found: Found<'k>) {
-    output.set(column, found.near + found.offset);
-    output.set(column + columns, found.squares / found.count);
-}
-
 impl JoinMoments {
-    /// The kernel: a workgroup a column. Buffers: what [`Moments`] wrote; the means and, behind them, the variances. Parameters: the number of columns, of
-    /// the runs of each, the length of a run and that of a column.
+    /// The kernel: a workgroup a column. Buffers: what [`Moments`] wrote of runs; what finishes means and variances. Parameters: the number of columns, of
+    /// the runs of each, the length of a run and that of a column; those of what finishes.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("join_moments", [LINE, 1], |k| self.write(k))
     }
 
     fn write<'k>(&self, k: &'k Builder) {
-        let (ty, storage) = (held_as(self.dtype).value(), held_as(self.dtype));
-        let (parts, output) = (k.input(storage), k.output(storage));
-        let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
+        let ty = held_as(self.dtype).value();
+        let parts = k.input(held_as(self.dtype));
+        let [results, runs, run, total] = [(); 4].map(|()| k.parameter());
+        let finish = self.finish.declare(k);
         let (local, column) = (k.builtin(Builtin::LocalIndex), k.group());
+        let parts = Parts { buffer: parts, results, runs };
         // A group beyond the last repeats it, so that none leaves before the barriers.
-        let of_column = column.min(results - 1_u32) * runs;
-        let zero = k.whole(0, ty);
-        let variables = [zero; 4].map(|zero| k.variable(zero));
-        let get = || {
-            let [count, near, offset, squares] = variables.map(|variable| variable.get());
-            Found { count, near, offset, squares }
-        };
-        let set = |found: Found<'k>| {
-            let found = [found.count, found.near, found.offset, found.squares];
-            variables.into_iter().zip(found).for_each(|(variable, found)| variable.set(found));
-        };
+        let column_in = column.min(results - 1_u32);
+        let all = Growing::empty(k, ty);
         k.range(local, runs, LINE, |part| {
-            let at = of_column + part;
-            let count = (total - (part * run).min(total)).min(run).to(ty);
-            let size = results * runs;
-            let [near, offset, squares] = [at, at + size, at + size * 2_u32].map(|at| parts.at(at));
-            set(get().join(Found { count, near, offset, squares }));
+            let [near, offset, squares] = [0, 1, 2].map(|number| parts.at(number, part, column_in));
+            all.join(Sample { count: count_of(part, run, total).to(ty), near, offset, squares });
         });
-        let shared = [ty; 4].map(|ty| k.shared(ty, LINE));
-        let share = || {
-            let own = variables.map(|variable| variable.get());
-            shared.into_iter().zip(own).for_each(|(shared, own)| shared.set(local, own));
-        };
-        share();
+        let shared = Shared::new(k, ty, LINE);
+        shared.set(local, all.get());
         let mut half = LINE / 2;
         while half > 0 {
             k.barrier();
             k.when(local.below(half), || {
-                let [count, near, offset, squares] = shared.map(|shared| shared.at(local + half));
-                set(get().join(Found { count, near, offset, squares }));
-                share();
+                all.join(shared.at(local + half));
+                shared.set(local, all.get());
             });
             half /= 2;
         }
-        k.when(local.equals(0_u32) & column.below(results), || write(&output, column, results, get()));
+        k.when(local.equals(0_u32) & column.below(results), || {
+            finish.write(k, column, &all.get().moments());
+        });
     }
 }
 
-/// The mean and the variance along axes of what stays, one after another each: of floats that are columns, which one kernel looks at. The variance is that of a
-/// whole population, and what is not finite makes both NaN.
-pub(crate) fn moments<R: Runtime>(x: &GpuTensor<R>, axes: &[usize]) -> Option<[GpuTensor<R>; 2]> {
+/// What a program makes of the mean and the variance along axes of what stays: of floats that are columns, which one kernel looks at. The variance is that of a
+/// whole population, and what is not finite makes both NaN. The program is handed back where there is no such kernel.
+pub(crate) fn moments<'a, R: Runtime>(
+    x: &GpuTensor<R>,
+    axes: &[usize],
+    then: ElementwiseProgram<'a, GpuTensor<R>>,
+) -> Result<InlineVec<GpuTensor<R>>, ElementwiseProgram<'a, GpuTensor<R>>> {
+    columns_of(x, axes, &then).ok_or(then)
+}
+
+fn columns_of<R: Runtime>(
+    x: &GpuTensor<R>,
+    axes: &[usize],
+    then: &ElementwiseProgram<'_, GpuTensor<R>>,
+) -> Option<InlineVec<GpuTensor<R>>> {
     let (layout, split) = kept_first(&x.layout, axes);
     let walks = Walks::new(&layout, split);
     let neighbours = walks.columns::<R>(&x.device).filter(|_| x.dtype.is_float() && x.is_visible())?;
-    let neighbours = columns::that_fit::<R>(&x.device, neighbours, 3, x.dtype)?;
+    let neighbours = columns::that_fit::<R>(&x.device, neighbours, 4, x.dtype)?;
     let (results, device, dtype) = (walks.results, &x.device, computed_in(x.dtype));
-    let cut = Cut::new(By::Columns { neighbours }, columns::runs(results, walks.total), walks.total);
-    let Folding { template, words, groups } = Folding::of_columns::<R>(device, x.dtype, &walks, cut);
-    let whole = cut.runs == 1;
-    let template =
-        Moments { dtype: x.dtype, kept: template.kept, folded: template.folded, neighbours, whole };
-    let numbers = if whole { 2 } else { 3 };
-    let mut found = GpuTensor::empty(Shape::from([numbers * results, cut.runs]), dtype, device);
-    launch::<R>(device, template, &[x, &found], &words, groups);
-    if !whole {
-        let joined = GpuTensor::empty(Shape::from([2 * results]), dtype, device);
-        let words: SmallVec<[u32; 4]> =
-            [results, cut.runs, cut.run, walks.total].into_iter().map(|n| n as u32).collect();
-        let groups = line_of_groups::<R>(device, results);
-        launch::<R>(device, JoinMoments { dtype }, &[&found, &joined], &words, groups);
-        found = joined;
+    let finishing = Finishing::new(device, &[dtype; 2], &without(&x.shape(), axes), then)?;
+    // With the elements, and what is left of runs.
+    if finishing.tensors().count() + 2 > R::limits(device).bindings {
+        return None;
     }
-    Some([0, 1].map(|n| found.part_of(n * results, &Shape::from([results]))))
+    let cut = Cut::of_columns::<R>(device, neighbours, &walks, 3);
+    let Folding { template, mut words, groups } = Folding::of_columns::<R>(device, x.dtype, &walks, cut);
+    let (dtype_of_x, kept, folded) = (x.dtype, template.kept, template.folded);
+    let of = |found| Moments { dtype: dtype_of_x, kept, folded, neighbours, found };
+    let of_runs = || GpuTensor::empty(Shape::from([3, cut.runs, results]), dtype, device);
+    if cut.runs == 1 {
+        words.extend_from_slice(&finishing.words);
+        let tensors: SmallVec<[_; 8]> = [x].into_iter().chain(finishing.tensors()).collect();
+        launch::<R>(device, of(Found::OfColumns(finishing.template.clone())), &tensors, &words, groups);
+    } else if cut.joins {
+        words.extend_from_slice(&finishing.words);
+        let parts = of_runs();
+        let tensors: SmallVec<[_; 8]> = [x, &parts].into_iter().chain(finishing.tensors()).collect();
+        launch::<R>(device, of(Found::Joined(finishing.template.clone())), &tensors, &words, groups);
+    } else {
+        let parts = of_runs();
+        launch::<R>(device, of(Found::OfRuns), &[x, &parts], &words, groups);
+        let counts = [results, cut.runs, cut.run, walks.total].into_iter().map(|n| n as u32);
+        let words: SmallVec<[u32; 16]> = counts.chain(finishing.words.iter().copied()).collect();
+        let tensors: SmallVec<[_; 8]> = [&parts].into_iter().chain(finishing.tensors()).collect();
+        let groups = line_of_groups::<R>(device, results);
+        launch::<R>(
+            device,
+            JoinMoments { dtype, finish: finishing.template.clone() },
+            &tensors,
+            &words,
+            groups,
+        );
+    }
+    Some(finishing.results)
 }

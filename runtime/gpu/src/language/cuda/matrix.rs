@@ -119,7 +119,8 @@ pub(super) fn has_matrices(kernel: &Kernel) -> bool {
             | Statement::LoadFour { .. }
             | Statement::StoreFour { .. }
             | Statement::StoreShared { .. }
-            | Statement::Barrier => false,
+            | Statement::Barrier
+            | Statement::Fence => false,
         })
     }
     any(&kernel.body)

@@ -7,7 +7,7 @@ use crate::compose::calc::{
 };
 use crate::compose::norm::{deviation, scale_and_shift, scaled_and_shifted};
 use crate::trace::{self, Traced};
-use crate::{Activation, ReduceOp, Scalar, UnaryOp};
+use crate::{Activation, DType, ReduceOp, Scalar, Shape, UnaryOp};
 use alloc::vec::Vec;
 
 /// Default of [`Backend::softmax_gradient`].
@@ -112,15 +112,28 @@ fn norm_parameter_gradients<B: Backend, const M: usize>(
     let sums = match rows.center {
         Some(center) => {
             let operands = [gradient, x, center, rows.inverse];
-            trace::sums::<B, 4, M>(operands, &lead, |[g, x, center, inverse]| {
+            narrowed_sums::<B, 4, M>(operands, &lead, dtype, |[g, x, center, inverse]| {
                 summed(g.cast(wide), (x.cast(wide) - center) * inverse)
             })
         }
-        None => trace::sums::<B, 3, M>([gradient, x, rows.inverse], &lead, |[g, x, inverse]| {
+        None => narrowed_sums::<B, 3, M>([gradient, x, rows.inverse], &lead, dtype, |[g, x, inverse]| {
             summed(g.cast(wide), x.cast(wide) * inverse)
         }),
     };
-    sums.map(|sum| to_dtype::<B>(reshape::<B>(sum, weight.dims()), dtype))
+    sums.map(|sum| reshape::<B>(sum, weight.dims()))
+}
+
+/// Sums of [wide] numbers as a dtype holds them.
+fn narrowed_sums<B: Backend, const N: usize, const M: usize>(
+    operands: [T<B>; N],
+    axes: &[usize],
+    dtype: DType,
+    f: impl FnOnce([Traced; N]) -> [Traced; M],
+) -> [T<B>; M] {
+    if dtype == wide(dtype) {
+        return trace::sums::<B, N, M>(operands, axes, f);
+    }
+    trace::of_sums::<B, N, M, 0, M>(operands, axes, f, [], |sums, []| sums.map(|sum| sum.cast(dtype)))
 }
 
 /// The dims of `x` before those that a weight covers.
@@ -239,16 +252,19 @@ pub fn batch_norm_train<B: Backend>(
     bias: T<B>,
     epsilon: f64,
 ) -> BatchNormTrained<T<B>> {
-    let (wide, shape) = (wide(x.dtype()), x.shape());
+    let (dtype, wide, shape) = (x.dtype(), wide(x.dtype()), x.shape());
+    let parameters = [weight, bias].map(|parameter| along::<B>(parameter, 1, shape.rank()));
     let axes = around_channels(shape.rank());
-    let center = mean::<B>(to_dtype::<B>(x.clone(), wide), &axes);
-    let [square] = trace::run::<B, 2, 1>([x.clone(), center.clone()], |[x, center]| {
-        let centered = x.cast(wide) - center;
-        [centered.clone() * centered]
+    let [mean, variance, scale, shift] =
+        trace::of_moments::<B, 2, 4>(x.clone(), &axes, parameters, |[mean, variance], parameters| {
+            let deviation = deviation(variance.clone(), wide, epsilon);
+            let [scale, shift] = scale_and_shift(parameters, mean.clone(), deviation, wide);
+            [mean, variance, scale, shift]
+        });
+    let [output] = trace::run::<B, 3, 1>([x, scale, shift], |[x, scale, shift]| {
+        [scaled_and_shifted(x.cast(wide), scale, shift, dtype)]
     });
-    let square = mean::<B>(square, &axes);
-    let [mean, variance] = [center, square].map(|t| reshape::<B>(t, &shape[1..2]));
-    let output = B::batch_norm(x, weight, bias, mean.clone(), variance.clone(), epsilon);
+    let [mean, variance] = [mean, variance].map(|t| reshape::<B>(t, &shape[1..2]));
     BatchNormTrained { output, mean, variance }
 }
 
@@ -276,23 +292,27 @@ pub fn batch_norm_gradient<B: Backend>(
     variance: T<B>,
     epsilon: f64,
 ) -> NormGradients<T<B>> {
-    let (wide, rank) = (wide(x.dtype()), x.shape().rank());
+    let (dtype, wide, shape) = (x.dtype(), wide(x.dtype()), x.shape());
+    let rank = shape.rank();
     let channels = trace::run::<B, 3, 3>([weight, mean, variance], |[weight, mean, variance]| {
         let deviation = deviation(variance, wide, epsilon);
         [mean.cast(wide), deviation.clone().recip(), weight.cast(wide) / deviation]
     });
     let [mean, inverse, scale] = channels.map(|of_channel| along::<B>(of_channel, 1, rank));
     let operands = [gradient.clone(), x.clone(), mean.clone(), inverse.clone()];
-    let sums = trace::sums::<B, 4, 2>(operands, &around_channels(rank), |[g, x, mean, inverse]| {
-        summed_products(g.cast(wide), (x.cast(wide) - mean) * inverse)
-    });
-    let (parameters, [slope, level]) = batch_norm_parameters::<B>(sums, &x, inverse, scale.clone());
-    let dtype = x.dtype();
+    let found = trace::of_sums::<B, 4, 2, 2, 4>(
+        operands,
+        &around_channels(rank),
+        |[g, x, mean, inverse]| summed_products(g.cast(wide), (x.cast(wide) - mean) * inverse),
+        [inverse, scale.clone()],
+        batch_norm_parameters(dtype, per_channel(&shape)),
+    );
+    let [weight, bias, slope, level] = found;
     let operands = [gradient, x, mean, scale, slope, level];
     let [input] = trace::run::<B, 6, 1>(operands, |[g, x, mean, scale, slope, level]| {
         [(g.cast(wide) * scale - (x.cast(wide) - mean) * slope - level).cast(dtype)]
     });
-    let [weight, bias] = parameters;
+    let [weight, bias] = [weight, bias].map(|parameter| reshape::<B>(parameter, &shape[1..2]));
     NormGradients { input, weight, bias }
 }
 
@@ -304,7 +324,8 @@ pub fn batch_norm_activation_gradient<B: Backend>(
     epsilon: f64,
 ) -> NormGradients<T<B>> {
     let NormalizedBatch { x, weight, bias, mean, variance } = normalized;
-    let (dtype, wide, rank) = (x.dtype(), wide(x.dtype()), x.shape().rank());
+    let (dtype, wide, shape) = (x.dtype(), wide(x.dtype()), x.shape());
+    let rank = shape.rank();
     let operands = [weight, bias, mean, variance];
     let channels = trace::run::<B, 4, 4>(operands, |[weight, bias, mean, variance]| {
         let (mean, deviation) = (mean.cast(wide), deviation(variance, wide, epsilon));
@@ -318,19 +339,24 @@ pub fn batch_norm_activation_gradient<B: Backend>(
         activation_derivative(activation, g.cast(wide), y.clone(), || y.clone().activation(activation))
     };
     let operands = [gradient.clone(), x.clone(), mean.clone(), inverse.clone(), scale.clone(), shift.clone()];
-    let axes = around_channels(rank);
-    let sums = trace::sums::<B, 6, 2>(operands, &axes, |[g, x, mean, inverse, scale, shift]| {
-        let x = x.cast(wide);
-        summed_products(before(g, x.clone(), scale, shift), (x - mean) * inverse)
-    });
-    let (parameters, [slope, level]) = batch_norm_parameters::<B>(sums, &x, inverse, scale.clone());
+    let found = trace::of_sums::<B, 6, 2, 2, 4>(
+        operands,
+        &around_channels(rank),
+        |[g, x, mean, inverse, scale, shift]| {
+            let x = x.cast(wide);
+            summed_products(before(g, x.clone(), scale, shift), (x - mean) * inverse)
+        },
+        [inverse, scale.clone()],
+        batch_norm_parameters(dtype, per_channel(&shape)),
+    );
+    let [weight, bias, slope, level] = found;
     let operands = [gradient, x, mean, scale, shift, slope, level];
     let [input] = trace::run::<B, 7, 1>(operands, |[g, x, mean, scale, shift, slope, level]| {
         let x = x.cast(wide);
         let g = before(g, x.clone(), scale.clone(), shift);
         [(g * scale - (x - mean) * slope - level).cast(dtype)]
     });
-    let [weight, bias] = parameters;
+    let [weight, bias] = [weight, bias].map(|parameter| reshape::<B>(parameter, &shape[1..2]));
     NormGradients { input, weight, bias }
 }
 
@@ -339,34 +365,19 @@ fn summed_products(gradient: Traced, normalized: Traced) -> [Traced; 2] {
     [gradient.clone() * normalized, gradient]
 }
 
-/// The gradients of a batch normalization's weight and bias, which are sums over its batch `x`, and what that of the input needs of them: with
-/// y = (x - mean) · inverse and the `n` elements of a channel, it is scale · (g - (Σ g + y Σ g·y) / n), hence g · scale - (x - mean) · slope - level.
-fn batch_norm_parameters<B: Backend>(
-    sums: [T<B>; 2],
-    x: &T<B>,
-    inverse: T<B>,
-    scale: T<B>,
-) -> ([T<B>; 2], [T<B>; 2]) {
-    let (dtype, shape) = (x.dtype(), x.shape());
-    let share = 1.0 / (shape.num_elements() / shape[1].max(1)).max(1) as f64;
-    let of_input = move |products: Traced, sum: Traced, inverse: Traced, scale: Traced| {
+/// The number of elements of each channel.
+fn per_channel(shape: &Shape) -> usize {
+    shape.num_elements() / shape[1].max(1)
+}
+
+/// What is made of the [sums](summed_products) over the `n` elements of a channel, of the inverse of its deviation and of its scale: the gradients of weight
+/// and bias, which the sums are, and the two numbers that the input's needs. With y = (x - mean) · inverse that is
+/// scale · (g - (Σ g + y Σ g·y) / n), hence g · scale - (x - mean) · slope - level.
+fn batch_norm_parameters(dtype: DType, n: usize) -> impl FnOnce([Traced; 2], [Traced; 2]) -> [Traced; 4] {
+    let share = 1.0 / n.max(1) as f64;
+    move |[products, sum], [inverse, scale]| {
         let scale = scale * Traced::parameter(share);
-        [products * inverse * scale.clone(), sum * scale]
-    };
-    let [products, sum] = sums.clone();
-    let operands = [products, sum, inverse, scale];
-    let (parameters, of_input) = if dtype == wide(dtype) {
-        let [slope, level] = trace::run::<B, 4, 2>(operands, |[products, sum, inverse, scale]| {
-            of_input(products, sum, inverse, scale)
-        });
-        (sums, [slope, level])
-    } else {
-        let found = trace::run::<B, 4, 4>(operands, |[products, sum, inverse, scale]| {
-            let [slope, level] = of_input(products.clone(), sum.clone(), inverse, scale);
-            [products.cast(dtype), sum.cast(dtype), slope, level]
-        });
-        let [weight, bias, slope, level] = found;
-        ([weight, bias], [slope, level])
-    };
-    (parameters.map(|parameter| reshape::<B>(parameter, &shape[1..2])), of_input)
+        let (slope, level) = (products.clone() * inverse * scale.clone(), sum.clone() * scale);
+        [products.cast(dtype), sum.cast(dtype), slope, level]
+    }
 }
