@@ -110,7 +110,7 @@ impl Runtime for CudaRuntime {
         elements: usize,
         with: impl FnOnce(Last<'_, Self>) -> Option<Amendment<'a, Self>>,
     ) -> bool {
-        memory.is_unique() && expect_context(device).amend(memory, elements, with)
+        expect_context(device).amend(memory, elements, with)
     }
 
     fn download(

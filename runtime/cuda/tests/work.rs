@@ -435,6 +435,22 @@ fn launches(run: impl FnOnce() -> Vec<<B as Backend>::Primitive>) -> u64 {
 }
 
 #[test]
+fn a_norm_computes_what_others_read_too() {
+    let _alone = alone();
+    let [a, b] = [1, 2].map(|seed| numbers::<B>(&[200, 300], seed));
+    let [weight, bias] = [3, 4].map(|seed| numbers::<B>(&[300], seed));
+    let before = statistics(&CudaDevice::default()).moved_bytes;
+    let made = launches(|| {
+        let x = B::binary(BinaryOp::Add, a, b);
+        vec![B::layer_norm(x.clone(), weight, Some(bias), 1e-5), x]
+    });
+    assert_eq!(made, 1);
+    // Both are read, the sum and what is made of it are written.
+    let moved = statistics(&CudaDevice::default()).moved_bytes - before;
+    assert_eq!(moved, 4 * (4 * 200 * 300 + 2 * 300));
+}
+
+#[test]
 fn columns_are_read_once() {
     let _alone = alone();
     // What is computed of so many elements that they are read four at a time is so where it is summed, in runs that the last workgroup joins.

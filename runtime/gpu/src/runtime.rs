@@ -91,8 +91,8 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
         None
     }
 
-    /// Lets the last kernel that was launched do more, where it is the one that wrote all `elements` of `memory`, has not been handed to
-    /// the device, and nobody else holds the memory; `with` makes another kernel of it, or leaves it as it is. Says whether it does now.
+    /// Lets the last kernel that was launched do more, where it is the one that wrote all `elements` of `memory` and has not been handed to
+    /// the device; `with` makes another kernel of it, or leaves it as it is. Says whether it does now.
     fn amend<'a>(
         device: &Self::Device,
         memory: &mut Self::Memory,
@@ -300,6 +300,8 @@ pub struct Last<'a, R: Runtime> {
     pub buffers: usize,
     /// Whether memory is in one of them. That may have been given back since, and taken again.
     pub uses: &'a dyn Fn(&R::Memory) -> bool,
+    /// Whether nobody else holds what it writes: else that is still to be written as it is.
+    pub is_alone: bool,
 }
 
 /// What a kernel does that does more.
@@ -318,8 +320,8 @@ pub struct Amendment<'a, R: Runtime> {
 /// Another kernel in place of one, whose result it computes where it reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instead {
-    /// The buffer of the result, which it has not.
-    pub without: usize,
+    /// The buffer of the result, if it has it no more.
+    pub without: Option<usize>,
     /// Workgroups along x, y and z.
     pub groups: [u32; 3],
     /// Likewise [`Launch::writes_all_of`]; the buffer is counted among the further ones.

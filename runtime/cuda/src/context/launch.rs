@@ -161,10 +161,11 @@ impl Context {
     /// See [`Runtime::amend`](kiln_gpu::runtime::Runtime::amend).
     pub fn amend<'a>(
         &self,
-        memory: &Memory,
+        memory: &mut Memory,
         elements: usize,
         with: impl FnOnce(runtime::Last<'_, CudaRuntime>) -> Option<Amendment<'a, CudaRuntime>>,
     ) -> bool {
+        let is_alone = memory.is_unique();
         let mut state = self.state();
         let written = memory.buffer().filter(|_| memory.is_of(self)).map(|buffer| (buffer.id, elements));
         let Some(last) = &mut state.last else { return false };
@@ -175,7 +176,7 @@ impl Context {
         let uses = |memory: &Memory| {
             memory.buffer().is_some_and(|buffer| parts.iter().any(|part| part.id == buffer.id))
         };
-        let known = runtime::Last { template, buffers: parts.len(), uses: &uses };
+        let known = runtime::Last { template, buffers: parts.len(), uses: &uses, is_alone };
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);
@@ -183,7 +184,9 @@ impl Context {
         last.parts.extend_from_slice(&further);
         last.parameters.extend(parameters);
         if let Some(Instead { without, groups, writes_all_of }) = instead {
-            last.parts.remove(without);
+            if let Some(without) = without {
+                last.parts.remove(without);
+            }
             last.blocks = groups;
             last.writes = writes_all_of
                 .and_then(|(output, elements)| further.get(output).map(|part| (part.id, elements)));

@@ -140,6 +140,13 @@ impl<'k> Declared<'_, 'k> {
         }
     }
 
+    /// Writes an element of the first result, which lies as it is counted.
+    pub(super) fn write_first(&self, position: Value<'k>, element: Value<'k>) {
+        if let (Some(Output::Single(buffer)), Some(result)) = (self.outputs.first(), self.results.first()) {
+            buffer.set(result.at(position, &[]), element);
+        }
+    }
+
     /// What each result is at a position with the given coordinates, and at its neighbours behind it along the innermost dim: so many in all.
     fn values(&self, position: Value<'k>, coordinates: &[Value<'k>], neighbours: u32) -> Vec<Vec<Value<'k>>> {
         let places = |operand: &Operand<'k>| operand.neighbours(position, coordinates, neighbours);

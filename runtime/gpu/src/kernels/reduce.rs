@@ -676,8 +676,9 @@ fn fold_walked<R: Runtime>(
         By::Columns { neighbours } => neighbours,
         By::Invocation | By::Warp | By::Workgroup => 1,
     };
-    let reader = Reader { reads: Reads::Once, neighbours, others: &[], left, words: &words, groups };
-    reader.launch(tensor, out, |from| Reduce { from, ..template.clone() })
+    let reader =
+        Reader { reads: Reads::Once, shares: false, neighbours, others: &[], left, words: &words, groups };
+    reader.launch(tensor, out, |from, _| Reduce { from, ..template.clone() })
 }
 
 /// A fold of runs, but for what yields the elements.
@@ -897,9 +898,16 @@ pub(crate) fn arg_reduce<R: Runtime>(
     if runs == 1 {
         let words = words_of(1, length);
         let groups = groups(results);
-        let reader =
-            Reader { reads: Reads::Once, neighbours: 1, others: &[], left: None, words: &words, groups };
-        return reader.launch(tensor, out, |from| template(index, false, from));
+        let reader = Reader {
+            reads: Reads::Once,
+            shares: false,
+            neighbours: 1,
+            others: &[],
+            left: None,
+            words: &words,
+            groups,
+        };
+        return reader.launch(tensor, out, |from, _| template(index, false, from));
     }
     // What yields the elements would have to yield those of the second launch again: they are in memory.
     let of_runs = GpuTensor::empty(Shape::from([results, runs]), DType::U32, &device);

@@ -46,12 +46,14 @@ pub struct Rows {
     pub subgroups: Subgroups,
     /// What yields the elements.
     pub from: Program,
+    /// Whether they are written too, for who else reads them: of those that are kept.
+    pub shares: bool,
     /// What is done to each result after that.
     pub then: Vec<Then>,
 }
 
 impl Rows {
-    /// The kernel. Buffers: the rows, then weight and bias where the operation has them, then the result. Parameters: those of
+    /// The kernel. Buffers: the rows, or what yields them and, if it is shared, what that is; then weight and bias where the operation has them, then the result. Parameters: those of
     /// what yields the elements; the number of rows, their length, where the first starts; ε and where weight and bias start, where the operation has them.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("rows", [self.lanes * self.rows, 1], |k| self.write(k))
@@ -60,7 +62,7 @@ impl Rows {
     fn write<'k>(&self, k: &'k Builder) {
         let storage = held_as(self.dtype);
         let ty = storage.value();
-        let x = Source::declare(k, self.dtype, &self.from, 1);
+        let x = Source::declare_shared(k, self.dtype, &self.from, self.shares);
         let (weighted, biased) = match self.op {
             RowOp::Softmax | RowOp::LogSoftmax => (false, false),
             RowOp::LayerNorm { bias } => (true, bias),
@@ -85,6 +87,11 @@ impl Rows {
             None => Elements::Read(&read),
         };
         let sums = Sums { group, ty, length };
+        if self.shares {
+            k.when(number.below(rows), || {
+                sums.each(&elements, |at, element| x.write_shared(start + row + at, element))
+            });
+        }
         let write = |at: Value<'k>, y: Value<'k>| output.set(row + at, then::apply(&then, row + at, y));
         let each = |result: &dyn Fn(Value<'k>, Value<'k>) -> Value<'k>| {
             k.when(number.below(rows), || sums.each(&elements, |at, x| write(at, result(at, x))));
@@ -283,9 +290,20 @@ fn run<R: Runtime>(
     }
     let (dtype, subgroups) = (x.dtype, subgroups_of::<R>(&x.device, x.dtype));
     let Division { lanes, rows, kept, groups } = Division::of::<R>(&x.device, dtype, rows, length);
-    let reader =
-        Reader { reads: Reads::Again, neighbours: 1, others: parameters, left: None, words: &words, groups };
-    reader.launch(x, out, |from| Rows { op, dtype, lanes, rows, kept, subgroups, from, then: Vec::new() })
+    let reader = Reader {
+        reads: Reads::Again,
+        shares: kept.is_some(),
+        neighbours: 1,
+        others: parameters,
+        left: None,
+        words: &words,
+        groups,
+    };
+    let template = |from, shares| {
+        let then = Vec::new();
+        Rows { op, dtype, lanes, rows, kept, subgroups, from, shares, then }
+    };
+    reader.launch(x, out, template)
 }
 
 /// A softmax along `dim`.

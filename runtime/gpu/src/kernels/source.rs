@@ -29,6 +29,27 @@ impl<'t, 'k> Source<'t, 'k> {
         }
     }
 
+    /// Likewise of a tensor whose elements are read one by one. Somebody else may be about to read it too: then the buffer of what the program yields follows
+    /// those that it reads.
+    pub(super) fn declare_shared(
+        k: &'k Builder,
+        dtype: DType,
+        program: &'t Program,
+        is_shared: bool,
+    ) -> Self {
+        match program {
+            Some(program) if is_shared => Source::Program(program.declare(k, true, false)),
+            _ => Self::declare(k, dtype, program, 1),
+        }
+    }
+
+    /// Writes an element for who else is about to read it.
+    pub(super) fn write_shared(&self, position: Value<'k>, element: Value<'k>) {
+        if let Source::Program(program) = self {
+            program.write_first(position, element);
+        }
+    }
+
     /// The element at a position in memory; of a program with several results the first one's.
     pub(super) fn at(&self, position: Value<'k>) -> Value<'k> {
         match self {
@@ -58,6 +79,8 @@ pub(super) enum Reads {
 /// A kernel that reads a tensor, some others after it, and writes all of one.
 pub(super) struct Reader<'a, R: Runtime> {
     pub reads: Reads,
+    /// Whether it can write what it reads for who else holds the tensor: it has each element once.
+    pub shares: bool,
     /// How many elements it reads at once, one or four.
     pub neighbours: u32,
     /// The others.
@@ -70,13 +93,13 @@ pub(super) struct Reader<'a, R: Runtime> {
 }
 
 impl<R: Runtime> Reader<'_, R> {
-    /// Runs the kernel that `template` makes of where `x` comes from, and yields what it wrote: a tensor like `out`, whose contents are
+    /// Runs the kernel that `template` makes of where `x` comes from, and of whether it also writes that, and yields what it wrote: a tensor like `out`, whose contents are
     /// arbitrary. The program that computes `x` becomes a part of it where that was the last kernel.
     pub(super) fn launch<T: Into<Template>>(
         &self,
         mut x: GpuTensor<R>,
         out: GpuTensor<R>,
-        template: impl Fn(Program) -> T,
+        template: impl Fn(Program, bool) -> T,
     ) -> GpuTensor<R> {
         let (device, elements) = (x.device.clone(), x.len());
         let mut written: SmallVec<[GpuTensor<R>; 2]> = self.left.iter().cloned().chain([out]).collect();
@@ -86,6 +109,9 @@ impl<R: Runtime> Reader<'_, R> {
             let mut is_read = false;
             let (dtype, bytes) = (x.dtype, x.bytes_in_memory());
             let is_done = R::amend(&device, &mut x.memory, elements, |last| {
+                if !(last.is_alone || self.shares) {
+                    return None;
+                }
                 is_read = written.iter().any(|written| (last.uses)(&written.memory));
                 if is_read { None } else { self.with_program(last, (dtype, bytes), &written, &template) }
             });
@@ -99,7 +125,7 @@ impl<R: Runtime> Reader<'_, R> {
         if !is_done {
             let tensors: SmallVec<[&GpuTensor<R>; 8]> =
                 [&x].into_iter().chain(self.others).chain(&written).collect();
-            launch_open::<R>(&device, template(None), &tensors, self.words, self.groups);
+            launch_open::<R>(&device, template(None, false), &tensors, self.words, self.groups);
         }
         match written.pop() {
             Some(out) => out,
@@ -113,14 +139,16 @@ impl<R: Runtime> Reader<'_, R> {
         last: Last<'_, R>,
         (dtype, bytes): (DType, usize),
         written: &'a [GpuTensor<R>],
-        template: impl Fn(Program) -> T,
+        template: impl Fn(Program, bool) -> T,
     ) -> Option<Amendment<'a, R>> {
         let (Template::Elementwise(program), Some(out)) = (&*last.template, written.last()) else {
             return None;
         };
         let further = || self.others.iter().chain(written);
-        // They take the place of the program's own result.
-        let fits = last.buffers + further().count() <= R::limits(&out.device).bindings + 1;
+        let is_shared = !last.is_alone;
+        // They take the place of the program's own result, unless somebody else is about to read that.
+        let buffers = last.buffers - usize::from(!is_shared) + further().count();
+        let fits = buffers <= R::limits(&out.device).bindings;
         let is_visible = further().all(GpuTensor::is_visible);
         let pays = self.reads == Reads::Once || is_as_fast_as_reading(program);
         if !fits || !is_visible || !pays || program.results.first().is_none_or(|&(of, _)| of != dtype) {
@@ -129,15 +157,15 @@ impl<R: Runtime> Reader<'_, R> {
         if self.neighbours > 1 && program.fours == 0 {
             return None;
         }
-        let without = program.operands.len();
+        let without = (!is_shared).then_some(program.operands.len());
         // It is the same program however it would have been written.
         let program = Elementwise { fours: u32::from(self.neighbours > 1), ..program.clone() };
-        *last.template = template(Some(Box::new(program))).into();
+        *last.template = template(Some(Box::new(program)), is_shared).into();
         let moved: usize = further().map(GpuTensor::bytes_in_memory).sum();
         Some(Amendment {
             buffers: further().map(|tensor| &tensor.memory).collect(),
             parameters: self.words.into(),
-            moved: moved as isize - bytes as isize,
+            moved: moved as isize - if is_shared { 0 } else { bytes as isize },
             instead: Some(Instead {
                 without,
                 groups: self.groups,

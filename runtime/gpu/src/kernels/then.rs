@@ -137,6 +137,9 @@ pub(super) fn within_last<R: Runtime>(
         let mut x = operands.remove(own);
         let (device, elements) = (x.device.clone(), x.len());
         let amended = R::amend(&device, &mut x.memory, elements, |last| {
+            if !last.is_alone {
+                return None;
+            }
             amendment(last, (expression, dtype), own, operands, parameters, shape)
         });
         if amended {

@@ -87,7 +87,9 @@ pub fn fused(dtype: DType) -> Vec<Template> {
     ];
     if dtype.is_float() {
         for op in [RowOp::Softmax, RowOp::LayerNorm { bias: true }] {
-            all.push(Rows { from: from(), then: then(), ..rows::plain(op, dtype, 8) }.into());
+            let row = Rows { from: from(), then: then(), ..rows::plain(op, dtype, 8) };
+            all.push(Rows { kept: Some(3), shares: true, ..row.clone() }.into());
+            all.push(row.into());
         }
         all.push(NormGradient { then: then(), ..norm_gradient::plain(true, dtype, 8) }.into());
     }

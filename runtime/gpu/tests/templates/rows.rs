@@ -7,7 +7,17 @@ use kiln_tensor::DType;
 
 /// Rows of which each is a workgroup's, with nothing before and after.
 pub fn plain(op: RowOp, dtype: DType, lanes: u32) -> Rows {
-    Rows { op, dtype, lanes, rows: 1, kept: None, subgroups: Subgroups::None, from: None, then: Vec::new() }
+    Rows {
+        op,
+        dtype,
+        lanes,
+        rows: 1,
+        kept: None,
+        subgroups: Subgroups::None,
+        from: None,
+        shares: false,
+        then: Vec::new(),
+    }
 }
 
 pub fn rows(dtype: DType) -> Vec<Template> {

@@ -74,10 +74,11 @@ impl Context {
     /// See [`Runtime::amend`](kiln_gpu::runtime::Runtime::amend).
     pub fn amend<'a>(
         &self,
-        memory: &Memory,
+        memory: &mut Memory,
         elements: usize,
         with: impl FnOnce(runtime::Last<'_, WgpuRuntime>) -> Option<Amendment<'a, WgpuRuntime>>,
     ) -> bool {
+        let is_alone = memory.is_unique();
         let state = &mut *lock(&self.state);
         let written = memory.buffer().map(|buffer| (buffer.id, elements));
         let last = &mut state.last;
@@ -89,7 +90,7 @@ impl Context {
         let uses = |memory: &Memory| {
             memory.buffer().is_some_and(|buffer| parts.iter().any(|part| part.id == buffer.id))
         };
-        let known = runtime::Last { template, buffers: parts.len(), uses: &uses };
+        let known = runtime::Last { template, buffers: parts.len(), uses: &uses, is_alone };
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);
@@ -105,7 +106,9 @@ impl Context {
         });
         last.parameters.extend(parameters);
         if let Some(Instead { without, groups, .. }) = instead {
-            last.parts.remove(without);
+            if let Some(without) = without {
+                last.parts.remove(without);
+            }
             last.groups = groups;
         }
         match writes {

@@ -240,7 +240,7 @@ impl JoinMoments {
         Builder::kernel("join_moments", [LINE, 1], |k| self.write(k))
     }
 
-    fn write<'k>(&self, k: &'k Builder) {
+    fn write(&self, k: &Builder) {
         let ty = held_as(self.dtype).value();
         let parts = k.input(held_as(self.dtype));
         let [results, runs, run, total] = [(); 4].map(|()| k.parameter());
