@@ -464,8 +464,8 @@ impl Cut {
 
     /// Columns of which an invocation reads so many, and so many numbers are left of each run.
     fn of_columns<R: Runtime>(device: &R::Device, neighbours: u32, walks: &Walks, numbers: usize) -> Self {
-        let cut =
-            Self::new(By::Columns { neighbours }, columns::runs(walks.results, walks.total), walks.total);
+        let runs = columns::runs(R::limits(device).multiprocessors, walks.results, walks.total);
+        let cut = Self::new(By::Columns { neighbours }, runs, walks.total);
         Self { joins: columns::joins::<R>(device, walks.results, cut.runs, numbers), ..cut }
     }
 

@@ -24,10 +24,13 @@ pub(super) const ROWS_AT_ONCE: u32 = 4;
 const LEAST_COLUMNS: usize = COLUMNS as usize / 2;
 /// Rows from which on it is worth it.
 const LEAST_ROWS: usize = 64;
-/// Workgroups that keep a device busy.
-const BUSY: usize = 1024;
-/// The rows of a run are no fewer than this, where there are so many: an invocation then asks for as many as it can several times.
-const SHORTEST: usize = 256;
+/// Workgroups of a multiprocessor: all of them run at once, with what [they ask for](ROWS_AT_ONCE) more is on its way than a memory's latency takes (4 · 256 · 32
+/// bytes; the 3.35 TB/s of an H100 are 18 KB of each of its multiprocessors in 700 ns).
+const EACH: usize = 4;
+/// Multiprocessors where a device does not say how many it has.
+const USUAL: u32 = 128;
+/// The rows of a run are no fewer than this, where there are so many: an invocation then asks for as many as it can twice.
+const SHORTEST: usize = 128;
 /// And no more: the error of a sum grows with them.
 const LONGEST: usize = 1 << 14;
 
@@ -57,9 +60,9 @@ pub(super) fn that_fit<R: Runtime>(
     [neighbours, 1].into_iter().find(|&neighbours| bytes(neighbours) <= most)
 }
 
-/// Into how many runs columns of `total` elements are cut, beside each other so many.
-pub(super) fn runs(results: usize, total: usize) -> usize {
-    let enough = (BUSY / groups(results)).max(1);
+/// Into how many runs columns of `total` elements are cut, beside each other so many, on a device of so many multiprocessors.
+pub(super) fn runs(multiprocessors: Option<u32>, results: usize, total: usize) -> usize {
+    let enough = (EACH * multiprocessors.unwrap_or(USUAL) as usize / groups(results)).max(1);
     (total / SHORTEST).clamp(1, enough).max(total.div_ceil(LONGEST))
 }
 
@@ -69,7 +72,7 @@ pub(super) fn groups(results: usize) -> usize {
 }
 
 /// Numbers of runs of a column that the workgroup reads which is the last: that takes it no longer than another kernel would.
-const MOST_JOINED: usize = 512;
+const MOST_JOINED: usize = 768;
 /// Of these an invocation asks for so many before it waits for any.
 const NUMBERS_AT_ONCE: u32 = 16;
 
@@ -285,8 +288,10 @@ mod tests {
 
     #[test]
     fn runs_are_neither_too_short_nor_too_long() {
-        // Channels of ResNet-50's first images, 64 of them, and of its last; what a workgroup does.
-        assert_eq!([runs(64, 64 * 56 * 56), runs(2048, 64 * 7 * 7), runs(768, 100)], [784, 12, 1]);
+        let runs = |results: usize, total: usize| runs(Some(132), results, total);
+        // Channels of ResNet-50's first images, 64 of them, and of its last; rows of BERT-base; what a workgroup does.
+        let found = [(64, 64 * 56 * 56), (2048, 64 * 7 * 7), (768, 32 * 128), (768, 100)];
+        assert_eq!(found.map(|(results, total)| runs(results, total)), [528, 16, 32, 1]);
         for (results, total) in [(32, 1_usize << 30), (1 << 20, 1 << 11), (1 << 20, 1 << 20)] {
             assert!(total.div_ceil(runs(results, total)) <= LONGEST);
         }
