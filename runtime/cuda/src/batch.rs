@@ -1,7 +1,8 @@
 //! Launches that wait for others of their kind, to be done as one.
 //!
 //! An optimizer does the same for each parameter of a model: hundreds of short launches that do not depend on each other. Such launches wait here
-//! until something else is asked for; then all of a kind are done by a [kernel that takes a table of them](kiln_gpu::language::cuda::batch).
+//! until somebody waits for the device or asks for what uses the same memory; then all of a kind are done by a [kernel that takes a table of
+//! them](kiln_gpu::language::cuda::batch). What uses other memory is launched before them.
 //!
 //! What depends on a launch that waits, waits at a later level: levels are launched one after another, so that a buffer is read behind who wrote
 //! it, and written to behind who used it. So what is several launches for a parameter is as many for all of them.
@@ -71,34 +72,43 @@ impl Waits {
     }
 }
 
-/// The kernels that were launched since one that waits for none.
+/// The kernels that were asked for since one that waits for none.
 #[derive(Default)]
-pub(crate) struct Seen(Vec<Template>);
+pub(crate) struct Seen {
+    launched: Vec<Template>,
+    waits: bool,
+}
 
 impl Seen {
+    /// Whether one was launched.
     pub fn contains(&self, template: &Template) -> bool {
-        self.0.contains(template)
+        self.launched.contains(template)
+    }
+
+    /// Whether some of them wait, or did.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     pub fn note(&mut self, template: Template) {
-        if self.0.len() < MOST_SEEN && !self.contains(&template) {
-            self.0.push(template);
+        if self.launched.len() < MOST_SEEN && !self.contains(&template) {
+            self.launched.push(template);
         }
     }
 
+    pub fn note_waiting(&mut self) {
+        self.waits = true;
+    }
+
     pub fn forget(&mut self) {
-        self.0.clear();
+        self.launched.clear();
+        self.waits = false;
     }
 }
 
 impl Batch {
     pub fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Whether there is nothing to launch, and no buffer is held.
-    pub fn is_idle(&self) -> bool {
-        self.is_empty() && self.held.is_empty()
     }
 
     /// Whether no more should wait.
@@ -156,12 +166,18 @@ impl Batch {
         self.held.drain(..)
     }
 
+    /// Whether a launch of a kernel waits.
+    pub fn has(&self, template: &Template) -> bool {
+        let groups = self.levels.iter().flatten();
+        groups.filter_map(|group| group.first()).any(|first| first.template == *template)
+    }
+
     /// Whether a launch that waits uses a buffer.
     pub fn uses(&self, id: u64) -> bool {
         self.writable.contains_key(&id)
     }
 
-    /// Keeps a buffer that nobody but launches that wait, or the last, use any more.
+    /// Keeps a buffer that nobody but launches that wait uses any more.
     pub fn hold(&mut self, buffer: Buffer) {
         self.held_bytes += buffer.bytes;
         self.held.push(buffer);

@@ -208,11 +208,20 @@ impl State {
         }
     }
 
-    /// Whether a launch that waits for others of its kind uses a buffer, or the last does, which may be about to. A short buffer of the last is kept from others
-    /// anyway: what is launched to wait could not be launched before the last if it was written there.
-    fn is_waited_for(&self, buffer: &Buffer) -> bool {
-        let by_last = || self.last.as_ref().is_some_and(|last| last.uses(buffer.id));
-        self.batch.uses(buffer.id) || ((buffer.bytes <= SHORT || !self.batch.is_empty()) && by_last())
+    /// Keeps a buffer of which nobody but a launch that waits is still a user, or yields it. One of the last is kept where that may be about to wait with
+    /// others; a short one anyway: what is asked to wait could not be launched before the last if it was written there.
+    fn hold(&mut self, buffer: Buffer) -> Option<Buffer> {
+        if self.batch.uses(buffer.id) {
+            self.batch.hold(buffer);
+            return None;
+        }
+        match &mut self.last {
+            Some(last) if (buffer.bytes <= SHORT || self.seen.waits()) && last.uses(buffer.id) => {
+                last.hold(buffer);
+                None
+            }
+            _ => Some(buffer),
+        }
     }
 
     /// Keeps buffers for the graph that is written down.
@@ -231,9 +240,7 @@ impl Owner<Buffer> for Context {
     fn give_back(&self, buffer: Buffer) {
         // Not by `state`: whoever drops the last tensor must not wait for another thread's graph.
         let mut state = lock(&self.state);
-        if state.is_waited_for(&buffer) {
-            state.batch.hold(buffer);
-        } else {
+        if let Some(buffer) = state.hold(buffer) {
             state.give_back(buffer);
         }
     }

@@ -7,11 +7,11 @@ mod host;
 use kiln_autodiff::Autodiff;
 use kiln_cuda::{Cuda, CudaDevice, statistics};
 use kiln_ndarray::NdArray;
-use kiln_tensor::backend::{AutodiffBackend, Backend};
+use kiln_tensor::backend::{AutodiffBackend, Backend, SliceRange};
 use kiln_tensor::compose::RnnOperands;
 use kiln_tensor::{
-    Activation, BinaryOp, ConvOptions, DType, Distribution, Expression, ReduceOp, RnnDirection, RnnKind,
-    RnnOptions, Scalar, Shape, Step, TensorData,
+    Activation, BinaryOp, ConvOptions, CumulativeOp, DType, Distribution, Expression, ReduceOp, RnnDirection,
+    RnnKind, RnnOptions, Scalar, Shape, Step, TensorData,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -396,6 +396,96 @@ fn beside_an_image<B: Backend>(reads_image: bool, count: impl Fn() -> u64) -> (V
     let y = B::binary(BinaryOp::Add, y, theta.clone());
     B::sync(&B::Device::default()).expect("a device");
     ([y, theta, average].map(floats::<B>).into(), count() - before)
+}
+
+/// What becomes of some tensors when they are computed of each other, written over and dropped, in an order that follows from a seed. All numbers are exact.
+fn shuffled<B: Backend>(seed: u64) -> Vec<Vec<f32>> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |n: usize| {
+        // xorshift64 (Marsaglia, "Xorshift RNGs", 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % n
+    };
+    let dims = [24, 40];
+    let mut tensors: Vec<B::Primitive> = (0..4).map(|seed| numbers::<B>(&dims, seed)).collect();
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Parameter(0, DType::F32),
+        Step::Binary(BinaryOp::Mul, 1, 2),
+        Step::Binary(BinaryOp::Add, 0, 3),
+        Step::Binary(BinaryOp::Max, 0, 3),
+    ];
+    let both = Expression { steps, outputs: vec![4, 5] };
+    for _ in 0..60 {
+        let [a, b] = [0; 2].map(|_| tensors[below(tensors.len())].clone());
+        match below(8) {
+            // Waits for others of its kind.
+            0..=2 => {
+                let factor = [Scalar::Float([0.5, -1.0][below(2)])];
+                tensors.extend(B::elementwise(&both, [a, b].into(), &factor));
+            }
+            3 => tensors.push(B::binary(BinaryOp::Sub, a, b)),
+            // Kernels that wait for none.
+            4 => tensors.push(B::cumulative(CumulativeOp::Max, a, 1, false, false)),
+            5 => tensors.push(B::binary(BinaryOp::Min, B::reduce(ReduceOp::Max, a, &[0]), b)),
+            // Written in place, where nobody else holds it.
+            6 => {
+                drop(a);
+                let place = below(tensors.len());
+                let (row, over) = (below(dims[0]), tensors.swap_remove(place));
+                let ranges = [row..row + 1, 0..dims[1]].map(|range| SliceRange {
+                    start: range.start,
+                    end: range.end,
+                    step: 1,
+                });
+                let value = B::slice(b, &ranges);
+                tensors.push(B::slice_assign(over, &ranges, value));
+            }
+            _ => tensors.push(B::binary(BinaryOp::Add, B::activation(Activation::Relu, a), b)),
+        }
+        while tensors.len() > 6 {
+            // Memory that is dropped is what is written next.
+            drop(tensors.swap_remove(below(tensors.len())));
+        }
+    }
+    tensors.into_iter().map(floats::<B>).collect()
+}
+
+#[test]
+fn what_waits_sees_what_it_would_alone() {
+    let _alone = alone();
+    for seed in 0..100 {
+        assert_eq!(shuffled::<B>(seed), shuffled::<NdArray>(seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_waits_goes_on_waiting_beside_other_kernels() {
+    let _alone = alone();
+    let running = |seed| [numbers::<B>(&[40], seed), numbers::<B>(&[40], seed + 1)];
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Sub, 0, 1),
+        Step::Binary(BinaryOp::Max, 0, 1),
+    ];
+    let both = Expression { steps, outputs: vec![2, 3] };
+    let x = numbers::<B>(&[24, 40], 9);
+    // Uploads launch what waits.
+    let all: Vec<_> = (0..5).map(running).collect();
+    let made = launches(|| {
+        let mut kept = Vec::new();
+        for running in all {
+            kept.extend(B::elementwise(&both, running.into(), &[]));
+            kept.push(B::cumulative(CumulativeOp::Max, x.clone(), 1, false, false));
+        }
+        kept
+    });
+    // The programs at once.
+    assert_eq!(made, 1 + 5);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{COUNTERS, Context, LIMITS, Part, State};
 use crate::batch::Waits;
 use crate::driver::{Address, DriverError, KernelLaunch};
 use crate::kernel::{CudaKernel, KernelError};
-use crate::memory::Memory;
+use crate::memory::{Buffer, Memory};
 use crate::runtime::CudaRuntime;
 use crate::statistics::count;
 use kiln_gpu::kernels::Template;
@@ -30,12 +30,19 @@ pub(crate) struct Waiting {
     blocks: [u32; 3],
     /// The buffer of which it writes all elements, one after another, and how many these are.
     writes: Option<(u64, usize)>,
+    /// Buffers that somebody else may not have before it is launched, or waits with others.
+    held: Vec<Buffer>,
 }
 
 impl Waiting {
     /// Whether a buffer is one of its own.
     pub fn uses(&self, buffer: u64) -> bool {
         self.parts.iter().any(|part| part.id == buffer)
+    }
+
+    /// Keeps a buffer of its own that nobody else uses any more.
+    pub fn hold(&mut self, buffer: Buffer) {
+        self.held.push(buffer);
     }
 
     /// Whether a launch that reads and writes such buffers does the same before it as behind it.
@@ -74,31 +81,57 @@ impl Context {
                 let ids: SmallVec<[u64; 8]> = parts.iter().map(|part| part.id).collect();
                 let (read, written) = ids.split_at(reads.min(ids.len()));
                 // What waits is launched before the last, which can still be added to.
-                if !state.last.as_ref().is_some_and(|last| last.is_independent_of(read, written)) {
-                    self.let_last_wait(&mut state, &template);
+                let is_independent =
+                    state.last.as_ref().is_some_and(|last| last.is_independent_of(read, written));
+                if !is_independent && !self.last_waits_for(&mut state, &template) {
+                    self.make_way(&mut state, &[]);
                 }
-                let launch = Box::new(Waiting { template, parts, parameters, blocks: groups, writes });
+                let held = Vec::new();
+                let launch = Box::new(Waiting { template, parts, parameters, blocks: groups, writes, held });
                 self.let_wait(&mut state, launch, read, written);
                 return;
             }
-            Waits::IfSeen => self.let_last_wait(&mut state, &template),
-            Waits::Never => self.launch_all(&mut state),
+            Waits::IfSeen => {
+                if !self.last_waits_for(&mut state, &template) {
+                    self.make_way(&mut state, &parts);
+                }
+            }
+            Waits::Never => self.begin_alone(&mut state, &parts),
         }
         count(&self.counters.launches, 1);
-        state.last = Some(Box::new(Waiting { template, parts, parameters, blocks: groups, writes }));
+        let held = Vec::new();
+        state.last = Some(Box::new(Waiting { template, parts, parameters, blocks: groups, writes, held }));
         if writes.is_none() {
             // Nothing is ever added to it: the device may begin.
-            self.launch_waiting(&mut state);
+            self.launch_last(&mut state);
         }
     }
 
-    /// Has the last kernel wait for others of its kind, where such were launched before or the `next` is one; launches it elsewhere.
-    fn let_last_wait(&self, state: &mut State, next: &Template) {
-        let Some(last) = &state.last else { return };
-        let known = !state.batch.is_empty() || state.seen.contains(&last.template) || last.template == *next;
-        if !(known && self.last_waits(state)) {
+    /// Has the last kernel wait for others of its kind, where such were launched a moment before or the `next` is one; says whether it does.
+    fn last_waits_for(&self, state: &mut State, next: &Template) -> bool {
+        let Some(last) = &state.last else { return false };
+        let known = state.seen.waits() || state.seen.contains(&last.template) || last.template == *next;
+        known && self.last_waits(state)
+    }
+
+    /// Launches what has to be before a kernel that uses some buffers: the last, and what waits if either of them uses a buffer of that.
+    fn make_way(&self, state: &mut State, parts: &[Part]) {
+        let used = |part: &Part| state.batch.uses(part.id);
+        let by_last = state.last.as_ref().is_some_and(|last| last.parts.iter().any(used));
+        if by_last || parts.iter().any(used) {
             self.launch_waiting(state);
+        } else {
+            self.launch_last(state);
         }
+    }
+
+    /// Likewise before a kernel, or what a library does, that waits for nothing.
+    pub(super) fn begin_alone(&self, state: &mut State, parts: &[Part]) {
+        if state.last.as_ref().is_some_and(|last| state.batch.has(&last.template)) {
+            self.last_waits(state);
+        }
+        self.make_way(state, parts);
+        state.seen.forget();
     }
 
     /// Has the last kernel wait with others, if it is one that does; says whether it does now.
@@ -106,14 +139,25 @@ impl Context {
         let waits = |last: &mut Box<Waiting>| {
             Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen
         };
-        let Some(last) = state.last.take_if(waits) else { return false };
+        let Some(mut last) = state.last.take_if(waits) else { return false };
+        let held = std::mem::take(&mut last.held);
         let written = last.writes.map(|(written, _)| written);
         // It is counted with those that it waits with.
         self.counters.launches.fetch_sub(1, Ordering::Relaxed);
         let read = last.parts.iter().map(|part| part.id).filter(|&id| Some(id) != written);
         let read: SmallVec<[u64; 8]> = read.collect();
         self.let_wait(state, last, &read, written.as_slice());
+        held.into_iter().for_each(|buffer| state.batch.hold(buffer));
         true
+    }
+
+    /// Launches the last kernel. What waits uses none of its buffers, or was launched.
+    fn launch_last(&self, state: &mut State) {
+        let Some(last) = state.last.take() else { return };
+        self.launch_one(state, &last, last.blocks);
+        let Waiting { template, held, .. } = *last;
+        held.into_iter().for_each(|buffer| state.give_back(buffer));
+        state.seen.note(template);
     }
 
     fn let_wait(&self, state: &mut State, launch: Box<Waiting>, read: &[u64], written: &[u64]) {
@@ -121,6 +165,7 @@ impl Context {
             self.launch_batch(state);
         }
         state.batch.push(launch, read, written);
+        state.seen.note_waiting();
     }
 
     /// Runs a user's kernel.
@@ -194,7 +239,7 @@ impl Context {
         let waits = last.writes.is_some();
         state.reserve(further.iter().map(|part| part.id));
         if !waits {
-            self.launch_waiting(&mut state);
+            self.make_way(&mut state, &[]);
         }
         true
     }
@@ -205,10 +250,7 @@ impl Context {
             self.last_waits(state);
         }
         self.launch_batch(state);
-        if let Some(last) = state.last.take() {
-            self.launch_one(state, &last, last.blocks);
-            state.seen.note(last.template);
-        }
+        self.launch_last(state);
     }
 
     /// Launches all that waits, before something of another kind.
@@ -219,7 +261,7 @@ impl Context {
 
     /// Launches what waits for others of its kind.
     fn launch_batch(&self, state: &mut State) {
-        if state.batch.is_idle() {
+        if state.batch.is_empty() {
             return;
         }
         let mut batch = std::mem::take(&mut state.batch);

@@ -158,10 +158,10 @@ impl Context {
         Some(Epilogue { bias, residual, relu })
     }
 
-    /// Asks a library, behind all that waits; says whether it does it, or failed at it.
+    /// Asks a library, behind all that uses its buffers; says whether it does it, or failed at it.
     fn by_library(&self, parts: &[Part], ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>) -> bool {
         let mut state = self.state();
-        self.launch_all(&mut state);
+        self.begin_alone(&mut state, parts);
         match ask(&*self.driver) {
             Ok(false) => return false,
             Ok(true) => {}
