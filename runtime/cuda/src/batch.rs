@@ -62,8 +62,8 @@ impl Waits {
             Template::Elementwise(program) if program.results.len() > 1 => {
                 Self::Always { reads: program.operands.len() }
             }
-            // Of several that count, each would count with the others.
-            Template::Reduce(reduce) if reduce.joins => Self::Never,
+            // Of several that count, each would count with the others; and those who wait write one tensor.
+            Template::Reduce(reduce) if reduce.joins || reduce.computed.is_some() => Self::Never,
             Template::Elementwise(_) | Template::Reduce(_) if writes_whole => Self::IfSeen,
             // A table's blocks lie along one axis.
             Template::Gemv(_) if writes_whole && blocks[1..] == [1, 1] => Self::IfSeen,

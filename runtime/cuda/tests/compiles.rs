@@ -110,7 +110,10 @@ fn sources(template: &Template) -> Vec<(String, String)> {
     let waits = match template {
         Template::Elementwise(program) => program.results.len() > 1,
         // One of all that differ little.
-        Template::Reduce(reduce) => reduce.dtype == DType::F32 && reduce.fold == Fold::Sum,
+        Template::Reduce(reduce) => {
+            let alone = reduce.joins || reduce.computed.is_some();
+            reduce.dtype == DType::F32 && reduce.fold == Fold::Sum && !alone
+        }
         Template::Gemv(product) => product.dtype == DType::BF16 && product.wide[1],
         _ => false,
     };

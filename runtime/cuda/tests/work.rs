@@ -8,7 +8,7 @@ use kiln_autodiff::Autodiff;
 use kiln_cuda::{Cuda, CudaDevice, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{AutodiffBackend, Backend, SliceRange};
-use kiln_tensor::compose::RnnOperands;
+use kiln_tensor::compose::{ElementwiseProgram, RnnOperands};
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, CumulativeOp, DType, Distribution, Expression, ReduceOp, RnnDirection,
     RnnKind, RnnOptions, Scalar, Shape, Step, TensorData,
@@ -408,7 +408,7 @@ fn shuffled<B: Backend>(seed: u64) -> Vec<Vec<f32>> {
         state ^= state << 17;
         (state >> 33) as usize % n
     };
-    let dims = [24, 40];
+    let dims = [72, 40];
     let mut tensors: Vec<B::Primitive> = (0..4).map(|seed| numbers::<B>(&dims, seed)).collect();
     let steps = vec![
         Step::Input(0),
@@ -421,7 +421,7 @@ fn shuffled<B: Backend>(seed: u64) -> Vec<Vec<f32>> {
     let both = Expression { steps, outputs: vec![4, 5] };
     for _ in 0..60 {
         let [a, b] = [0; 2].map(|_| tensors[below(tensors.len())].clone());
-        match below(8) {
+        match below(10) {
             // Waits for others of its kind.
             0..=2 => {
                 let factor = [Scalar::Float([0.5, -1.0][below(2)])];
@@ -443,6 +443,22 @@ fn shuffled<B: Backend>(seed: u64) -> Vec<Vec<f32>> {
                 });
                 let value = B::slice(b, &ranges);
                 tensors.push(B::slice_assign(over, &ranges, value));
+            }
+            // Computed by the kernels of sums and rows, which are not exact.
+            7 => {
+                let x = B::binary(BinaryOp::Sub, a, b.clone());
+                let operands = [x.clone(), b].into();
+                drop(B::elementwise_sums(
+                    ElementwiseProgram { expression: &both, operands, parameters: &[Scalar::Float(0.5)] },
+                    &[0],
+                    None,
+                ));
+                tensors.push(x);
+            }
+            8 => {
+                let x = B::binary(BinaryOp::Max, a, b);
+                drop(B::softmax(x.clone(), 1));
+                tensors.push(x);
             }
             _ => tensors.push(B::binary(BinaryOp::Add, B::activation(Activation::Relu, a), b)),
         }
@@ -567,6 +583,15 @@ fn columns_are_read_once() {
         vec![found.input, found.weight, found.bias]
     });
     assert_eq!(of_batch, 3);
+    // A gradient that is added up just before is so where it is summed, though the input's gradient reads it later.
+    let [one, other, x] = [1, 2, 3].map(images);
+    let [weight, mean, variance] = [3, 4, 5].map(|seed| numbers::<B>(&[64], seed));
+    let of_sum = launches(|| {
+        let gradient = B::binary(BinaryOp::Add, one, other);
+        let found = B::batch_norm_gradient(gradient, x, weight, mean, variance, 1e-5);
+        vec![found.input, found.weight, found.bias]
+    });
+    assert_eq!(of_sum, of_batch);
     // Sums of rows that lie together, which are not in runs.
     let [gradient, x] = [1, 2].map(|seed| halves(&[2, 64, 65, 64], seed));
     let [weight, mean, variance] = [3, 4, 5].map(|seed| halves(&[64], seed));

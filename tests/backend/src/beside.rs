@@ -4,7 +4,10 @@ mod columns;
 mod rows;
 mod windows;
 
-pub use columns::{folds_of_columns, gradients_of_norms_by_columns, statistics_of_columns, sums_of_programs};
+pub use columns::{
+    folds_of_columns, gradients_of_norms_by_columns, statistics_of_columns, sums_of_programs,
+    sums_of_what_others_read_too,
+};
 pub use rows::rows_that_others_read_too;
 pub use windows::{
     gradients_of_convolutions, gradients_of_convolutions_that_are_not_finite, gradients_of_poolings,

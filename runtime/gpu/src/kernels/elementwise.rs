@@ -68,13 +68,30 @@ impl Elementwise {
     /// The next buffers and parameters as its own; without the buffers of the results where they are not written. What lies one after another is
     /// read, and written, in `fours` or one by one.
     pub(super) fn declare<'t, 'k>(&'t self, k: &'k Builder, written: bool, fours: bool) -> Declared<'t, 'k> {
+        self.declare_of(k, written, fours, None)
+    }
+
+    /// [`Elementwise::declare`] where one of the operands, by its number, is the result of another program, whose buffers and parameters come first.
+    pub(super) fn declare_of<'t, 'k>(
+        &'t self,
+        k: &'k Builder,
+        written: bool,
+        fours: bool,
+        computed: Option<(usize, Declared<'t, 'k>)>,
+    ) -> Declared<'t, 'k> {
         let in_fours = |access: Access| fours && matches!(access, Access::Linear | Access::Runs);
-        let input = |&(dtype, access): &(DType, Access)| Side::declare(k, dtype, in_fours(access));
+        let (place, mut computed) =
+            computed.map_or((None, None), |(place, program)| (Some(place), Some(program)));
+        let input =
+            |(n, &(dtype, access)): (usize, &(DType, Access))| match computed.take_if(|_| place == Some(n)) {
+                Some(program) => Input::Program(Box::new(program)),
+                None => Input::Memory(Side::declare(k, dtype, in_fours(access))),
+            };
         let output = |&(dtype, _): &(DType, Access)| match fours {
             true => Output::Fours(k.output_of_fours(held_as(dtype))),
             false => Output::Single(k.output(held_as(dtype))),
         };
-        let inputs = self.operands.iter().map(input).collect();
+        let inputs = self.operands.iter().enumerate().map(input).collect();
         let outputs = self.results.iter().filter(|_| written).map(output).collect();
         let count = k.parameter();
         let dims = k.parameters(self.rank);
@@ -94,6 +111,13 @@ impl Elementwise {
     }
 }
 
+/// What a program reads.
+enum Input<'t, 'k> {
+    Memory(Side<'k>),
+    /// What another yields, which is written when it is read.
+    Program(Box<Declared<'t, 'k>>),
+}
+
 /// What a program writes, one or four elements at a time.
 enum Output<'k> {
     Single(Buffer<'k>),
@@ -103,7 +127,7 @@ enum Output<'k> {
 /// A program with what it reads and writes in a kernel.
 pub(super) struct Declared<'t, 'k> {
     template: &'t Elementwise,
-    inputs: Vec<Side<'k>>,
+    inputs: Vec<Input<'t, 'k>>,
     outputs: Vec<Output<'k>>,
     count: Value<'k>,
     dims: Vec<Value<'k>>,
@@ -150,9 +174,12 @@ impl<'k> Declared<'_, 'k> {
     /// What each result is at a position with the given coordinates, and at its neighbours behind it along the innermost dim: so many in all.
     fn values(&self, position: Value<'k>, coordinates: &[Value<'k>], neighbours: u32) -> Vec<Vec<Value<'k>>> {
         let places = |operand: &Operand<'k>| operand.neighbours(position, coordinates, neighbours);
-        let read = |(side, operand): (&Side<'k>, &Operand<'k>)| match side {
-            Side::Fours(_) => side.at(operand.at(position, coordinates)),
-            Side::Single(_) => places(operand).into_iter().map(|at| side.one(at)).collect(),
+        let read = |(input, operand): (&Input<'_, 'k>, &Operand<'k>)| match input {
+            Input::Memory(side @ Side::Fours(_)) => side.at(operand.at(position, coordinates)),
+            Input::Memory(side @ Side::Single(_)) => {
+                places(operand).into_iter().map(|at| side.one(at)).collect()
+            }
+            Input::Program(program) => program.computed(operand.at(position, coordinates), neighbours),
         };
         let operands: Vec<Vec<Value<'k>>> = self.inputs.iter().zip(&self.operands).map(read).collect();
         let counters: Vec<Vec<Value<'k>>> = self.counters.iter().map(places).collect();
@@ -168,6 +195,16 @@ impl<'k> Declared<'_, 'k> {
             expression.results().into_iter().map(value).collect()
         };
         (0..neighbours).map(of_neighbour).collect()
+    }
+
+    /// What its one result is at a position and its neighbours, so many in all, as memory holds it once that is written, too.
+    fn computed(&self, position: Value<'k>, neighbours: u32) -> Vec<Value<'k>> {
+        let Results { coordinates, values } = self.at(position, neighbours);
+        let storage = held_as(self.template.results[0].0);
+        let held: Vec<_> = values.into_iter().map(|values| values[0].held_as(storage)).collect();
+        let values = held.iter().map(|&value| vec![value]).collect();
+        self.write(position, &Results { coordinates, values });
+        held
     }
 
     /// What its results are at a position and its neighbours behind it along the innermost dim, so many in all, as memory would hold them: of each

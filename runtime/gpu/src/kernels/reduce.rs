@@ -1,14 +1,14 @@
 //! Folds of dims, and positions of extremes.
 
 use super::access::{self, Access, Operand, Walk};
-use super::elementwise::{self, Unwritten};
+use super::elementwise::{self, Elementwise, Unwritten};
 use super::rows::Division;
-use super::source::{Program, Reader, Reads, Source};
+use super::source::{Computed, Program, Reader, Reads, Source};
 use super::then::{self, Then};
 use super::tiles::WARP;
-use super::{LINE, launch, launch_open, line_of, line_of_groups, program};
+use super::{LINE, Template, launch, launch_open, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value, Variable};
-use crate::runtime::{Runtime, Subgroups};
+use crate::runtime::{Amendment, Instead, Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use columns::{Columns, Parts};
 use core::ops::RangeInclusive;
@@ -158,6 +158,8 @@ pub struct Reduce {
     pub subgroups: Subgroups,
     /// What yields the elements. Each of its results is folded, the results of one after those of the other.
     pub from: Program,
+    /// What yields an operand of that, of which each element is read once.
+    pub computed: Option<Computed>,
     /// Whether the workgroup that is the last with a run of its [columns](By::Columns) joins what all of them found.
     pub joins: bool,
     /// What is made of the numbers of all tensors, if they are not the results.
@@ -195,7 +197,7 @@ impl Reduce {
                 By::Invocation | By::Warp | By::Workgroup => 1,
             };
             let tensors = self.from.as_ref().map_or(1, |program| program.results.len()) as u32;
-            let input = Source::declare(k, self.dtype, &self.from, neighbours);
+            let input = Source::declare_of(k, self.dtype, &self.from, neighbours, &self.computed);
             let left = self.joins.then(|| k.output(held_as(computed_in(self.dtype))));
             let output = self.finish.is_none().then(|| k.output(held_as(self.result)));
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
@@ -593,12 +595,10 @@ fn fold_results<R: Runtime>(
     words.extend(finishing_now.iter().flat_map(|finishing| finishing.words.iter().copied()));
     {
         let further = finishing_now.into_iter().flat_map(Finishing::tensors);
-        let buffers: SmallVec<[&GpuTensor<R>; 16]> =
-            operands.iter().chain(&left).chain(&out).chain(further).collect();
-        match out {
-            Some(_) => launch_open::<R>(device, folding, &buffers, &words, groups),
-            None => launch::<R>(device, folding, &buffers, &words, groups),
-        }
+        let further: SmallVec<[&GpuTensor<R>; 16]> = left.iter().chain(&out).chain(further).collect();
+        let asked =
+            Folds { folding, operands: &operands, further: &further, is_open: out.is_some(), words, groups };
+        asked.launch(device);
     }
     let out = out?;
     if is_whole {
@@ -612,6 +612,72 @@ fn fold_results<R: Runtime>(
     let expression = &Expression { steps, outputs };
     let of = ElementwiseProgram { expression, operands, parameters: &[] };
     fold_results(device, elementwise::unwritten(of), &[1], dtype, finishing)
+}
+
+/// A fold of what a program yields, as it is launched.
+struct Folds<'a, R: Runtime> {
+    folding: Reduce,
+    /// What the program reads.
+    operands: &'a [GpuTensor<R>],
+    /// The buffers behind these; the last is the result, if it `is_open` to more.
+    further: &'a [&'a GpuTensor<R>],
+    is_open: bool,
+    words: SmallVec<[u32; 64]>,
+    groups: [u32; 3],
+}
+
+impl<R: Runtime> Folds<'_, R> {
+    /// Has the kernel of the fold also compute an operand of the program, where that was the last kernel's to do; elsewhere launches it alone.
+    fn launch(self, device: &R::Device) {
+        if (0..self.operands.len()).any(|operand| self.computes(device, operand)) {
+            return;
+        }
+        let buffers: SmallVec<[&GpuTensor<R>; 16]> =
+            self.operands.iter().chain(self.further.iter().copied()).collect();
+        match self.is_open {
+            true => launch_open::<R>(device, self.folding, &buffers, &self.words, self.groups),
+            false => launch::<R>(device, self.folding, &buffers, &self.words, self.groups),
+        }
+    }
+
+    /// Makes the fold of the last kernel, if that computes the operand of this number; says whether it does.
+    fn computes(&self, device: &R::Device, operand: usize) -> bool {
+        let (By::Columns { .. }, Some(from)) = (self.folding.by, &self.folding.from) else { return false };
+        let own = &self.operands[operand];
+        if from.operands[operand].1 != Access::Linear || own.layout.offset != 0 {
+            return false;
+        }
+        let others = self.operands.iter().enumerate().filter(|&(n, _)| n != operand).map(|(_, other)| other);
+        let buffers: SmallVec<[&GpuTensor<R>; 16]> = others.chain(self.further.iter().copied()).collect();
+        R::amend(device, &mut own.memory.clone(), own.len(), |last| {
+            let Template::Elementwise(program) = &*last.template else { return None };
+            let is_its = program.results.len() == 1 && program.results[0].0 == own.dtype;
+            let fours = from.fours > 0;
+            let fits = last.buffers + buffers.len() <= R::limits(device).bindings
+                && buffers.iter().all(|buffer| buffer.is_visible())
+                // What is written may be memory that the program reads, and that was given back; what is read may be what it writes.
+                && !buffers.iter().any(|buffer| (last.uses)(&buffer.memory));
+            if !(is_its && fits) || fours && program.fours == 0 {
+                return None;
+            }
+            let by = Box::new(Elementwise { fours: u32::from(fours), ..program.clone() });
+            *last.template =
+                Reduce { computed: Some(Computed { operand, by }), ..self.folding.clone() }.into();
+            Some(Amendment {
+                parameters: self.words.iter().copied().collect(),
+                moved: buffers.iter().map(|buffer| buffer.bytes_in_memory()).sum::<usize>() as isize,
+                instead: Some(Instead {
+                    without: None,
+                    groups: self.groups,
+                    writes_all_of: match (self.is_open, self.further.last()) {
+                        (true, Some(out)) => Some((buffers.len() - 1, out.len())),
+                        _ => None,
+                    },
+                }),
+                buffers: buffers.iter().map(|buffer| &buffer.memory).collect(),
+            })
+        })
+    }
 }
 
 impl<R: Runtime> GpuTensor<R> {
@@ -739,6 +805,7 @@ impl Folding {
             by,
             subgroups,
             from: None,
+            computed: None,
             joins,
             finish: None,
             then: Vec::new(),

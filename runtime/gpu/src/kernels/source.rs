@@ -14,6 +14,15 @@ use smallvec::SmallVec;
 /// The program whose result is read in place of a tensor, if it is one; it may have several, read in place of as many tensors that lie alike.
 pub type Program = Option<Box<Elementwise>>;
 
+/// An operand of a program that another one yields, in the same kernel, which also writes it: somebody else reads it, too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Computed {
+    /// Which operand.
+    pub operand: usize,
+    /// What yields it, one after another: its only result.
+    pub by: Box<Elementwise>,
+}
+
 /// A tensor in a kernel.
 pub(super) enum Source<'t, 'k> {
     Memory(Side<'k>),
@@ -26,6 +35,24 @@ impl<'t, 'k> Source<'t, 'k> {
         match program {
             None => Source::Memory(Side::declare(k, dtype, neighbours == 4)),
             Some(program) => Source::Program(program.declare(k, false, program.fours > 0)),
+        }
+    }
+
+    /// Likewise of a tensor that is computed of another, which is the result of a program that stands before all else and is written as it is read.
+    pub(super) fn declare_of(
+        k: &'k Builder,
+        dtype: DType,
+        program: &'t Program,
+        neighbours: u32,
+        computed: &'t Option<Computed>,
+    ) -> Self {
+        match (program, computed) {
+            (Some(program), Some(Computed { operand, by })) => {
+                let fours = program.fours > 0;
+                let computed = by.declare(k, true, fours);
+                Source::Program(program.declare_of(k, false, fours, Some((*operand, computed))))
+            }
+            _ => Self::declare(k, dtype, program, neighbours),
         }
     }
 

@@ -8,6 +8,7 @@ use kiln_gpu::kernels::index::Gather;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
 use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, Reduce};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
+use kiln_gpu::kernels::source::Computed;
 use kiln_gpu::kernels::transpose::Transpose;
 use kiln_tensor::{ArgReduceOp, BinaryOp, DType, Expression, Step, StepId};
 
@@ -63,6 +64,9 @@ pub fn fused(dtype: DType) -> Vec<Template> {
     };
     // The sums of two results at once.
     let both = |fours| both(Elementwise { fours, then: Vec::new(), ..program.clone() }, [2, 1]);
+    // An operand of it is what another program yields.
+    let computed =
+        |fours| Some(Computed { operand: 1, by: Box::new(Elementwise { fours, ..program.clone() }) });
     let sums = |of: Reduce, fours: u32| Reduce { from: Some(Box::new(both(fours))), ..of };
     let finished = |of: Reduce| match dtype.is_float() {
         true => Reduce { finish: Some(reduce::finish(dtype, 2, dtype)), ..of },
@@ -77,6 +81,8 @@ pub fn fused(dtype: DType) -> Vec<Template> {
         Reduce { mean: true, kept: (Strided, 2), from: from(), then: then(), ..mean.clone() }.into(),
         Reduce { from: Some(Box::new(fours(1))), ..columns(4) }.into(),
         sums(columns(4), 1).into(),
+        sums(Reduce { computed: computed(1), ..columns(4) }, 1).into(),
+        sums(Reduce { computed: computed(0), ..columns(1) }, 0).into(),
         sums(columns(1), 0).into(),
         sums(mean.clone(), 0).into(),
         sums(finished(mean.clone()), 0).into(),

@@ -19,6 +19,7 @@ pub fn plain(fold: Fold, dtype: DType) -> Reduce {
         by: By::Workgroup,
         subgroups: Subgroups::None,
         from: None,
+        computed: None,
         joins: false,
         finish: None,
         then: Vec::new(),

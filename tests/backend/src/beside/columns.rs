@@ -209,6 +209,61 @@ fn sums<B: Backend>(dtype: DType) -> Results {
     results
 }
 
+/// Sums over an operand that is computed just before, and read by others later: all see what it would be alone.
+pub fn sums_of_what_others_read_too<B: Backend>() {
+    for dtype in floats::<B>() {
+        let wide = if dtype.size() < 4 { DType::F32 } else { dtype };
+        let steps = vec![
+            Step::Input(0),
+            Step::Input(1),
+            Step::Cast(wide, 0),
+            Step::Cast(wide, 1),
+            Step::Binary(BinaryOp::Mul, 2, 3),
+        ];
+        let both = Expression { steps, outputs: vec![4, 2] };
+        // Four columns an invocation, one, and channels that stand last.
+        for (dims, axes) in [(&[5_000, 64][..], &[0][..]), (&[300, 37], &[0]), (&[2, 64, 50, 45], &[0, 2, 3])]
+        {
+            let numbers = |seed: usize| {
+                let mut lying = dims.to_vec();
+                lying[1..].rotate_left(1);
+                let number = |n: usize| ((n * 7919 + seed * 31) % 1009) as f64 / 256.0 - 2.0;
+                let count = dims.iter().product();
+                let tensor = on::<B>(reals(&(0..count).map(number).collect::<Vec<_>>(), &lying, dtype));
+                if dims.len() == 2 { tensor } else { B::permute(tensor, &[0, 3, 1, 2]) }
+            };
+            let sums = |gradient: B::Primitive, is_first: bool| {
+                let mut operands = [gradient, numbers(4)];
+                if !is_first {
+                    operands.reverse();
+                }
+                let operands = operands.into_iter().collect();
+                let of = ElementwiseProgram { expression: &both, operands, parameters: &[] };
+                B::elementwise_sums(of, axes, None)
+            };
+            let gradient = || {
+                let product = B::binary(BinaryOp::Mul, numbers(1), numbers(2));
+                B::binary(BinaryOp::Add, product, numbers(3))
+            };
+            for is_first in [true, false] {
+                let named = |found: Vec<B::Primitive>| -> Results {
+                    let name = |n: usize| format!("{n} of {dims:?}, the first operand: {is_first}");
+                    found.into_iter().enumerate().map(|(n, tensor)| (name(n), read::<B>(tensor))).collect()
+                };
+                let beside = gradient();
+                let mut found: Vec<_> = sums(beside.clone(), is_first).into_iter().collect();
+                found.push(B::binary(BinaryOp::Mul, beside, numbers(5)));
+                let found = named(found);
+                let alone = gradient();
+                B::sync(&B::Device::default()).expect("a device");
+                let mut expected: Vec<_> = sums(alone.clone(), is_first).into_iter().collect();
+                expected.push(B::binary(BinaryOp::Mul, alone, numbers(5)));
+                assert_same(found, named(expected), 0.0);
+            }
+        }
+    }
+}
+
 pub fn sums_of_programs<B: Backend>() {
     for dtype in floats::<B>() {
         // Numbers are small and whole, so that wide sums are exact; what is narrow is rounded on the way.
