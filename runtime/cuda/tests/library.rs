@@ -99,6 +99,28 @@ fn range(range: std::ops::Range<usize>) -> SliceRange {
     SliceRange { start: range.start, end: range.end, step: 1 }
 }
 
+/// How much is launched, and how much of that by libraries.
+fn counted<T>(run: impl FnOnce() -> T) -> ([u64; 2], T) {
+    Cuda::<f32>::sync(&DEVICE).expect("a device");
+    let before = statistics(&DEVICE);
+    let found = run();
+    Cuda::<f32>::sync(&DEVICE).expect("a device");
+    let after = statistics(&DEVICE);
+    ([after.launches - before.launches, after.library_calls - before.library_calls], found)
+}
+
+type Tape = Autodiff<Cuda>;
+
+fn leaf(shape: &[usize], seed: usize) -> <Tape as Backend>::Primitive {
+    Tape::set_require_grad(Tape::from_inner(tensor::<Cuda>(shape, seed, &DEVICE)), true)
+}
+
+/// A loss of results of [`SIZE`], in which each has another weight.
+fn loss_of(y: <Tape as Backend>::Primitive) -> <Tape as Backend>::Primitive {
+    let weights = Tape::from_inner(tensor::<Cuda>(&SIZE[..2], 9, &DEVICE));
+    Tape::reduce(ReduceOp::Sum, Tape::binary(BinaryOp::Mul, y, weights), &[0, 1])
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn what_is_added_to_a_product_is_a_part_of_it() {
@@ -108,12 +130,7 @@ fn what_is_added_to_a_product_is_a_part_of_it() {
     for dtype in [DType::F32, DType::F64, DType::BF16] {
         let of = |shape: &[usize], seed| B::cast(tensor::<B>(shape, seed, &DEVICE), dtype);
         let [x, weight, added] = [of(&[rows, depth], 1), of(&[depth, columns], 2), of(&[rows, columns], 3)];
-        B::sync(&DEVICE).expect("a device");
-        let before = statistics(&DEVICE);
-        drop(B::linear_added(x, &weight, added));
-        B::sync(&DEVICE).expect("a device");
-        let after = statistics(&DEVICE);
-        let made = [after.launches - before.launches, after.library_calls - before.library_calls];
+        let (made, _) = counted(|| B::linear_added(x, &weight, added));
         assert_eq!(made, [1, 1], "{dtype}");
     }
 }
@@ -121,25 +138,16 @@ fn what_is_added_to_a_product_is_a_part_of_it() {
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn a_bias_has_its_gradient_of_the_product_for_the_weight() {
-    type Tape = Autodiff<Cuda>;
     let _alone = alone();
     let [rows, columns, depth] = SIZE;
-    let leaf = |shape: &[usize], seed| {
-        Tape::set_require_grad(Tape::from_inner(tensor::<Cuda>(shape, seed, &DEVICE)), true)
-    };
     let way_back = |with_bias: bool| {
         let x = Tape::from_inner(tensor::<Cuda>(&[rows, depth], 1, &DEVICE));
         let bias = with_bias.then(|| leaf(&[columns], 3));
         let y = Tape::linear(x, &leaf(&[depth, columns], 2), bias.as_ref(), None);
-        let weights = Tape::from_inner(tensor::<Cuda>(&[rows, columns], 9, &DEVICE));
-        let loss = Tape::reduce(ReduceOp::Sum, Tape::binary(BinaryOp::Mul, y, weights), &[0, 1]);
-        Cuda::<f32>::sync(&DEVICE).expect("a device");
-        let before = statistics(&DEVICE);
-        let gradients = Tape::backward(loss);
-        Cuda::<f32>::sync(&DEVICE).expect("a device");
-        let after = statistics(&DEVICE);
+        let loss = loss_of(y);
+        let (made, gradients) = counted(|| Tape::backward(loss));
         assert!(bias.is_none_or(|bias| Tape::grad(&bias, &gradients).is_some()));
-        [after.launches - before.launches, after.library_calls - before.library_calls]
+        made
     };
     assert_eq!(way_back(true), way_back(false));
 }
@@ -147,26 +155,17 @@ fn a_bias_has_its_gradient_of_the_product_for_the_weight() {
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn gradients_of_a_layers_input_are_added_by_the_product() {
-    type Tape = Autodiff<Cuda>;
     let _alone = alone();
     let [rows, columns, depth] = SIZE;
-    let leaf = |shape: &[usize], seed| {
-        Tape::set_require_grad(Tape::from_inner(tensor::<Cuda>(shape, seed, &DEVICE)), true)
-    };
     // The launches of the way back from so many layers of one input.
     let way_back = |layers: usize| {
         let x = leaf(&[rows, depth], 1);
         let layer = |n: usize| Tape::linear(x.clone(), &leaf(&[depth, columns], 2 + n), None, None);
         let y = (1..layers).fold(layer(0), |sum, n| Tape::binary(BinaryOp::Add, sum, layer(n)));
-        let weights = Tape::from_inner(tensor::<Cuda>(&[rows, columns], 9, &DEVICE));
-        let loss = Tape::reduce(ReduceOp::Sum, Tape::binary(BinaryOp::Mul, y, weights), &[0, 1]);
-        Cuda::<f32>::sync(&DEVICE).expect("a device");
-        let before = statistics(&DEVICE);
-        let gradients = Tape::backward(loss);
-        Cuda::<f32>::sync(&DEVICE).expect("a device");
-        let after = statistics(&DEVICE);
+        let loss = loss_of(y);
+        let (made, gradients) = counted(|| Tape::backward(loss));
         assert!(Tape::grad(&x, &gradients).is_some());
-        [after.launches - before.launches, after.library_calls - before.library_calls]
+        made
     };
     let (one, three) = (way_back(1), way_back(3));
     // Two products of each layer, and nothing for the sums.

@@ -479,20 +479,19 @@ impl Cut {
 
 /// What folds the dims that `walks` goes over, of so many tensors of elements of a dtype.
 fn cut<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks, tensors: usize) -> Cut {
-    let &Walks { results, total, .. } = walks;
-    let shared_memory = R::limits(device).shared_memory;
-    // Where there are not many results, an invocation for each leaves a device waiting for memory.
-    let least = if shared_memory && results < MANY { 16 } else { 64 };
-    let has_warps = subgroups_of::<R>(device, dtype) == Subgroups::Warps;
     if let Some(neighbours) = walks.columns::<R>(device) {
         return Cut::of_columns::<R>(device, neighbours, walks, tensors);
     }
-    let (by, runs) = match () {
-        () if has_warps && walks.lie_together() && OF_WARP.contains(&total) => (By::Warp, 1),
-        () if total >= least && (walks.lie_together() || results < FEW) => {
-            (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
-        }
-        () => (By::Invocation, total.div_ceil(LONGEST)),
+    let &Walks { results, total, .. } = walks;
+    // Where there are not many results, an invocation for each leaves a device waiting for memory.
+    let least = if R::limits(device).shared_memory && results < MANY { 16 } else { 64 };
+    let has_warps = subgroups_of::<R>(device, dtype) == Subgroups::Warps;
+    let (by, runs) = if has_warps && walks.lie_together() && OF_WARP.contains(&total) {
+        (By::Warp, 1)
+    } else if total >= least && (walks.lie_together() || results < FEW) {
+        (By::Workgroup, total.div_ceil(LONGEST * LINE as usize))
+    } else {
+        (By::Invocation, total.div_ceil(LONGEST))
     };
     Cut::new(by, runs, total)
 }
@@ -534,7 +533,8 @@ pub(crate) fn sums<'a, R: Runtime>(
     let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
     let is_read = operands.iter().all(|operand| operand.is_visible() && !operand.is_empty());
     let tensors = expression.results().len();
-    let fits = operands.len() < R::limits(&device).bindings
+    // With the result, and what is left of runs.
+    let fits = operands.len() + 2 <= R::limits(&device).bindings
         && columns::that_fit::<R>(&device, 1, tensors, dtype.unwrap_or(DType::F32)).is_some();
     let Some(dtype) = dtype.filter(|_| is_read && fits && !counts && !axes.is_empty()) else {
         return Err((of, then));
@@ -581,8 +581,9 @@ fn fold_results<R: Runtime>(
         By::Invocation | By::Warp | By::Workgroup => 0,
     };
     let (is_whole, runs) = (cut.left() == 1, cut.left());
-    let room = R::limits(device).bindings - operands.len().min(R::limits(device).bindings);
-    let fits = |finishing: &&Finishing<R>| finishing.tensors().count() + usize::from(cut.joins) <= room;
+    let fits = |finishing: &&Finishing<R>| {
+        operands.len() + usize::from(cut.joins) + finishing.tensors().count() <= R::limits(device).bindings
+    };
     let finishing_now = finishing.filter(|_| is_whole).filter(fits);
     let empty = |runs: usize| GpuTensor::empty(Shape::from([tensors * walks.results, runs]), dtype, device);
     let left = cut.joins.then(|| empty(cut.runs));

@@ -1,5 +1,6 @@
-//! What a kernel reads of a tensor: elements in memory, or, where an elementwise program had just been asked to compute them and nobody else
-//! holds them, what that program yields of each. So they cost neither a kernel of their own nor a way to memory and back.
+//! What a kernel reads of a tensor: elements in memory, or, where an elementwise program had just been asked to compute them, what that program yields of
+//! each. So they cost neither a kernel of their own nor a way to memory and back; where somebody else holds them, they are written on the way, by kernels that
+//! have each element once.
 
 use super::direct::Side;
 use super::elementwise::{Declared, Elementwise};
@@ -120,8 +121,8 @@ pub(super) struct Reader<'a, R: Runtime> {
 }
 
 impl<R: Runtime> Reader<'_, R> {
-    /// Runs the kernel that `template` makes of where `x` comes from, and of whether it also writes that, and yields what it wrote: a tensor like `out`, whose contents are
-    /// arbitrary. The program that computes `x` becomes a part of it where that was the last kernel.
+    /// Runs the kernel that `template` makes of where `x` comes from, and of whether it also writes that, and yields what it wrote: a tensor like `out`, whose
+    /// contents are arbitrary. The program that computes `x` becomes a part of it where that was the last kernel.
     pub(super) fn launch<T: Into<Template>>(
         &self,
         mut x: GpuTensor<R>,

@@ -20,8 +20,8 @@ pub fn both(program: Elementwise, steps: [StepId; 2]) -> Elementwise {
     Elementwise { expression, results: [result; 2].into(), ..program }
 }
 
-/// Sums of columns of two programs, whose runs the last workgroup joins and makes something of.
-pub fn joins() -> Vec<Template> {
+/// What a normalization's gradients are the sums of, of halves.
+pub fn summed_products() -> Elementwise {
     let dtype = DType::F32;
     let steps = vec![
         Step::Input(0),
@@ -31,9 +31,14 @@ pub fn joins() -> Vec<Template> {
         Step::Binary(BinaryOp::Mul, 2, 3),
     ];
     let halves = [(DType::BF16, Linear), (DType::BF16, Linear)];
+    both(elementwise::plain(steps, &halves, dtype, 0), [4, 2])
+}
+
+/// Sums of columns of two programs, whose runs the last workgroup joins and makes something of.
+pub fn joins() -> Vec<Template> {
+    let dtype = DType::F32;
     let of = |neighbours: u32| {
-        let program = both(elementwise::plain(steps.clone(), &halves, dtype, 0), [4, 2]);
-        let from = Some(Box::new(Elementwise { fours: u32::from(neighbours > 1), ..program }));
+        let from = Some(Box::new(Elementwise { fours: u32::from(neighbours > 1), ..summed_products() }));
         let finish = Some(reduce::finish(dtype, 2, DType::BF16));
         Reduce { from, finish, ..reduce::joined(dtype, neighbours) }.into()
     };

@@ -78,20 +78,10 @@ pub fn in_cuda_alone() -> [(&'static str, Template); 10] {
     let summed = Reduce { subgroups, ..reduce::plain(Fold::Sum, dtype) };
     let columns =
         Reduce { by: reduce::columns(4), folded: (Strided, 1), ..reduce::plain(Fold::Sum, DType::BF16) };
-    // What a normalization's gradients are sums of.
-    let steps = vec![
-        Step::Input(0),
-        Step::Input(1),
-        Step::Cast(dtype, 0),
-        Step::Cast(dtype, 1),
-        Step::Binary(BinaryOp::Mul, 2, 3),
-    ];
-    let halves = [(DType::BF16, Linear), (DType::BF16, Linear)];
-    let both = fused::both(elementwise::plain(steps, &halves, dtype, 0), [4, 2]);
     let sums_of_both = Reduce {
         by: reduce::columns(4),
         folded: (Strided, 1),
-        from: Some(Box::new(Elementwise { fours: 1, ..both })),
+        from: Some(Box::new(Elementwise { fours: 1, ..fused::summed_products() })),
         ..reduce::plain(Fold::Sum, dtype)
     };
     let moments = reduce::moments_of(DType::BF16, 4, Found::OfRuns);
