@@ -273,7 +273,8 @@ pub struct Epilogue {
 }
 
 /// The variable that names libraries of NVIDIA's which are not to be used though they are there, with commas between them: `cublaslt`,
-/// `cudnn`.
+/// `cudnn`; `cublaslt-bgrad` leaves it the products, but not the sums beside them that are gradients of biases: these were slow for some shapes on an A100 with CUDA 11.7
+/// (github.com/NVIDIA/CUDALibrarySamples, issue 90).
 pub const WITHOUT: &str = "KILN_CUDA_WITHOUT";
 
 /// The variable that names libraries, by commas, that are asked however small the work is: for tests, and to compare. By themselves they are asked

@@ -3,7 +3,7 @@
 //! The library's matrices lie column by column. Ours lie row by row, which is the same as their transposes column by column: what is
 //! asked of it is `outᵀ = rhsᵀ · lhsᵀ`, whose rows are our columns.
 
-use super::{ALWAYS, DriverError, Matrices, Product, is_named};
+use super::{ALWAYS, DriverError, Matrices, Product, is_named, is_wanted};
 use crate::cache::Cache;
 use cudarc::cublaslt::{result, sys};
 use kiln_tensor::{Activation, DType};
@@ -35,6 +35,8 @@ pub(super) struct Blas {
     device: String,
     /// Whether it is asked for small products too.
     always: bool,
+    /// Whether it is asked for sums beside a product.
+    sums: bool,
     /// By all that a plan depends on; nothing where it has no algorithm.
     plans: Mutex<FxHashMap<Key, Option<Plan>>>,
 }
@@ -143,7 +145,8 @@ fn epilogue(product: &Product) -> Option<sys::cublasLtEpilogue_t> {
     let is_rough = is_rough(product);
     if product.sums.is_some() {
         // What is summed is the library's left side, our right one.
-        let is_alone = product.activation.is_none() && product.bias.is_none() && product.count == 1;
+        let has_others = product.activation.is_some() || product.bias.is_some() || product.added.is_some();
+        let is_alone = !has_others && product.count == 1;
         return is_alone.then_some(Epilogue::CUBLASLT_EPILOGUE_BGRADA);
     }
     match (product.activation, product.bias) {
@@ -166,13 +169,15 @@ impl Blas {
             return None;
         }
         let handle = result::create_handle().ok()?;
-        let always = is_named(ALWAYS, "cublaslt");
-        Some(Self { handle, kept, device, always, plans: Mutex::default() })
+        let (always, sums) = (is_named(ALWAYS, "cublaslt"), is_wanted("cublaslt-bgrad"));
+        Some(Self { handle, kept, device, always, sums, plans: Mutex::default() })
     }
 
     /// Whether it is worth it to ask the library for products.
     pub fn takes(&self, product: &Product) -> bool {
-        let has_it = data_type(product.dtype).is_some() && epilogue(product).is_some();
+        let has_it = data_type(product.dtype).is_some()
+            && epilogue(product).is_some()
+            && (self.sums || product.sums.is_none());
         let [rows, columns, depth] = product.size;
         let products =
             [rows, columns, depth, product.count].into_iter().try_fold(1_usize, usize::checked_mul);
