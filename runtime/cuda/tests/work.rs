@@ -504,6 +504,29 @@ fn what_waits_goes_on_waiting_beside_other_kernels() {
     assert_eq!(made, 1 + 5);
 }
 
+/// What a kernel that is still open read of channels is not where a program that may go before it writes.
+#[test]
+fn what_the_last_kernel_read_is_not_written_before_it() {
+    let _alone = alone();
+    let [image, factor] = [numbers::<B>(&[200, 64], 1), numbers::<B>(&[1, 64], 2)];
+    let running = [3, 4].map(|seed| numbers::<B>(&[1, 64], seed));
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Sub, 0, 1),
+        Step::Binary(BinaryOp::Max, 0, 1),
+    ];
+    let both = Expression { steps, outputs: vec![2, 3] };
+    let made = launches(|| {
+        // Nobody holds the factor behind this.
+        let scaled = B::binary(BinaryOp::Mul, image, factor);
+        let mut kept: Vec<_> = B::elementwise(&both, running.into(), &[]).into_iter().collect();
+        kept.push(B::activation(Activation::Relu, scaled));
+        kept
+    });
+    assert_eq!(made, 2);
+}
+
 #[test]
 fn programs_of_several_results_leave_the_last_kernel_open() {
     let _alone = alone();

@@ -1,32 +1,33 @@
-//! Folds of dims, and positions of extremes.
+//! Folds of dims.
 
 use super::access::{self, Access, Operand, Walk};
-use super::elementwise::{self, Elementwise, Unwritten};
+use super::elementwise;
 use super::rows::Division;
 use super::source::{Computed, Program, Reader, Reads, Source};
 use super::then::{self, Then};
 use super::tiles::WARP;
-use super::{LINE, Template, launch, launch_open, line_of, line_of_groups, program};
-use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value, Variable};
-use crate::runtime::{Amendment, Instead, Runtime, Subgroups};
+use super::{LINE, line_of, line_of_groups, program};
+use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value};
+use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use columns::{Columns, Parts};
 use core::ops::RangeInclusive;
-use finish::Finishing;
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::compose::ElementwiseProgram;
-use kiln_tensor::{
-    ArgReduceOp, CumulativeOp, DType, Dims, Expression, InlineVec, ReduceOp, Scalar, Shape, Step,
-};
+use kiln_tensor::{CumulativeOp, DType, Dims, ReduceOp, Scalar, Shape};
 use smallvec::SmallVec;
 
 mod columns;
+mod extremes;
 mod finish;
 mod moments;
+mod sums;
 
+pub use extremes::ArgReduce;
+pub(crate) use extremes::arg_reduce;
 pub use finish::Finish;
 pub(crate) use moments::moments;
 pub use moments::{Found, JoinMoments, Moments};
+pub(crate) use sums::sums;
 
 /// How two numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -514,187 +515,12 @@ fn fold_last<R: Runtime>(
     fold_last(fold, divisor, parts, 1, dtype)
 }
 
-/// What [`sums`] is asked for, where it is handed back.
-type Asked<'a, R> = (ElementwiseProgram<'a, GpuTensor<R>>, Option<ElementwiseProgram<'a, GpuTensor<R>>>);
-
-/// The sums of each result of an elementwise program along the same axes, which stay with size 1, or what another makes of them. One kernel computes and adds up
-/// all of them, so that what they are computed of is read once, and the last that joins them does the other program; where there is none that can, what is asked
-/// for is handed back.
-pub(crate) fn sums<'a, R: Runtime>(
-    of: ElementwiseProgram<'a, GpuTensor<R>>,
-    axes: &[usize],
-    then: Option<ElementwiseProgram<'a, GpuTensor<R>>>,
-) -> Result<InlineVec<GpuTensor<R>>, Asked<'a, R>> {
-    let ElementwiseProgram { expression, ref operands, .. } = of;
-    let Some(device) = operands.first().map(|first| first.device.clone()) else { return Err((of, then)) };
-    let dtypes: InlineVec<DType> = operands.iter().map(Primitive::dtype).collect();
-    let dtype =
-        only_dtype(expression, &dtypes).filter(|&dtype| dtype.is_float() && computed_in(dtype) == dtype);
-    let counts = expression.steps.iter().any(|step| matches!(step, Step::Iota(..)));
-    let is_read = operands.iter().all(|operand| operand.is_visible() && !operand.is_empty());
-    let tensors = expression.results().len();
-    // With the result, and what is left of runs.
-    let fits = operands.len() + 2 <= R::limits(&device).bindings
-        && columns::that_fit::<R>(&device, 1, tensors, dtype.unwrap_or(DType::F32)).is_some();
-    let Some(dtype) = dtype.filter(|_| is_read && fits && !counts && !axes.is_empty()) else {
-        return Err((of, then));
-    };
-
-    let unwritten = elementwise::unwritten(of);
-    let shape = without(&unwritten.layout.shape, axes);
-    let finishing =
-        then.as_ref().and_then(|then| Finishing::new(&device, &vec![dtype; tensors], &shape, then));
-    let Some(found) = fold_results(&device, unwritten, axes, dtype, finishing.as_ref()) else {
-        return Ok(finishing.map_or_else(InlineVec::new, |finishing| finishing.results));
-    };
-    let of_one = |n: usize| found.part_of(n * shape.num_elements(), &shape);
-    let sums = (0..tensors).map(of_one);
-    Ok(match then {
-        Some(then) => {
-            let ElementwiseProgram { expression, operands, parameters } = then.behind(sums);
-            elementwise::consume(expression, operands, parameters)
-        }
-        None => sums.collect(),
-    })
-}
-
-/// Adds up the results of a program along axes, and finishes the sums where there is room for what that needs; nothing is left then. Else the sums of each result
-/// of the program are one after another.
-fn fold_results<R: Runtime>(
-    device: &R::Device,
-    Unwritten { mut template, words, operands, layout }: Unwritten<R>,
-    axes: &[usize],
-    dtype: DType,
-    finishing: Option<&Finishing<R>>,
-) -> Option<GpuTensor<R>> {
-    let tensors = template.results.len();
-    let (layout, split) = kept_first(&layout, axes);
-    let walks = Walks::new(&layout, split);
-    let mut cut = cut::<R>(device, dtype, &walks, tensors);
-    template.fours = match &mut cut.by {
-        By::Columns { neighbours } => {
-            // It is the same program however it would have been written.
-            let most = if template.fours > 0 { *neighbours } else { 1 };
-            *neighbours = columns::that_fit::<R>(device, most, tensors, dtype).unwrap_or(1);
-            u32::from(*neighbours > 1)
-        }
-        By::Invocation | By::Warp | By::Workgroup => 0,
-    };
-    let (is_whole, runs) = (cut.left() == 1, cut.left());
-    let fits = |finishing: &&Finishing<R>| {
-        operands.len() + usize::from(cut.joins) + finishing.tensors().count() <= R::limits(device).bindings
-    };
-    let finishing_now = finishing.filter(|_| is_whole).filter(fits);
-    let empty = |runs: usize| GpuTensor::empty(Shape::from([tensors * walks.results, runs]), dtype, device);
-    let left = cut.joins.then(|| empty(cut.runs));
-    let out = finishing_now.is_none().then(|| empty(runs));
-    let Folding { template: folding, words: of_folding, groups } =
-        Folding::new::<R>(device, (Fold::Sum, None), (dtype, dtype), &walks, cut);
-    let finish = finishing_now.map(|finishing| finishing.template.clone());
-    let folding = Reduce { from: Some(Box::new(template)), finish, ..folding };
-    let mut words: SmallVec<[u32; 64]> = words.into_iter().chain(of_folding).collect();
-    words.extend(finishing_now.iter().flat_map(|finishing| finishing.words.iter().copied()));
-    {
-        let further = finishing_now.into_iter().flat_map(Finishing::tensors);
-        let further: SmallVec<[&GpuTensor<R>; 16]> = left.iter().chain(&out).chain(further).collect();
-        let asked =
-            Folds { folding, operands: &operands, further: &further, is_open: out.is_some(), words, groups };
-        asked.launch(device);
-    }
-    let out = out?;
-    if is_whole {
-        return Some(out);
-    }
-    // What was found of runs is what a program yields that yields what it is given.
-    let of_each = Shape::from([walks.results, runs]);
-    let operands = (0..tensors).map(|n| out.part_of(n * of_each.num_elements(), &of_each)).collect();
-    let steps: Vec<Step> = (0..tensors as u16).map(Step::Input).collect();
-    let outputs = if tensors > 1 { (0..tensors as u16).collect() } else { Vec::new() };
-    let expression = &Expression { steps, outputs };
-    let of = ElementwiseProgram { expression, operands, parameters: &[] };
-    fold_results(device, elementwise::unwritten(of), &[1], dtype, finishing)
-}
-
-/// A fold of what a program yields, as it is launched.
-struct Folds<'a, R: Runtime> {
-    folding: Reduce,
-    /// What the program reads.
-    operands: &'a [GpuTensor<R>],
-    /// The buffers behind these; the last is the result, if it `is_open` to more.
-    further: &'a [&'a GpuTensor<R>],
-    is_open: bool,
-    words: SmallVec<[u32; 64]>,
-    groups: [u32; 3],
-}
-
-impl<R: Runtime> Folds<'_, R> {
-    /// Has the kernel of the fold also compute an operand of the program, where that was the last kernel's to do; elsewhere launches it alone.
-    fn launch(self, device: &R::Device) {
-        if (0..self.operands.len()).any(|operand| self.computes(device, operand)) {
-            return;
-        }
-        let buffers: SmallVec<[&GpuTensor<R>; 16]> =
-            self.operands.iter().chain(self.further.iter().copied()).collect();
-        match self.is_open {
-            true => launch_open::<R>(device, self.folding, &buffers, &self.words, self.groups),
-            false => launch::<R>(device, self.folding, &buffers, &self.words, self.groups),
-        }
-    }
-
-    /// Makes the fold of the last kernel, if that computes the operand of this number; says whether it does.
-    fn computes(&self, device: &R::Device, operand: usize) -> bool {
-        let (By::Columns { .. }, Some(from)) = (self.folding.by, &self.folding.from) else { return false };
-        let own = &self.operands[operand];
-        if from.operands[operand].1 != Access::Linear || own.layout.offset != 0 {
-            return false;
-        }
-        let others = self.operands.iter().enumerate().filter(|&(n, _)| n != operand).map(|(_, other)| other);
-        let buffers: SmallVec<[&GpuTensor<R>; 16]> = others.chain(self.further.iter().copied()).collect();
-        R::amend(device, &mut own.memory.clone(), own.len(), |last| {
-            let Template::Elementwise(program) = &*last.template else { return None };
-            let is_its = program.results.len() == 1 && program.results[0].0 == own.dtype;
-            let fours = from.fours > 0;
-            let fits = last.buffers + buffers.len() <= R::limits(device).bindings
-                && buffers.iter().all(|buffer| buffer.is_visible())
-                // What is written may be memory that the program reads, and that was given back; what is read may be what it writes.
-                && !buffers.iter().any(|buffer| (last.uses)(&buffer.memory));
-            if !(is_its && fits) || fours && program.fours == 0 {
-                return None;
-            }
-            let by = Box::new(Elementwise { fours: u32::from(fours), ..program.clone() });
-            *last.template =
-                Reduce { computed: Some(Computed { operand, by }), ..self.folding.clone() }.into();
-            Some(Amendment {
-                parameters: self.words.iter().copied().collect(),
-                moved: buffers.iter().map(|buffer| buffer.bytes_in_memory()).sum::<usize>() as isize,
-                instead: Some(Instead {
-                    without: None,
-                    groups: self.groups,
-                    writes_all_of: match (self.is_open, self.further.last()) {
-                        (true, Some(out)) => Some((buffers.len() - 1, out.len())),
-                        _ => None,
-                    },
-                }),
-                buffers: buffers.iter().map(|buffer| &buffer.memory).collect(),
-            })
-        })
-    }
-}
-
 impl<R: Runtime> GpuTensor<R> {
     /// A row-major tensor of a shape that begins at an element of this one, which lies from the start of its memory.
     fn part_of(&self, start: usize, shape: &Shape) -> Self {
         let layout = Layout { offset: start, ..Layout::contiguous(shape.clone()) };
         self.clone().with_layout(layout)
     }
-}
-
-/// The dtype that all results of a program have, if they have one.
-fn only_dtype(expression: &Expression, operands: &[DType]) -> Option<DType> {
-    let dtypes = expression.dtypes(operands)?;
-    let mut results = expression.results().into_iter().map(|step| dtypes[usize::from(step)]);
-    let first = results.next()?;
-    results.all(|dtype| dtype == first).then_some(first)
 }
 
 /// The sums of parts, `[parts, …]`, as a tensor of `dtype` and a shape; a single part, which has the dtype, is that.
@@ -818,170 +644,4 @@ impl Folding {
     fn of_columns<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks, cut: Cut) -> Self {
         Self::new::<R>(device, (Fold::Sum, None), (dtype, computed_in(dtype)), walks, cut)
     }
-}
-
-/// The position of an extreme along one dim, in runs of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ArgReduce {
-    /// Which extreme.
-    pub op: ArgReduceOp,
-    /// Whether the last among equals counts.
-    pub select_last: bool,
-    /// The elements' dtype.
-    pub dtype: DType,
-    /// The positions' dtype.
-    pub index: DType,
-    /// How the other dims are walked, and over how many dims strides are told.
-    pub kept: (Access, usize),
-    /// Whether a workgroup goes over each run, rather than an invocation.
-    pub wide: bool,
-    /// Whether the extremes of runs, whose positions a kernel like this wrote, are compared rather than all elements.
-    pub among: bool,
-    /// What yields the elements.
-    pub from: Program,
-}
-
-impl ArgReduce {
-    /// The kernel. Buffers: the elements, the positions that it is looked among, the result. Parameters: those of what yields the elements; the
-    /// number of results, of runs a lane, the length of a run and that of a lane; dims and operand of what stays, the stride along a lane.
-    pub fn kernel(&self) -> Kernel {
-        Builder::kernel("arg_reduce", [LINE, 1], |k| self.write(k))
-    }
-
-    fn write<'k>(&self, k: &'k Builder) {
-        let input = Source::declare(k, self.dtype, &self.from, 1);
-        let among = self.among.then(|| k.input(Storage::U32));
-        let output = k.output(held_as(self.index));
-        let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
-        let dims = k.parameters(self.kept.1);
-        let kept = Operand::declare(k, self.kept.0, self.kept.1);
-        let stride = k.parameter();
-
-        // The extreme of every so many-th element of a run from a place in it on, with its position; a place beyond the run is its last.
-        let extreme = |result: Value<'k>, first: Value<'k>, step: Value<'k>| {
-            let (place, part) = (result / runs, result % runs);
-            let base = kept.at(place, &access::coordinates(place, &dims));
-            let (start, end) = (part * run, (part * run + run).min(total));
-            let element = |number: Value<'k>| {
-                let at = among.map_or(number, |among| among.at(place * total + number));
-                [input.at(base + at * stride).ordered(), at]
-            };
-            let first = (start + first).min(end - 1_u32);
-            let best = element(first).map(|x| k.variable(x));
-            k.range(first + step, end, step, |number| self.choose(k, best, element(number)));
-            best
-        };
-        let write = |result: Value<'k>, at: Variable<'k>| {
-            output.set(result, at.get().to(held_as(self.index).value()))
-        };
-        if self.wide {
-            let (result, local) = (k.group(), k.builtin(Builtin::LocalIndex));
-            // A group beyond the last repeats it, so that none leaves before the barriers.
-            let best = extreme(result.min(results - 1_u32), local, k.value(LINE));
-            let shared = best.map(|best| k.shared(best.get().ty(), LINE));
-            let share =
-                || shared.into_iter().zip(best).for_each(|(shared, best)| shared.set(local, best.get()));
-            share();
-            let mut half = LINE / 2;
-            while half > 0 {
-                k.barrier();
-                k.when(local.below(half), || {
-                    self.choose(k, best, shared.map(|shared| shared.at(local + half)));
-                    share();
-                });
-                half /= 2;
-            }
-            k.when(local.equals(0_u32) & result.below(results), || write(result, best[1]));
-        } else {
-            let result = k.position(LINE);
-            k.when(result.below(results), || {
-                write(result, extreme(result, k.value(0_u32), k.value(1_u32))[1])
-            });
-        }
-    }
-
-    /// Takes the next number with its place where that is the one that counts. A NaN is the extreme of its lane.
-    fn choose<'k>(&self, k: &'k Builder, best: [Variable<'k>; 2], next: [Value<'k>; 2]) {
-        let ([known, known_at], [x, at]) = (best.map(|best| best.get()), next);
-        let better = match self.op {
-            ArgReduceOp::Max => x.above(known),
-            ArgReduceOp::Min => x.below(known),
-        };
-        let beats = (better | x.is_nan()) & !known.is_nan();
-        let ties = x.equals(known) | (x.is_nan() & known.is_nan());
-        let comes = if self.select_last { at.above(known_at) } else { at.below(known_at) };
-        k.when(beats | (ties & comes), || {
-            best.into_iter().zip(next).for_each(|(best, next)| best.set(next));
-        });
-    }
-}
-
-/// Elements from which on a workgroup looks for an extreme, rather than an invocation.
-const LEAST_OF_WIDE: usize = 64;
-/// Elements that a workgroup goes over: more are runs of several. An invocation that went over 128,256 alone took 4.3 ms on an H200.
-const LONGEST_RUN: usize = 4096;
-
-/// Positions of extremes along `dim`, which stays with size 1.
-///
-/// # Panics
-/// When the dim is empty.
-pub(crate) fn arg_reduce<R: Runtime>(
-    op: ArgReduceOp,
-    tensor: GpuTensor<R>,
-    dim: usize,
-    select_last: bool,
-    index: DType,
-) -> GpuTensor<R> {
-    let mut shape = tensor.shape();
-    let length = core::mem::replace(&mut shape.dims[dim], 1);
-    let results = shape.num_elements();
-    assert!(length > 0 || results == 0, "{}: dim {dim} has no elements", op.name());
-    if results == 0 {
-        return GpuTensor::empty(shape, index, &tensor.device);
-    }
-    let device = tensor.device.clone();
-    // Neighbouring invocations read neighbours: along the lane where it lies together, else along the results.
-    let together = tensor.layout.strides[dim].unsigned_abs() == 1;
-    let wide = R::limits(&device).shared_memory && length >= LEAST_OF_WIDE && (together || results < FEW);
-    let runs = if wide { length.div_ceil(LONGEST_RUN) } else { 1 };
-    let kept = Walk::new(&shape.dims, &[&tensor.layout.strides]);
-    let access = kept.access(0);
-    let strided = access == Access::Strided;
-    let words_of = |runs: usize, total: usize| {
-        let mut words = [results * runs, runs, total.div_ceil(runs), total].map(|n| n as u32).to_vec();
-        words.extend(kept.dim_words().filter(|_| strided));
-        words.push(tensor.layout.offset as u32);
-        words.extend(kept.stride_words(0));
-        words.push(access::word(tensor.layout.strides[dim]));
-        words
-    };
-    let groups = |results: usize| match wide {
-        true => line_of_groups::<R>(&device, results),
-        false => line_of::<R>(&device, results),
-    };
-    let rank = if strided { kept.dims.len() } else { 0 };
-    let (dtype, kept) = (tensor.dtype, (access, rank));
-    let template = |index, among, from| ArgReduce { op, select_last, dtype, index, kept, wide, among, from };
-    let out = GpuTensor::empty(shape, index, &device);
-    if runs == 1 {
-        let words = words_of(1, length);
-        let groups = groups(results);
-        let reader = Reader {
-            reads: Reads::Once,
-            shares: false,
-            neighbours: 1,
-            others: &[],
-            left: None,
-            words: &words,
-            groups,
-        };
-        return reader.launch(tensor, out, |from, _| template(index, false, from));
-    }
-    // What yields the elements would have to yield those of the second launch again: they are in memory.
-    let of_runs = GpuTensor::empty(Shape::from([results, runs]), DType::U32, &device);
-    let first = (template(DType::U32, false, None), words_of(runs, length));
-    launch_open::<R>(&device, first.0, &[&tensor, &of_runs], &first.1, groups(results * runs));
-    let last = (template(index, true, None), words_of(1, runs));
-    launch_open::<R>(&device, last.0, &[&tensor, &of_runs, &out], &last.1, groups(results));
-    out
 }
