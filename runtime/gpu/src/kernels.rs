@@ -20,6 +20,7 @@ pub mod quantized;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
+mod right;
 pub mod rows;
 pub mod scan;
 pub mod sort;

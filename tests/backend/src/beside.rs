@@ -10,7 +10,8 @@ pub use columns::{
 };
 pub use rows::rows_that_others_read_too;
 pub use windows::{
-    gradients_of_convolutions, gradients_of_convolutions_that_are_not_finite, gradients_of_poolings,
+    convolutions_of_bytes, gradients_of_convolutions, gradients_of_convolutions_that_are_not_finite,
+    gradients_of_poolings,
 };
 
 use crate::supported;

@@ -31,6 +31,9 @@ const LEAST_DEPTH: usize = 128;
 const LEAST_OF_GROUP: usize = 4;
 /// Bytes that an algorithm may use beside its operands: those by tensor cores turn images around first, into memory as large as these.
 const MOST_WORKSPACE: usize = 1 << 30;
+/// Where a device has much memory, it may use this share of it. Winograd's of 4x4 results transforms images and results to 36 numbers for each 16 (Lavin
+/// and Gray, "Fast Algorithms for Convolutional Neural Networks", section 4.3): for 32 images of 32 channels of 256x256 pixels, in f32, that is 1.2 GB.
+const WORKSPACE_SHARE: usize = 16;
 /// What the bytes of a group's channels are a multiple of where they stand last: so much a tensor core is handed at once.
 const ALIGNMENT_OF_CHANNELS: usize = 16;
 /// Plans that are kept.
@@ -87,6 +90,8 @@ pub(super) struct Dnn {
     plans: Mutex<FxHashMap<Asked, Option<Plan>>>,
     /// Whether it is asked for small ones too.
     always: bool,
+    /// Bytes that an algorithm may use beside its operands.
+    most_workspace: usize,
 }
 
 /// What is computed in one call.
@@ -532,13 +537,14 @@ fn is_large(shape: &ConvolutionShape) -> bool {
 }
 
 impl Dnn {
-    /// The library for a stream of the current device, which [is there](is_present), if it takes the device.
-    pub fn open(stream: sys::cudaStream_t) -> Option<Self> {
+    /// The library for a stream of the current device, which has so many bytes of memory, where it [is there](is_present) and takes the device.
+    pub fn open(stream: sys::cudaStream_t, memory: usize) -> Option<Self> {
         let handle = result::create_handle().ok()?;
         // SAFETY: both are valid.
         unsafe { result::set_stream(handle, stream) }.ok()?;
         log::info!("convolutions by cuDNN {}", result::get_version());
-        Some(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn") })
+        let most_workspace = MOST_WORKSPACE.max(memory / WORKSPACE_SHARE);
+        Some(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn"), most_workspace })
     }
 
     /// Whether the library is asked for such a convolution: one that is worth it.
@@ -576,7 +582,7 @@ impl Dnn {
         if plans.len() >= MOST_PLANS {
             plans.clear();
         }
-        plans.entry(asked.clone()).or_insert_with(|| self.plan(asked, MOST_WORKSPACE))
+        plans.entry(asked.clone()).or_insert_with(|| self.plan(asked, self.most_workspace))
     }
 
     /// Computes a convolution or one of its gradients, if it is worth it and the library can; says whether it does. It is given a workspace of at

@@ -638,7 +638,9 @@ impl Nvidia {
         if dnn.get().is_none() && self.capturing.load(Ordering::Acquire) {
             return None;
         }
-        dnn.get_or_init(|| Dnn::open(self.stream.cast())).as_ref()
+        // SAFETY: the device was had from the driver.
+        let memory = || unsafe { device::total_mem(self.primary.device) }.unwrap_or(0);
+        dnn.get_or_init(|| Dnn::open(self.stream.cast(), memory())).as_ref()
     }
 
     /// What was asked for so far.

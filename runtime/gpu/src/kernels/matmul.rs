@@ -5,6 +5,7 @@ use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
 use super::product::ProductParameters;
 use super::reduce::subgroups_of;
+use super::right::Columns;
 use super::then::{self, Then};
 use super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
@@ -63,8 +64,10 @@ impl Matmul {
             tile.product(
                 k,
                 |row, depth| lhs.at(left + row * left_strides[0] + depth * left_strides[1]),
-                |column| right + column * right_strides[1],
-                |depth, column| rhs.at(*column + depth * right_strides[0]),
+                Columns(
+                    |column| right + column * right_strides[1],
+                    |depth, column| rhs.at(column + depth * right_strides[0]),
+                ),
                 |row, column, sum| {
                     let sum = epilogue.apply(sum, |(bias, start, stride)| bias.at(start + column * stride));
                     let position = (batch * size[0] + row) * size[1] + column;

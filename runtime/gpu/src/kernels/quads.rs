@@ -6,6 +6,7 @@
 //! say, so that their places in the tile follow from subgroups and lanes. For that subgroups have to be full, which they are where their size divides that
 //! of the workgroup, as it does everywhere: it is a power of two from 4 to 128.
 
+use super::right::{Right, Staged};
 use super::tiling::{DEPTH, SIDE, Tile, add_products};
 use crate::language::{Array, Builder, Builtin, Value, Variable};
 
@@ -14,13 +15,12 @@ const QUAD: u32 = 4;
 
 impl<'k> Tile<'k> {
     /// [`Tile::product`] by quads, of whose invocations each computes so many rows and columns.
-    pub(super) fn by_quads<C>(
+    pub(super) fn by_quads(
         &self,
         k: &'k Builder,
         each: [u32; 2],
         lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        rhs: impl Right<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
         let (row_start, [rows, _, depth]) = (self.start[0], self.size);
@@ -32,11 +32,15 @@ impl<'k> Tile<'k> {
         let own = k.builtin(Builtin::Subgroup) * lanes + lane;
         let (x, y, of_four) = (own % SIDE, own / SIDE, lane % QUAD);
         let sums: Vec<_> = (0..each[0] * each[1]).map(|_| k.variable(zero)).collect();
-        let bring_right = self.right_side(k, right, [zero, k.builtin(Builtin::LocalIndex)], column, rhs);
+        let local = k.builtin(Builtin::LocalIndex);
+        let rhs = Staged::new(k, rhs, self.size, DEPTH);
+        let bring_right = self.right_side(right, [zero, local], &rhs);
 
+        rhs.begin(local);
         k.range(0_u32, depth, DEPTH, |first| {
             bring_right(first);
             k.barrier();
+            rhs.bring(local, first + DEPTH);
             k.range(0_u32, DEPTH, QUAD, |d| {
                 let at = first + d + of_four;
                 let read = |n: u32| {
@@ -59,26 +63,20 @@ impl<'k> Tile<'k> {
 
     /// What brings [`DEPTH`] rows of the right side, from one on, into memory that the workgroup shares: row by row, zeros beyond the
     /// product. It is handed a zero, and the invocation's place in the workgroup.
-    fn right_side<C>(
+    fn right_side<R: Right<'k>>(
         &self,
-        k: &'k Builder,
         right: Array<'k>,
         [zero, local]: [Value<'k>; 2],
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        rhs: &Staged<'k, R>,
     ) -> impl Fn(Value<'k>) {
-        let [_, columns, depth] = self.size;
         let [_, wide] = self.tiling.tile();
         let (right_depth, right_column) = (local / wide, local % wide);
-        let own_column = self.start[1] + right_column;
-        let prepared = column(own_column.min(columns - 1_u32));
+        let column = rhs.column(self.start[1] + right_column);
         let right_step = SIDE * SIDE / wide;
         move |first| {
             for n in 0..wide / SIDE {
-                let at = first + right_depth + n * right_step;
-                let element = k.variable(zero);
-                k.when(own_column.below(columns) & at.below(depth), || element.set(rhs(at, &prepared)));
-                right.set((right_depth + n * right_step) * wide + right_column, element.get());
+                let place = right_depth + n * right_step;
+                right.set(place * wide + right_column, rhs.element([first, place], &column, zero));
             }
         }
     }

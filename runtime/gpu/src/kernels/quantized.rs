@@ -4,6 +4,7 @@
 //! points are taken from the sums at last, where `Σ (a - p) (b - q) = Σ a b - q Σ a - p Σ b + Σ p q`.
 
 use super::access::{self, Access, Operand, Walk};
+use super::right::Columns;
 use super::then::{self, Then};
 use super::warps::{self, Sum, WarpTile};
 use super::{block, launch_blocks};
@@ -91,10 +92,13 @@ impl<'k> Bytes<'k> {
         }
         // A side that is read in words has whole ones along the depth.
         let [_, _, depth] = tile.size;
-        let word = k.variable(0_u32);
-        k.when(is_any & first.below(depth), || {
-            word.set(self.buffer.at(element(first) / 4_u32) ^ self.flip);
-        });
+        self.whole_word(is_any & first.below(depth), element(first))
+    }
+
+    /// A word of the elements from a position on; 0 where it is not there.
+    fn whole_word(&self, is_there: Value<'k>, position: Value<'k>) -> Value<'k> {
+        let word = is_there.kernel().variable(0_u32);
+        is_there.kernel().when(is_there, || word.set(self.buffer.at(position / 4_u32) ^ self.flip));
         word.get()
     }
 
@@ -184,8 +188,16 @@ impl QuantizedMatmul {
                     let start = left + row * left_strides[0];
                     lhs.word(&tile, first, row.below(rows), |at| start + at * left_strides[1])
                 },
-                |column| (column.below(columns), right + column * right_strides[1]),
-                |first, &(is_any, start)| rhs.word(&tile, first, is_any, |at| start + at * right_strides[0]),
+                Columns(
+                    |column| right + column * right_strides[1],
+                    |at, start| rhs.at(start + at * right_strides[0]),
+                ),
+                |word| match rhs.side.in_words {
+                    true => {
+                        rhs.whole_word(word.is_inside(), *word.column() + word.depth() * right_strides[0])
+                    }
+                    false => packed(&word.elements(k.value(0_u32))),
+                },
                 [rhs.has_zero(), lhs.has_zero()],
                 |sum| {
                     let value = corrected(&sum, depth, lhs.zero(sum.row), rhs.zero(sum.column));

@@ -2,6 +2,7 @@
 
 use super::elementwise;
 use super::reduce::subgroups_of;
+use super::right::{Right, Staged};
 use super::warps::{self, WarpTile};
 use crate::language::{Array, Builder, Builtin, Factors, Storage, Value, Variable};
 use crate::runtime::{Runtime, Subgroups};
@@ -211,35 +212,31 @@ pub(super) struct Tile<'k> {
 }
 
 impl<'k> Tile<'k> {
-    /// A tile of `Σ lhs(row, depth) · rhs(depth, column)`, handed to `write(row, column, sum)`.
-    ///
-    /// `column` prepares what `rhs` needs of a column, once for all depths. The functions are asked for elements inside the
-    /// product alone.
-    pub(super) fn product<C>(
+    /// A tile of the sums of `lhs(row, depth)` times the right side's elements, handed to `write(row, column, sum)`. The functions are asked for
+    /// elements inside the product alone.
+    pub(super) fn product(
         &self,
         k: &'k Builder,
         lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        rhs: impl Right<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
         match self.tiling {
-            Tiling::Invocations(each) => self.by_invocations(k, each, lhs, column, rhs, write),
-            Tiling::Quads(each) => self.by_quads(k, each, lhs, column, rhs, write),
+            Tiling::Invocations(each) => self.by_invocations(k, each, lhs, rhs, write),
+            Tiling::Quads(each) => self.by_quads(k, each, lhs, rhs, write),
             Tiling::Warps(factors, each) => {
                 let &Self { start, size, .. } = self;
-                WarpTile { factors, each, start, size }.product(k, lhs, column, rhs, write);
+                WarpTile { factors, each, start, size }.product(k, lhs, rhs, write);
             }
         }
     }
 
-    fn by_invocations<C>(
+    fn by_invocations(
         &self,
         k: &'k Builder,
         each: [u32; 2],
         lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        rhs: impl Right<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
         let ([row_start, column_start], [rows, columns, depth]) = (self.start, self.size);
@@ -256,8 +253,8 @@ impl<'k> Tile<'k> {
         // neighbouring invocations, of the right one neighbouring columns. While the workgroup computes, it has read what comes next already.
         let (left_row, left_depth, left_step) = (local / DEPTH, local % DEPTH, SIDE * SIDE / DEPTH);
         let (right_depth, right_column, right_step) = (local / wide, local % wide, SIDE * SIDE / wide);
-        let own_column = column_start + right_column;
-        let prepared = column(own_column.min(columns - 1_u32));
+        let rhs = Staged::new(k, rhs, self.size, DEPTH);
+        let column = rhs.column(column_start + right_column);
         let (lefts, rights) = (held(each[0]), held(each[1]));
         let read = |first: Value<'k>| {
             let at = first + left_depth;
@@ -267,16 +264,17 @@ impl<'k> Tile<'k> {
                 k.when(row.below(rows) & at.below(depth), || held.set(lhs(row, at)));
             }
             for (n, held) in (0_u32..).zip(&rights) {
-                let at = first + right_depth + n * right_step;
-                held.set(zero);
-                k.when(own_column.below(columns) & at.below(depth), || held.set(rhs(at, &prepared)));
+                held.set(rhs.element([first, right_depth + n * right_step], &column, zero));
             }
         };
         // Neighbours along the depth go to the same row of the left side: rows are shifted by it, in whole runs, so that they do not go to one bank.
         let shifted = |row: Value<'k>, depth: Value<'k>| row ^ (depth % (2 * RUN) * RUN);
 
+        rhs.begin(local);
         read(k.value(0_u32));
+        rhs.end_first(k);
         k.range(0_u32, depth, DEPTH, |first| {
+            rhs.bring(local, first + DEPTH);
             for (n, held) in (0_u32..).zip(&lefts) {
                 let row = shifted(left_row + n * left_step, left_depth);
                 left.set(left_depth * high + row, held.get());

@@ -4,6 +4,7 @@
 //! Both sides come through shared memory, as words along the depth in rows of an odd number of sixteen bytes, so that eight rows are read
 //! at once. While the warps multiply what is there, each invocation has already read what comes next.
 
+use super::right::{Right, Staged};
 use super::tiles::{Lane, WARP};
 use crate::language::{Array, Builder, Factors, Type, Value, Variable};
 
@@ -62,39 +63,70 @@ struct Sums<'k> {
     of_columns: Vec<[Variable<'k>; 4]>,
 }
 
+/// A word of the right side.
+pub(super) struct RightWord<'r, 'k, R: Right<'k>> {
+    side: &'r Staged<'k, R>,
+    /// The first depth of its stage, and the place of its first element behind that.
+    first: Value<'k>,
+    place: Value<'k>,
+    /// Its column, and what is known of that.
+    column: &'r (Value<'k>, R::Column),
+    count: u32,
+}
+
+impl<'k, R: Right<'k>> RightWord<'_, 'k, R> {
+    /// The depth of its first element.
+    pub fn depth(&self) -> Value<'k> {
+        self.first + self.place
+    }
+
+    /// What is known of its column.
+    pub fn column(&self) -> &R::Column {
+        &self.column.1
+    }
+
+    /// Whether its first element is inside the product.
+    pub fn is_inside(&self) -> Value<'k> {
+        self.side.is_inside(self.depth(), self.column)
+    }
+
+    /// Its elements, zeros beyond the product.
+    pub fn elements(&self, zero: Value<'k>) -> Vec<Value<'k>> {
+        let element = |n| self.side.element([self.first, self.place + n], self.column, zero);
+        (0..self.count).map(element).collect()
+    }
+}
+
 impl<'k> WarpTile<'k> {
     /// Likewise [`Tile::product`](super::tiling::Tile::product); elements are 32-bit floats that the factors hold, or are rounded to them.
-    pub fn product<C>(
+    pub fn product(
         &self,
         k: &'k Builder,
         lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        rhs: impl Right<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
     ) {
-        let word = |first, is_any, element: &dyn Fn(Value<'k>) -> Value<'k>| {
-            self.factors.word(&self.elements(first, is_any, k.value(0.0), element))
-        };
-        let [rows, columns, _] = self.size;
+        let [rows, ..] = self.size;
+        let zero = k.value(0.0);
         self.product_of_words(
             k,
-            |row, first| word(first, row.below(rows), &|at| lhs(row, at)),
-            |at| (at, column(at.min(columns - 1_u32))),
-            |first, (at, column)| word(first, at.below(columns), &|at| rhs(at, column)),
+            |row, first| self.factors.word(&self.elements(first, row.below(rows), zero, |at| lhs(row, at))),
+            rhs,
+            |words| self.factors.word(&words.elements(zero)),
             [false; 2],
             |sum| write(sum.row, sum.column, sum.of_products),
         );
     }
 
-    /// The product of words along the depth, which name their row or column and the depth of their first element. They are asked for
-    /// beyond the product too, where their elements are 0. `of_sides` says whether the sums of each row of the left side and of each
-    /// column of the right one are wanted too, of 8-bit integers.
-    pub fn product_of_words<C>(
+    /// The product of words along the depth. Those of the left side name their row and the depth of their first element, and are asked for beyond the
+    /// product too, where their elements are 0; `word` makes those of the right side. `of_sides` says whether the sums of each row of the left side and
+    /// of each column of the right one are wanted too, of 8-bit integers.
+    pub fn product_of_words<R: Right<'k>>(
         &self,
         k: &'k Builder,
         lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
-        column: impl Fn(Value<'k>) -> C,
-        rhs: impl Fn(Value<'k>, &C) -> Value<'k>,
+        rhs: R,
+        word: impl Fn(RightWord<'_, 'k, R>) -> Value<'k>,
         of_sides: [bool; 2],
         write: impl Fn(Sum<'k>),
     ) {
@@ -106,22 +138,26 @@ impl<'k> WarpTile<'k> {
         let (left_row, left_word) = (lane.local / WORDS, lane.local % WORDS);
         let (right_column, right_word) = (lane.local % wide, lane.local / wide);
         let (row_step, word_step) = (THREADS / WORDS, THREADS / wide);
-        let prepared = column(column_start + right_column);
+        let count = self.factors.per_word();
+        let stage = WORDS * count;
+        let rhs = Staged::new(k, rhs, self.size, stage);
+        let column = rhs.column(column_start + right_column);
 
         let held = |count: u32| (0..count).map(|_| k.variable(0_u32)).collect::<Vec<_>>();
         let (lefts, rights) = (held(high / row_step), held(WORDS / word_step));
         let sums = self.sums(k, of_sides);
-        let count = self.factors.per_word();
-        let stage = WORDS * count;
+        rhs.begin(lane.local);
         k.range(0_u32, depth + stage, stage, |first| {
             for (n, held) in (0_u32..).zip(&lefts) {
                 held.set(lhs(row_start + left_row + n * row_step, first + left_word * count));
             }
             for (n, held) in (0_u32..).zip(&rights) {
-                held.set(rhs(first + (right_word + n * word_step) * count, &prepared));
+                let place = (right_word + n * word_step) * count;
+                held.set(word(RightWord { side: &rhs, first, place, column: &column, count }));
             }
             k.when(first.above(0_u32), || self.multiply(&lane, left, right, &sums));
             k.barrier();
+            rhs.bring(lane.local, first + stage);
             for (n, held) in (0_u32..).zip(&lefts) {
                 left.set((left_row + n * row_step) * ROW_WORDS + left_word, held.get());
             }

@@ -6,6 +6,7 @@ mod conv;
 mod depthwise;
 mod gradient;
 mod library;
+mod patches;
 mod pointwise;
 mod pool;
 mod pool_gradient;
@@ -100,7 +101,12 @@ impl<'k> Sizes<'k> {
         };
         let [z, y, x] = [along(0), along(1), along(2)];
         let inside = z.below(self.input[0]) & y.below(self.input[1]) & x.below(self.input[2]);
-        ((z * self.input[1] + y) * self.input[2] + x, inside)
+        (self.place([z, y, x]), inside)
+    }
+
+    /// Where coordinates are in a row-major image. A sum of coordinates is at the sum of their places.
+    fn place(&self, [z, y, x]: [Value<'k>; 3]) -> Value<'k> {
+        (z * self.input[1] + y) * self.input[2] + x
     }
 }
 

@@ -1,8 +1,9 @@
-//! Gradients of convolutions and poolings, beside the CPU backend's: whole numbers, whose sums are exact in any order.
+//! Convolutions, and gradients of them and of poolings, beside the CPU backend's: whole numbers, whose sums are exact in any order.
 
 use super::{Results, assert_same, floats, of, on, read, whole};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::compose::{Quantized, ZeroPoint};
 use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, Shape, TensorData};
 
 fn numbers<B: Backend>(shape: &[usize], seed: i64, dtype: DType) -> B::Primitive {
@@ -31,6 +32,8 @@ fn convolutions() -> Vec<Convolution> {
         // Wide windows; one and three dims; groups.
         (&[1, 8, 40], &[4, 8, 12], conv(&[4], &[(3, 3)], &[1], 1)),
         (&[1, 16, 30], &[16, 8, 12], conv(&[1], &[(6, 5)], &[1], 2)),
+        (&[1, 9, 60], &[8, 9, 40], conv(&[1], &[(9, 50)], &[1], 1)),
+        (&[2, 5, 9, 40], &[8, 5, 3, 30], conv(&[2, 1], &[(4, 1), (0, 33)], &[1, 1], 1)),
         (&[2, 8, 3, 4, 5], &[16, 4, 2, 2, 1], conv(&[1, 2, 1], &[(1, 0), (0, 0), (0, 1)], &[1, 1, 1], 2)),
         // Single elements.
         (&[2, 16, 4, 4], &[8, 16, 1, 1], conv(&[1, 1], &[(0, 0), (0, 0)], &[1, 1], 1)),
@@ -46,11 +49,14 @@ fn convolutions() -> Vec<Convolution> {
 
 fn of_convolution<B: Backend>((x_shape, weight_shape, options): &Convolution, dtype: DType) -> Results {
     let (x, weight) = (numbers::<B>(x_shape, 1, dtype), numbers::<B>(weight_shape, 2, dtype));
-    let result = B::conv(x.clone(), weight.clone(), None, options).shape();
+    let of_channels = numbers::<B>(&weight_shape[..1], 6, dtype);
+    let forward = B::conv(x.clone(), weight.clone(), Some(of_channels), options);
+    let result = forward.shape();
     let y = numbers::<B>(&result.dims, 3, dtype);
     let (x_shape, weight_shape) = (Shape::from(x_shape.to_vec()), Shape::from(weight_shape.to_vec()));
     let name = |what: &str| format!("{what} of {x_shape} by {weight_shape}, {options:?}, {dtype}");
     let mut found = vec![
+        (name("result"), forward),
         (name("input"), B::conv_input_gradient(y.clone(), weight.clone(), &x_shape, options)),
         (name("weight"), B::conv_weight_gradient(x.clone(), y.clone(), &weight_shape, options)),
     ];
@@ -87,6 +93,21 @@ pub fn gradients_of_convolutions<B: Backend>() {
     }
 }
 
+/// Bytes whose zero point stands beyond the images, by windows of any width.
+pub fn convolutions_of_bytes<B: Backend>() {
+    fn run<B: Backend>((x_shape, weight_shape, options): &Convolution, dtype: DType) -> Results {
+        let x = Quantized { values: numbers::<B>(x_shape, 1, dtype), zero: ZeroPoint::Number(2) };
+        let weight = Quantized { values: numbers::<B>(weight_shape, 2, dtype), zero: ZeroPoint::Number(-1) };
+        let result = B::quantized_conv(x, weight, options);
+        vec![(format!("{x_shape:?} by {weight_shape:?}"), read::<B>(result))]
+    }
+    for dtype in of::<B>(&[DType::I8]) {
+        for convolution in convolutions() {
+            assert_same(run::<B>(&convolution, dtype), run::<NdArray>(&convolution, dtype), 0.0);
+        }
+    }
+}
+
 /// What is not finite goes to what it reaches, and nowhere else.
 pub fn gradients_of_convolutions_that_are_not_finite<B: Backend>() {
     fn run<B: Backend>(channels: usize) -> Results {
@@ -98,14 +119,25 @@ pub fn gradients_of_convolutions_that_are_not_finite<B: Backend>() {
         let ones = vec![1.0_f32; channels * channels * 9];
         let weight = on::<B>(TensorData::new(ones, weight_shape));
         let x = on::<B>(TensorData::new(vec![1.0_f32; channels * 81], x_shape));
+        // Its first and its last element: the neighbours in memory of what is outside.
+        let mut ends = vec![1.0_f32; channels * 81];
+        (ends[0], ends[channels * 81 - 1]) = (f32::INFINITY, f32::NAN);
+        let ends = on::<B>(TensorData::new(ends, x_shape));
+        let result = B::conv(ends.clone(), weight.clone(), None, &options);
+        let ones = on::<B>(TensorData::new(vec![1.0_f32; channels * 25], [1, channels, 5, 5]));
+        let of_ends = B::conv_weight_gradient(ends, ones, &Shape::from(weight_shape), &options);
         let input = B::conv_input_gradient(gradient.clone(), weight, &Shape::from(x_shape), &options);
         let weight = B::conv_weight_gradient(x, gradient, &Shape::from(weight_shape), &options);
-        vec![("input".to_owned(), read::<B>(input)), ("weight".to_owned(), read::<B>(weight))]
+        [("input", input), ("weight", weight), ("result", result), ("weight of the ends", of_ends)]
+            .map(|(name, tensor)| (name.to_owned(), read::<B>(tensor)))
+            .into()
     }
-    for channels in [1, 8] {
+    for channels in [1, 8, 11] {
         let (found, expected) = (run::<B>(channels), run::<NdArray>(channels));
         let reached = found[0].1.iter::<f64>().filter(|x| !x.is_finite()).count();
         assert_eq!(reached, 18 * channels, "two windows of nine elements");
+        let reached = found[2].1.iter::<f64>().filter(|x| !x.is_finite()).count();
+        assert_eq!(reached, 2 * channels, "the first window and the last");
         assert_same(found, expected, 0.0);
     }
 }

@@ -4,10 +4,12 @@ use super::super::elementwise::{self, lies_from_start};
 use super::super::matmul::matmul;
 use super::super::order;
 use super::super::parts;
+use super::super::right::Columns;
 use super::super::then::{self, Then};
 use super::super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks, launch_open, line_of};
+use super::patches::{self, Image, Patches};
 use super::reach::{Phase, Reach};
 use super::{
     Geometry, LINE, Sizes, channels, from_start, library, rows, spatial_dims, volume, within_image, zero,
@@ -129,7 +131,13 @@ impl Conv {
             None => (family.to_owned(), [LINE, 1]),
         };
         Builder::kernel(name, workgroup, |k| {
-            if self.transposed && storage.bytes() == 8 {
+            // So many sums are half of the registers that two workgroups of a multiprocessor have. A compiler that is free to takes a few more, and then a
+            // single one runs.
+            let has_many_sums = match self.tiling {
+                Some(Tiling::Invocations([rows, columns])) => rows * columns >= 64,
+                Some(Tiling::Quads(_) | Tiling::Warps(..)) | None => false,
+            };
+            if has_many_sums || self.transposed && storage.bytes() == 8 {
                 k.resident(2);
             }
             let (x, weight) = (k.input(storage), k.input(storage));
@@ -185,22 +193,31 @@ impl Conv {
                 let [high, wide] = tiling.tile();
                 let start = [row * high, column * wide];
                 let tile = Tile { tiling, start, size: [out_channels, volume(&size), run], storage };
-                tile.product(
-                    k,
-                    |row, at| operands.weight(group, row, from_first(at), reach.as_ref()),
-                    |column| within_image(column, &size),
-                    |at, column| operands.gather(place, from_first(at), *column, reach.as_ref()),
-                    |row, column, sum| {
-                        let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
-                        let column = phase.map_or(column, |phase| {
-                            let at = within_image(column, &size);
-                            let [z, y, x] = [0, 1, 2].map(|axis| phase.position(axis, at[axis]));
-                            (z * sizes.output[1] + y) * sizes.output[2] + x
-                        });
-                        let position = (result * out_channels + row) * results + column;
-                        output.set(position, then::apply(&then, position, sum));
-                    },
-                );
+                let weight = |row, at| operands.weight(group, row, from_first(at), reach.as_ref());
+                let write = |row, column, sum| {
+                    let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
+                    let column = phase.map_or(column, |phase| {
+                        let at = within_image(column, &size);
+                        let [z, y, x] = [0, 1, 2].map(|axis| phase.position(axis, at[axis]));
+                        (z * sizes.output[1] + y) * sizes.output[2] + x
+                    });
+                    let position = (result * out_channels + row) * results + column;
+                    output.set(position, then::apply(&then, position, sum));
+                };
+                match patches::Windows::of(k, geometry, sizes).filter(|_| phase.is_none()) {
+                    Some(windows) => {
+                        let elements = [first.unwrap_or_else(|| k.value(0_u32)), run];
+                        let start = place * in_channels * volume(&sizes.input);
+                        let image = Image { start, at: |at| x.at(at), zero: zero(k, ty), border: None };
+                        tile.product(k, weight, Patches { windows, elements, image }, write);
+                    }
+                    None => {
+                        let window = |column| within_image(column, &size);
+                        let gather =
+                            |at, window| operands.gather(place, from_first(at), window, reach.as_ref());
+                        tile.product(k, weight, Columns(window, gather), write);
+                    }
+                }
             } else {
                 let position = k.position(LINE);
                 k.when(position.below(images * groups * out_channels * results), || {

@@ -9,11 +9,13 @@ pub use rows::RowWeightGradient;
 use super::super::elementwise;
 use super::super::matmul::matmul;
 use super::super::reduce::{Fold, Group, fold_leading, subgroups_of};
+use super::super::right::Columns;
 use super::super::tiling::{Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks};
 use super::conv::{transposed_windows, windows_over};
 use super::library::Asked;
+use super::patches::{self, TurnedPatches};
 use super::{Geometry, LINE, Sizes, channels, from_start, volume, within_image, zero};
 use crate::language::{Builder, Builtin, Kernel};
 use crate::runtime::{ConvolutionPass, ConvolutionShape, Runtime, Subgroups};
@@ -88,13 +90,19 @@ impl WeightGradient {
                 let [high, wide] = tiling.tile();
                 let start = [block_row * high, block_column * wide];
                 let tile = Tile { tiling, start, size: [out_channels, columns, end - first], storage };
-                tile.product(
-                    k,
-                    |row, at| of_gradient(row, first + at),
-                    prepared,
-                    |at, &(channel, within)| of_input(channel, within, first + at),
-                    write,
-                );
+                let gradient = |row, at| of_gradient(row, first + at);
+                match patches::Windows::of(k, self.geometry, &sizes) {
+                    Some(over_images) => {
+                        let start = |place| (place * groups + group) * in_channels * image;
+                        let (depths, at, zero) = ([first, end - first], |at| x.at(at), zero(k, ty));
+                        let patches = TurnedPatches { windows: over_images, depths, start, at, zero };
+                        tile.product(k, gradient, patches, write);
+                    }
+                    None => {
+                        let input = |at, (channel, within)| of_input(channel, within, first + at);
+                        tile.product(k, gradient, Columns(prepared, input), write);
+                    }
+                }
             } else {
                 let (row, column) = (block_row, block_column);
                 let (channel, within) = prepared(column);

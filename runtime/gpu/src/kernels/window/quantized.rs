@@ -1,9 +1,11 @@
 //! Convolutions of 8-bit integers by tensor cores: products of the weights with the windows, which are gathered on the way.
 
 use super::super::quantized::{Bytes, Given, OF_WARP, Side, corrected, packed};
+use super::super::right::Columns;
 use super::super::then::{self, Then};
-use super::super::warps::{self, WarpTile};
+use super::super::warps::{self, Sum, WarpTile};
 use super::super::{block, launch_blocks};
+use super::patches::{self, Image, Patches};
 use super::{Geometry, Sizes, from_start, spatial_dims, volume, within_image};
 use crate::language::{Builder, Factors, Kernel, Storage, Type};
 use crate::runtime::Runtime;
@@ -46,32 +48,51 @@ impl QuantizedConv {
             let tile = WarpTile { factors: Factors::I8, each: self.each, start, size };
             // What is beyond an image stands for 0.
             let border = x.zero(k.value(0_u32)).map(|zero| zero.bits(Type::U32) & 0xff_u32);
-            let border = border.unwrap_or_else(|| k.value(0_u32));
-            let gathered = |at, column: &[_; 3]| {
-                let (channel, tap) = (at / length, self.geometry.within(at % length));
-                let (element, inside) = sizes.element(&self.geometry, *column, tap);
-                let byte = k.variable(border);
-                k.when(inside, || byte.set(x.at((place * in_channels + channel) * image + element)));
-                byte.get()
+            let nothing = k.value(0_u32);
+            let channels = place * in_channels * image;
+            let word_of_weight = |row, first| {
+                let start = (first_row + row) * depth;
+                weight.word(&tile, first, out_channels.above(row), |at| start + at)
             };
-            tile.product_of_words(
-                k,
-                |row, first| {
-                    let start = (first_row + row) * depth;
-                    weight.word(&tile, first, row.below(out_channels), |at| start + at)
-                },
-                |column| (column.below(results), within_image(column, &sizes.output)),
-                |first, (is_any, column)| {
-                    packed(&tile.elements(first, *is_any, k.value(0_u32), |at| gathered(at, column)))
-                },
-                [x.has_zero(), weight.has_zero()],
-                |sum| {
-                    let row = first_row + sum.row;
-                    let value = corrected(&sum, depth, weight.zero(row), x.zero(k.value(0_u32)));
-                    let position = (place * out_channels + sum.row) * results + sum.column;
-                    output.set(position, then::apply(&then, position, value));
-                },
-            );
+            let of_sides = [x.has_zero(), weight.has_zero()];
+            let write = |sum: Sum<'_>| {
+                let row = first_row + sum.row;
+                let value = corrected(&sum, depth, weight.zero(row), x.zero(k.value(0_u32)));
+                let position = (place * out_channels + sum.row) * results + sum.column;
+                output.set(position, then::apply(&then, position, value));
+            };
+            match patches::Windows::of(k, self.geometry, &sizes) {
+                Some(windows) => {
+                    let image = Image { start: channels, at: |at| x.at(at), zero: nothing, border };
+                    let patches = Patches { windows, elements: [nothing, depth], image };
+                    tile.product_of_words(
+                        k,
+                        word_of_weight,
+                        patches,
+                        |word| packed(&word.elements(nothing)),
+                        of_sides,
+                        write,
+                    );
+                }
+                None => {
+                    let gathered = |at, window| {
+                        let (channel, tap) = (at / length, self.geometry.within(at % length));
+                        let (element, inside) = sizes.element(&self.geometry, window, tap);
+                        let byte = k.variable(border.unwrap_or(nothing));
+                        k.when(inside, || byte.set(x.at(channels + channel * image + element)));
+                        byte.get()
+                    };
+                    let windows = Columns(|column| within_image(column, &sizes.output), gathered);
+                    tile.product_of_words(
+                        k,
+                        word_of_weight,
+                        windows,
+                        |word| packed(&word.elements(nothing)),
+                        of_sides,
+                        write,
+                    );
+                }
+            }
         })
     }
 }
