@@ -103,23 +103,21 @@ enum Words<'k> {
     Elements(Buffer<'k>),
 }
 
-/// A word of elements; those beyond the vector's end are 0 unless it is `whole`.
-fn word<'k>(
+/// The elements of a word; those beyond the vector's end are 0 unless it is `whole`.
+fn elements<'k>(
     buffer: Buffer<'k>,
     form: &Form,
     [start, along]: [Value<'k>; 2],
     at: Value<'k>,
     whole: bool,
-) -> Value<'k> {
+) -> Vec<Value<'k>> {
     let count = form.factors.per_word();
-    let elements: Vec<_> = (0..count)
-        .map(|n| {
-            let element = at * count + n;
-            let x = buffer.at(start + element * along);
-            if whole { x } else { element.below(form.size).select(x, 0.0) }
-        })
-        .collect();
-    form.factors.word(&elements)
+    let element = |n| {
+        let element = at * count + n;
+        let x = buffer.at(start + element * along);
+        if whole { x } else { element.below(form.size).select(x, 0.0) }
+    };
+    (0..count).map(element).collect()
 }
 
 /// A word as it is multiplied, of one as it lies in memory.
@@ -143,16 +141,35 @@ impl<'k> Lefts<'k> {
 
     /// The lane's words for a step of a product whose rows are vectors that start there.
     pub fn at(&self, lane: &Lane<'k>, starts: [Value<'k>; 2], step: u32) -> [Value<'k>; 4] {
+        let factors = self.form.factors;
+        self.each(lane, starts, step, |x| rounded(factors, x), |elements| factors.word(elements))
+    }
+
+    /// The elements of those words, as they are in memory.
+    pub fn floats(&self, lane: &Lane<'k>, starts: [Value<'k>; 2], step: u32) -> [Vec<Value<'k>>; 4] {
+        let factors = self.form.factors;
+        self.each(lane, starts, step, |x| factors.floats(x), <[Value<'k>]>::to_vec)
+    }
+
+    /// What is made of the lane's words for a step, or of their elements where they are not read as words.
+    fn each<T>(
+        &self,
+        lane: &Lane<'k>,
+        starts: [Value<'k>; 2],
+        step: u32,
+        of_word: impl Fn(Value<'k>) -> T,
+        of_elements: impl Fn(&[Value<'k>]) -> T,
+    ) -> [T; 4] {
         let form = &self.form;
         [0, 1, 2, 3].map(|n| {
             let start = starts[n % 2];
             let at = lane.place + (step * STEP + n as u32 / 2 * CHUNK);
             let whole = (step + 1) * STEP * form.factors.per_word() <= form.size;
             if !form.in_words {
-                return word(self.buffer, form, [start, self.along], at, whole);
+                return of_elements(&elements(self.buffer, form, [start, self.along], at, whole));
             }
-            let x = rounded(form.factors, self.buffer.at(start / form.factors.per_word() + at));
-            if whole { x } else { at.below(form.filled_words()).select(x, 0_u32) }
+            let x = self.buffer.at(start / form.factors.per_word() + at);
+            of_word(if whole { x } else { at.below(form.filled_words()).select(x, 0_u32) })
         })
     }
 }
@@ -168,7 +185,7 @@ impl<'k> Source<'k> {
     }
 
     /// The fours that a vector lies in as it is multiplied, if it does.
-    pub fn fours(&self) -> Option<Fours<'k>> {
+    fn fours(&self) -> Option<Fours<'k>> {
         match (&self.buffer, self.form.factors) {
             (&Words::Four(buffer), Factors::F16 | Factors::BF16 | Factors::I8 | Factors::U8) => Some(buffer),
             (Words::Four(_), Factors::TF32) | (Words::Elements(_), _) => None,
@@ -185,7 +202,8 @@ impl<'k> Source<'k> {
             }
             Words::Elements(buffer) => {
                 let whole = form.size.is_multiple_of(CHUNK * form.factors.per_word());
-                [0, 1, 2, 3].map(|n: u32| word(buffer, form, [start, along], chunk * CHUNK + n, whole))
+                let at = |n: u32| elements(buffer, form, [start, along], chunk * CHUNK + n, whole);
+                [0, 1, 2, 3].map(|n| form.factors.word(&at(n)))
             }
         }
     }
@@ -206,16 +224,19 @@ impl<'k> Tile<'k> {
         Self { array: k.shared(Type::U32, rows * form.row_words()), first: k.value(0_u32), form, rows }
     }
 
-    /// Two tiles, the one with an even number and the other.
-    pub fn two(k: &'k Builder, form: Form, rows: u32) -> impl Fn(Value<'k>) -> Self {
-        let words = rows * form.row_words();
-        let array = k.shared(Type::U32, 2 * words);
-        move |number| Self { array, first: number % 2_u32 * words, form, rows }
+    /// Room for two tiles.
+    fn two(k: &'k Builder, form: Form, rows: u32) -> Self {
+        Self { array: k.shared(Type::U32, 2 * rows * form.row_words()), first: k.value(0_u32), form, rows }
+    }
+
+    /// Of two tiles the one with an even number, or the other.
+    fn numbered(self, number: Value<'k>) -> Self {
+        Self { first: number % 2_u32 * (self.rows * self.form.row_words()), ..self }
     }
 
     /// Begins to bring vectors as [`bring`](Self::bring) does, of a source whose [fours](Source::fours) they are; they are there when
     /// [copies are done](Builder::copies_done).
-    pub fn begin(
+    fn begin(
         &self,
         lane: &Lane<'k>,
         threads: u32,
@@ -230,7 +251,7 @@ impl<'k> Tile<'k> {
     }
 
     /// Brings vectors, which start where `start` says; those beyond `count` are zeros.
-    pub fn bring(
+    fn bring(
         &self,
         lane: &Lane<'k>,
         threads: u32,
@@ -333,6 +354,89 @@ impl<'k> Tile<'k> {
     }
 }
 
+/// The longest vector of which two tiles fit into shared memory, so that one is brought while the other is computed with.
+const LONGEST_OF_TWO: u32 = 128;
+
+/// Vectors of two sources that go by in tiles.
+pub(super) struct Passing<'k> {
+    sources: [Source<'k>; 2],
+    /// Vectors of a tile.
+    pub rows: u32,
+    tiles: [Tile<'k>; 2],
+    /// What is copied without being looked at: while one tile is computed with, the next is on its way.
+    copied: Option<[Fours<'k>; 2]>,
+}
+
+/// Which vectors go by.
+pub(super) struct Passage<'k> {
+    /// The first, and behind the last.
+    pub range: [Value<'k>; 2],
+    /// How many there are; beyond those are zeros.
+    pub count: Value<'k>,
+    /// From one element of a vector to the next.
+    pub along: [Value<'k>; 2],
+}
+
+impl<'k> Passing<'k> {
+    /// Tiles of at most so many vectors.
+    pub fn new(k: &'k Builder, sources: [Source<'k>; 2], most: u32) -> Self {
+        let forms = [0, 1].map(|n: usize| sources[n].form);
+        let are_short = forms.iter().all(|form| form.size <= LONGEST_OF_TWO);
+        let copied = match [0, 1].map(|n: usize| sources[n].fours().filter(|_| are_short)) {
+            [Some(first), Some(second)] => Some([first, second]),
+            [None, _] | [_, None] => None,
+        };
+        let held = if copied.is_some() { 2 } else { 1 };
+        let rows = tile_rows([&forms[0], &forms[1]], most, held);
+        let tiles = forms.map(|form| match copied {
+            Some(_) => Tile::two(k, form, rows),
+            None => Tile::new(k, form, rows),
+        });
+        Self { sources, rows, tiles, copied }
+    }
+
+    /// Has the workgroup, of so many invocations, compute with one tile of both after another; `start` says where a vector of either begins.
+    pub fn each(
+        &self,
+        (lane, threads): (&Lane<'k>, u32),
+        passage: &Passage<'k>,
+        start: impl Fn(usize, Value<'k>) -> Value<'k>,
+        compute: impl Fn(Value<'k>, [Tile<'k>; 2]),
+    ) {
+        let (k, rows, &Passage { range: [first, end], count, along }) =
+            (lane.local.kernel(), self.rows, passage);
+        let Some(copied) = self.copied else {
+            k.range(first, end, rows, |tile| {
+                for (n, tile_of) in self.tiles.iter().enumerate() {
+                    let at = |row| start(n, tile + row);
+                    tile_of.bring(lane, threads, &self.sources[n], along[n], count - tile, at);
+                }
+                k.barrier();
+                compute(tile, self.tiles);
+                k.barrier();
+            });
+            return;
+        };
+        let numbered = |tile: Value<'k>| self.tiles.map(|tiles| tiles.numbered(tile / rows));
+        let begin = |tile: Value<'k>| {
+            for (n, tile_of) in numbered(tile).iter().enumerate() {
+                tile_of.begin(lane, threads, copied[n], count - tile, |row| start(n, tile + row));
+            }
+        };
+        // All have computed with what went by before.
+        k.barrier();
+        k.when(first.below(end), || begin(first));
+        k.range(first, end, rows, |tile| {
+            k.copies_done();
+            // And with the tile before, which the next may replace.
+            k.barrier();
+            let next = tile + rows;
+            k.when(next.below(end), || begin(next));
+            compute(tile, numbered(tile));
+        });
+    }
+}
+
 /// Sums for each eight elements of vectors of a form.
 pub(super) fn sums<'k>(k: &'k Builder, form: &Form) -> Vec<[Variable<'k>; 4]> {
     let count = form.steps() * STEP * form.factors.per_word() / 8;
@@ -385,7 +489,7 @@ pub(super) fn among_row<'k>(x: Value<'k>, fold: impl Fn(Value<'k>, Value<'k>) ->
 const SHARED_WORDS: u32 = 48 * 1024 / 4;
 
 /// How many vectors of so many tiles of each of two forms fit into shared memory together: at most so many.
-pub(super) fn tile_rows(shared: [&Form; 2], most: u32, tiles: u32) -> u32 {
+fn tile_rows(shared: [&Form; 2], most: u32, tiles: u32) -> u32 {
     let words: u32 = tiles * shared.iter().map(|form| form.row_words()).sum::<u32>();
     [64, 32].into_iter().find(|&rows| rows <= most && words * rows <= SHARED_WORDS).unwrap_or(ROWS)
 }

@@ -74,15 +74,16 @@ pub fn decode() -> Vec<Template> {
 pub fn flash() -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     let every = [Part::Queries, Part::Keys, Part::Values].as_slice();
+    let both = [Part::Queries, Part::KeysAndValues].as_slice();
     let half = (DType::F16, Factors::F16);
     let upper_half = (DType::BF16, Factors::BF16);
     let single = (DType::F32, Factors::TF32);
     for ((dtype, factors), size, mask, parts) in [
-        (half, 64, None, every),
+        (half, 64, None, both),
         (half, 256, None, every),
-        (upper_half, 128, None, &[Part::Keys]),
+        (upper_half, 128, None, &[Part::KeysAndValues]),
         (upper_half, 72, Some(DType::Bool), &[Part::Queries]),
-        (single, 64, None, &[Part::Keys]),
+        (single, 64, None, &[Part::KeysAndValues]),
         (single, 256, None, &[Part::Queries]),
     ] {
         let form = Form { dtype, factors, size, in_words: mask.is_none() };
@@ -90,7 +91,7 @@ pub fn flash() -> Vec<Template> {
         let warps = 4;
         let sides = [form; 3];
         all.push(Flash { sides, scoring, warps, log_sum: true }.into());
-        let sides = [form; 4];
+        let sides = [form; 5];
         for &part in parts {
             all.push(FlashGradient { part, sides, scoring, warps }.into());
         }

@@ -4,7 +4,7 @@
 use super::LOWEST;
 use super::call::{Call, Operands, Scoring};
 use crate::kernels::tiles::{
-    self, Form, Lane, Lefts, ROWS, Rows, Source, Tile, WARP, among_row, tile_rows, warps_for,
+    self, Form, Lane, Lefts, Passage, Passing, ROWS, Rows, Source, Tile, WARP, among_row, warps_for,
 };
 use crate::kernels::{block, launch_blocks};
 use crate::language::{Builder, Kernel, Storage, Value, Variable};
@@ -16,8 +16,6 @@ use kiln_tensor::{DType, Shape};
 pub(super) const LONGEST: usize = 256;
 /// Registers for sums and for what is read once: what more there is, is read again from tile to tile.
 const KEPT: u32 = 192;
-/// The longest head of which two tiles fit into shared memory, so that one is brought while the other is computed with.
-const LONGEST_OF_TWO: u32 = 128;
 /// Attention in tiles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flash {
@@ -108,7 +106,8 @@ impl Flash {
         let last = ((block_query + 1_u32) * (ROWS * self.warps) - 1_u32).min(call.queries - 1_u32);
         let end = self.scoring.end(&call, last);
 
-        let attend = |tile: Value<'k>, tiles: [Tile<'k>; 2], rows: u32| {
+        let passing = Passing::new(k, [keys, values], most);
+        let attend = |tile: Value<'k>, tiles: [Tile<'k>; 2]| {
             let products = tiles[0].scores(&lane, left);
             let scored = products.iter().map(|products| products.map(|x| self.scoring.score(&call, x)));
             let mut scores: Vec<_> = scored.collect();
@@ -125,7 +124,7 @@ impl Flash {
             } else {
                 // Only the last tile has keys that are not there.
                 let variables: Vec<_> = scores.iter().map(|scores| scores.map(|x| k.variable(x))).collect();
-                k.when((call.keys - tile).below(rows), || {
+                k.when((call.keys - tile).below(passing.rows), || {
                     show(&mut scores);
                     for (variables, scores) in variables.iter().zip(&scores) {
                         variables.iter().zip(scores).for_each(|(variable, &score)| variable.set(score));
@@ -138,45 +137,10 @@ impl Flash {
             }
             tiles[1].add_weighted(&lane, &scores, &sums);
         };
-        let forms = [self.sides[1], self.sides[2]];
-        let is_short = forms.iter().all(|form| form.size <= LONGEST_OF_TWO);
-        match (keys.fours().filter(|_| is_short), values.fours()) {
-            (Some(key_fours), Some(value_fours)) => {
-                // While one tile is computed with, the next is on its way.
-                let rows = tile_rows([&forms[0], &forms[1]], most, 2);
-                let tiles = forms.map(|form| Tile::two(k, form, rows));
-                let begin = |tile: Value<'k>| {
-                    for (tiles, (fours, place)) in tiles.iter().zip([(key_fours, key), (value_fours, value)])
-                    {
-                        let row = |row| place.row(of_keys, tile + row);
-                        tiles(tile / rows).begin(&lane, threads, fours, call.keys - tile, row);
-                    }
-                };
-                let first = k.value(0_u32);
-                k.when(first.below(end), || begin(first));
-                k.range(first, end, rows, |tile| {
-                    k.copies_done();
-                    // All have computed with the tile before, which the next may replace.
-                    k.barrier();
-                    let next = tile + rows;
-                    k.when(next.below(end), || begin(next));
-                    attend(tile, [0, 1].map(|n: usize| tiles[n](tile / rows)), rows);
-                });
-            }
-            _ => {
-                let rows = tile_rows([&forms[0], &forms[1]], most, 1);
-                let tiles = forms.map(|form| Tile::new(k, form, rows));
-                k.range(0_u32, end, rows, |tile| {
-                    for (tile_of, (source, place)) in tiles.iter().zip([(&keys, key), (&values, value)]) {
-                        let row = |row| place.row(of_keys, tile + row);
-                        tile_of.bring(&lane, threads, source, place.along, call.keys - tile, row);
-                    }
-                    k.barrier();
-                    attend(tile, tiles, rows);
-                    k.barrier();
-                });
-            }
-        }
+        let passage =
+            Passage { range: [k.value(0_u32), end], count: call.keys, along: [key.along, value.along] };
+        let start = |n: usize, row| [key, value][n].row(of_keys, row);
+        passing.each((&lane, threads), &passage, start, attend);
 
         let zeros = self.scoring.leaves_zeros();
         for (n, softmax) in softmax.iter().enumerate() {
