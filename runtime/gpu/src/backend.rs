@@ -538,6 +538,12 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             PoolOp::Lp { p } if p > 0 && x.dtype.is_float() => {
                 window::pool_gradient(Flow::Norm { p }, gradient, vec![x, output], &input, options)
             }
+            PoolOp::Max if R::limits(&x.device).shared_memory => {
+                // Positions in images, which have fewer elements than kernels count, are not told to anybody else.
+                let (_, positions) = window::pool(Pooling::Max(Some(DType::I32)), x, options);
+                let (flow, positions) = (Flow::ToPosition(DType::I32), positions.into_iter().collect());
+                window::pool_gradient(flow, gradient, positions, &input, options)
+            }
             PoolOp::Max | PoolOp::Lp { .. } => {
                 compose::pool_gradient::<Self>(op, gradient, x, output, options)
             }
