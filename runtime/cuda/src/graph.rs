@@ -102,7 +102,8 @@ tuples! {
 
 /// A computation that was written down: the device runs it anew as a whole, which costs the host one launch.
 ///
-/// What it reads besides its inputs and its state (weights) is what these hold when it runs, and stays in memory as long as the graph.
+/// What it reads besides its inputs and its state (weights) is what these hold when it runs, and stays in memory as long as the graph; weights in another
+/// order, as some kernels take them, are those that were there when it was captured.
 /// Random numbers (dropout's) are others in each replay; they follow from the device's seed.
 ///
 /// ```no_run
@@ -202,6 +203,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let of_device = |error: ExecutionError| CaptureError::Device { reason: error.reason };
         context.sync().map_err(of_device)?;
 
+        // What was made of an input is a part of the graph: the next replay has another.
+        own.iter().for_each(CudaTensor::forget_derived);
         let own_state = copied(&initial);
         let places: Vec<Place> = own_state.iter().filter_map(Place::of).collect();
         let buffers: Vec<u64> = places.iter().map(Place::buffer).collect();

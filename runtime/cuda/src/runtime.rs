@@ -84,6 +84,10 @@ impl Runtime for CudaRuntime {
         memory.derived(key, make)
     }
 
+    fn forget_derived(memory: &Memory) {
+        memory.forget_derived();
+    }
+
     fn launch(device: &CudaDevice, launch: Launch<'_, Self>) {
         expect_context(device).record(launch);
     }

@@ -52,6 +52,38 @@ fn a_replay_computes_with_new_data() {
     }
 }
 
+/// What is made of a weight (turned, packed) is made anew where the weight is an input, or state.
+#[test]
+fn weights_that_are_given_are_turned_anew() {
+    let _alone = alone();
+    let options = || kiln_tensor::ConvOptions {
+        stride: [1, 1].into(),
+        padding: [(1, 1), (1, 1)].into(),
+        dilation: [1, 1].into(),
+        groups: 8,
+    };
+    // Channels of their own that stand last in memory.
+    let images = |seed| numbers([1, 6, 7, 8], seed).permute([0, 3, 1, 2]);
+    let depthwise = |x: T<4>, weight: T<4>| module::conv2d(x, weight, None, options());
+    let given = (numbers([1, 6, 7, 8], 3), numbers([8, 1, 3, 3], 4));
+    let graph = Graph::capture(given, |(x, weight): (T<4>, T<4>)| depthwise(x.permute([0, 3, 1, 2]), weight))
+        .expect("a graph");
+    for seed in 5..8 {
+        let y =
+            graph.replay((numbers([1, 6, 7, 8], seed), numbers([8, 1, 3, 3], seed + 9))).expect("a replay");
+        let expected = depthwise(images(seed), numbers([8, 1, 3, 3], seed + 9));
+        assert_eq!(floats(y), floats(expected), "{seed}");
+    }
+    let step = |weight: T<4>, x: T<4>| (weight.clone() + 1.0, depthwise(x.permute([0, 3, 1, 2]), weight));
+    let graph =
+        Graph::capture_with_state(numbers([8, 1, 3, 3], 4), numbers([1, 6, 7, 8], 3), step).expect("a graph");
+    for n in 0..3 {
+        let y = graph.replay(numbers([1, 6, 7, 8], 5)).expect("a replay");
+        let expected = depthwise(images(5), numbers([8, 1, 3, 3], 4) + n as f32);
+        assert_eq!(floats(y), floats(expected), "step {n}");
+    }
+}
+
 /// Sums of columns in runs, which the last workgroup joins: with counters that every replay finds as it leaves them.
 #[test]
 fn replays_count_anew() {

@@ -100,6 +100,15 @@ impl<B: Buffer> Memory<B> {
         true
     }
 
+    /// Forgets what was made of the contents: they change.
+    pub fn forget_derived(&self) {
+        let mut derived = self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = derived.take();
+        // It may be the last to hold memory, which goes back to the owner.
+        drop(derived);
+        drop(forgotten);
+    }
+
     /// What was made of the contents; made anew where there is none, or another.
     pub fn derived(&self, key: [usize; 4], make: impl FnOnce() -> Self) -> Self {
         let mut derived = self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);

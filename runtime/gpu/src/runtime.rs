@@ -60,6 +60,9 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// anew where there is none, or another.
     fn derived(memory: &Self::Memory, key: [usize; 4], make: impl FnOnce() -> Self::Memory) -> Self::Memory;
 
+    /// Has what was [made](Self::derived) of the contents be made anew, since these change.
+    fn forget_derived(memory: &Self::Memory);
+
     /// Runs a kernel.
     fn launch(device: &Self::Device, launch: Launch<'_, Self>);
 

@@ -154,6 +154,12 @@ impl<R: Runtime> GpuTensor<R> {
             self.device, values.device
         );
         elementwise::copy_into(values, self);
+        self.forget_derived();
+    }
+
+    /// Has what was made of its contents, and is kept with them (weights in another order), be made anew.
+    pub fn forget_derived(&self) {
+        R::forget_derived(&self.memory);
     }
 
     /// The memory of exactly its elements, in row-major order; nothing for a tensor that is not

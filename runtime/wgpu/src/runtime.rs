@@ -71,6 +71,10 @@ impl Runtime for WgpuRuntime {
         memory.derived(key, make)
     }
 
+    fn forget_derived(memory: &Memory) {
+        memory.forget_derived();
+    }
+
     fn launch(device: &WgpuDevice, launch: Launch<'_, Self>) {
         expect_context(device).record(launch);
     }
