@@ -624,6 +624,30 @@ fn graphs_hold_convolutions_of_the_library() {
     graph.replay(input(7)).expect("a replay").into_data().assert_eq(&direct.into_data(), true);
 }
 
+/// Of which the channels are last, as the library takes them: in a training they are others in each replay.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn graphs_turn_the_weights_that_they_are_given() {
+    let _alone = alone();
+    let case = Case::new([64, 64, 3, 3], 1, [(1, 1); 2], 1);
+    let given = |seed| {
+        let tensor = |shape: &[usize], seed| Tensor::<Cuda, 4>::from_data(numbers(shape, seed), &DEVICE);
+        (tensor(&case.image, seed), tensor(&case.weight, seed + 1))
+    };
+    let forward = |(x, weight): (Tensor<Cuda, 4>, Tensor<Cuda, 4>)| {
+        let [x, weight] = [x, weight].map(|tensor| tensor.into_primitive().tensor());
+        let y = Cuda::<f32, i64>::conv(x, weight, None, &case.options);
+        Tensor::<Cuda, 4>::from_primitive(TensorPrimitive::Float(y))
+    };
+    set_tf32(&DEVICE, true).expect("a device");
+    let graph = Graph::capture(given(1), forward).expect("a graph");
+    for seed in [1, 5, 9] {
+        let y = graph.replay(given(seed)).expect("a replay");
+        y.into_data().assert_eq(&forward(given(seed)).into_data(), true);
+    }
+    set_tf32(&DEVICE, false).expect("a device");
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn uploads_wait_for_nothing() {
