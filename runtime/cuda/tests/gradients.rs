@@ -6,8 +6,12 @@ mod host;
 
 use kiln_autodiff::Autodiff;
 use kiln_core::module::{Module, Param};
+use kiln_core::nn::conv::{Conv2d, Conv2dConfig};
 use kiln_core::nn::loss::CrossEntropyLossConfig;
-use kiln_core::nn::{BatchNorm, BatchNormConfig, Embedding, EmbeddingConfig, Linear, LinearConfig};
+use kiln_core::nn::{
+    BatchNorm, BatchNormConfig, Embedding, EmbeddingConfig, Linear, LinearConfig, Lstm, LstmConfig,
+    PaddingConfig2d,
+};
 use kiln_cuda::{CaptureError, CapturedError, CapturedGradients, Cuda, CudaDevice, statistics};
 use kiln_optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
 use kiln_tensor::backend::Backend;
@@ -135,6 +139,68 @@ fn steps_are_those_that_are_not_captured() {
         twins = twins.step(&mut backward, batch(rows, seed));
         assert_eq!(backward.graphs(), 2);
     }
+}
+
+/// Layers whose weights kernels take in another order than they lie in: convolutions of images with channels last, of channels for themselves too, and a
+/// recurrent layer.
+#[derive(Module, Debug)]
+struct Reader<B: Backend> {
+    all: Conv2d<B>,
+    each: Conv2d<B>,
+    steps: Lstm<B>,
+    last: Linear<B>,
+}
+
+impl<B: Backend> Reader<B> {
+    fn new(device: &B::Device) -> Self {
+        B::seed(device, 4);
+        let same = PaddingConfig2d::Same;
+        Self {
+            all: Conv2dConfig::new([8, 8], [3, 3]).with_padding(same.clone()).init(device),
+            each: Conv2dConfig::new([8, 8], [3, 3]).with_groups(8).with_padding(same).init(device),
+            steps: LstmConfig::new(8, 5, true).init(device),
+            last: LinearConfig::new(5, 3).init(device),
+        }
+    }
+
+    /// `[batch, 3]` of images `[batch, height, width, 8]`.
+    fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        let images = self.all.forward(images.permute([0, 3, 1, 2]));
+        let rows = images.permute([0, 2, 3, 1]);
+        let images = self.each.forward((rows.clone() + 1.0).permute([0, 3, 1, 2]));
+        let [batch, channels, height, width] = images.dims();
+        let steps = images.permute([0, 2, 3, 1]).reshape([batch, height * width, channels]);
+        let (states, _) = self.steps.forward(steps, None);
+        self.last.forward(states.mean_dim(1).squeeze_dim::<2>(1))
+    }
+}
+
+#[test]
+fn weights_in_another_order_are_those_of_the_step() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let new = || Reader::<B>::new(&device).load_record(Reader::<B>::new(&device).into_record());
+    let loss = |reader: &Reader<B>, (images, targets): (Tensor<B, 4>, Targets)| {
+        let logits = reader.forward(images);
+        (CrossEntropyLossConfig::new().init(&device).forward(logits.clone(), targets), logits)
+    };
+    let mut backward = CapturedGradients::new(loss);
+    let [mut captured, mut plain] = [new(), new()];
+    let [mut first, mut second] = [AdamWConfig::new().init(), AdamWConfig::new().init()];
+    for seed in 0..4_i64 {
+        let values: Vec<f32> =
+            (0..2 * 4 * 5 * 8).map(|n| ((n * 31 + seed * 17) % 1009 % 9) as f32 - 4.0).collect();
+        let images = Tensor::<B, 4>::from_data(TensorData::new(values, [2, 4, 5, 8]), &device);
+        let targets = Targets::from_data([seed % 3, (seed + 1) % 3], &device);
+        let (_, logits, gradients) =
+            backward.run(&captured, (images.clone(), targets.clone())).expect("a graph");
+        let (expected, of_expected) = loss(&plain, (images, targets));
+        assert_eq!(floats(logits), floats(of_expected), "step {seed}");
+        captured = first.step(0.1, captured, gradients);
+        let gradients = GradientsParams::from_grads(expected.backward(), &plain);
+        plain = second.step(0.1, plain, gradients);
+    }
+    assert_eq!(backward.graphs(), 1);
 }
 
 #[test]
