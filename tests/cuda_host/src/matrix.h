@@ -55,6 +55,11 @@ static __attribute__((noinline)) void multiply(T& s0, T& s1, T& s2, T& s3, unsig
 #define multiply_i8 multiply<Bytes<signed char>>
 #define multiply_u8 multiply<Bytes<unsigned char>>
 
+static inline float rough_power_of_two(float x) {
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
+}
+
 static inline unsigned to_tf32(float x) {
     unsigned bits = same_bits<unsigned>(x);
     return x != x ? 0x7fffe000u : (bits + 0x1000u) & ~0x1fffu;

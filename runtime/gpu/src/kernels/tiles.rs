@@ -288,12 +288,18 @@ impl<'k> Tile<'k> {
         let k = lane.local.kernel();
         let chunks = self.form.steps() * STEP / CHUNK;
         let filled = self.form.filled_words().div_ceil(CHUNK);
-        k.range(lane.local, self.rows * chunks, threads, |n| {
-            let (row, chunk) = (n / chunks, n % chunks);
+        let one = |row: Value<'k>, chunk: Value<'k>| {
             let within = row.below(count);
             let within = if filled < chunks { within & chunk.below(filled) } else { within };
             each(row, chunk, within);
-        });
+        };
+        if threads.is_multiple_of(chunks) && self.rows.is_multiple_of(threads / chunks) {
+            // All have as many, of rows that are as far apart.
+            let (row, chunk, apart) = (lane.local / chunks, lane.local % chunks, threads / chunks);
+            (0..self.rows).step_by(apart as usize).for_each(|behind| one(row + behind, chunk));
+            return;
+        }
+        k.range(lane.local, self.rows * chunks, threads, |n| one(n / chunks, n % chunks));
     }
 
     /// The lane's words of 16 columns that are vectors from `first` on: of the first eight, and of the others.

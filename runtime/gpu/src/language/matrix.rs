@@ -88,6 +88,8 @@ pub enum WarpOp {
     Half(Id),
     /// `2^x` of a 32-bit float.
     PowerOfTwo(Id),
+    /// The same, but 0 instead of what is below `2^-126`.
+    RoughPowerOfTwo(Id),
     /// The number of the lane whose number differs in these bits.
     Exchange(Id, u32),
     /// The same `u32`, of which the compiler knows nothing.
@@ -195,10 +197,15 @@ impl<'k> Fours<'k> {
 }
 
 impl<'k> Value<'k> {
-    /// `e^x` of a 32-bit float by the device's own power of two, for what is rounded to 16 bits then: exact to `2^-22` times `1 + |x|`.
+    /// `e^x` of a 32-bit float by the device's own power of two, for what is rounded to 16 bits then: exact to `2^-22` times `1 + |x|`, and 0 below
+    /// `2^-126`.
     pub fn rough_exp(self) -> Value<'k> {
-        let exponent = self * std::f32::consts::LOG2_E;
-        self.kernel().number(Type::F32, Op::Warp(WarpOp::PowerOfTwo(exponent.id())))
+        (self * std::f32::consts::LOG2_E).rough_power_of_two()
+    }
+
+    /// `2^x` likewise.
+    pub fn rough_power_of_two(self) -> Value<'k> {
+        self.kernel().number(Type::F32, Op::Warp(WarpOp::RoughPowerOfTwo(self.id())))
     }
 
     /// `e^x` of a 32-bit float that is not above 0, by the device's own power of two: 3 ulp; 0 below -104.

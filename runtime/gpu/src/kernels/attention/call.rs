@@ -6,6 +6,7 @@ use crate::kernels::direct::{Side, fours_along};
 use crate::language::{Buffer, Builder, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
+use core::f32::consts::LOG2_E;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{AttentionOptions, DType, FullyMasked, Shape};
 
@@ -123,6 +124,11 @@ impl Scoring {
         !self.is_added() || self.fully_masked.is_some()
     }
 
+    /// Whether scores may be told in another unit: where nothing is added to them, and no key counts with the lowest there is.
+    pub(super) fn has_any_unit(self) -> bool {
+        !self.is_added() && !self.keeps_hidden()
+    }
+
     /// The score that belongs to a product, already scaled.
     pub(super) fn capped<'k>(self, call: &Call<'k>, score: Value<'k>) -> Value<'k> {
         if self.softcap { (score / call.cap).tanh() * call.cap } else { score }
@@ -131,6 +137,11 @@ impl Scoring {
     /// The score that belongs to a product, before the mask.
     pub(super) fn score<'k>(self, call: &Call<'k>, product: Value<'k>) -> Value<'k> {
         self.capped(call, product * call.scale)
+    }
+
+    /// The [`score`](Self::score) in units of the logarithm of 2.
+    pub(super) fn binary_score<'k>(self, call: &Call<'k>, product: Value<'k>) -> Value<'k> {
+        if self.softcap { self.score(call, product) * LOG2_E } else { product * (call.scale * LOG2_E) }
     }
 
     /// How many keys a query sees, if it sees none after its own position; the last query sees the last key.

@@ -10,6 +10,7 @@ use crate::kernels::{block, launch_blocks};
 use crate::language::{Builder, Kernel, Storage, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::GpuTensor;
+use core::f32::consts::LN_2;
 use kiln_tensor::{DType, Shape};
 
 /// The longest head.
@@ -31,6 +32,8 @@ pub struct Flash {
 
 /// What a lane keeps of one of its two queries.
 struct Softmax<'k> {
+    /// Whether scores are in units of the logarithm of 2, so that weights are powers of that without more ado.
+    is_binary: bool,
     /// The highest score.
     best: Variable<'k>,
     /// The sum of the weights of the keys that the lane sees.
@@ -38,6 +41,18 @@ struct Softmax<'k> {
 }
 
 impl<'k> Softmax<'k> {
+    /// The weight of a score, by how far it is from the highest.
+    fn weight(&self, apart: Value<'k>) -> Value<'k> {
+        if self.is_binary { apart.rough_power_of_two() } else { apart.rough_exp() }
+    }
+
+    /// The logarithm of a sum of weights, and of the highest score's.
+    fn log_sum(&self, total: Value<'k>) -> Value<'k> {
+        let best = self.best.get();
+        let best = if self.is_binary { best * LN_2 } else { best };
+        best + total.log()
+    }
+
     /// Turns the scores of the first or the second query into weights, and brings what was summed so far to their measure.
     fn weigh(&self, n: usize, scores: &mut [[Value<'k>; 4]], sums: &[[Variable<'k>; 4]]) {
         let own = |scores: &[Value<'k>; 4]| [scores[2 * n], scores[2 * n + 1]];
@@ -45,11 +60,11 @@ impl<'k> Softmax<'k> {
         let best = self.best.get();
         let highest = highest.map_or(best, |highest| among_row(highest, |a, b| a.max(b)));
         let new_best = best.max(highest);
-        let shrinks = (best - new_best).rough_exp();
+        let shrinks = self.weight(best - new_best);
         let mut sum = self.sum.get() * shrinks;
         for scores in scores {
             for score in &mut scores[2 * n..2 * n + 2] {
-                *score = (*score - new_best).rough_exp();
+                *score = self.weight(*score - new_best);
                 sum = sum + *score;
             }
         }
@@ -101,7 +116,8 @@ impl Flash {
 
         // Scores are registers, too.
         let most = if sums.len() <= 16 { 64 } else { 32 };
-        let softmax = [(); 2].map(|()| Softmax { best: k.variable(LOWEST), sum: k.variable(0.0) });
+        let is_binary = self.scoring.has_any_unit();
+        let softmax = [(); 2].map(|()| Softmax { is_binary, best: k.variable(LOWEST), sum: k.variable(0.0) });
         // The last of the workgroup's queries sees most.
         let last = ((block_query + 1_u32) * (ROWS * self.warps) - 1_u32).min(call.queries - 1_u32);
         let end = self.scoring.end(&call, last);
@@ -109,9 +125,12 @@ impl Flash {
         let passing = Passing::new(k, [keys, values], most);
         let attend = |tile: Value<'k>, tiles: [Tile<'k>; 2]| {
             let products = tiles[0].scores(&lane, left);
-            let scored = products.iter().map(|products| products.map(|x| self.scoring.score(&call, x)));
-            let mut scores: Vec<_> = scored.collect();
-            let show = |scores: &mut [[Value<'k>; 4]]| {
+            let score = |x| match is_binary {
+                true => self.scoring.binary_score(&call, x),
+                false => self.scoring.score(&call, x),
+            };
+            let mut scores: Vec<_> = products.iter().map(|products| products.map(score)).collect();
+            let show = |scores: &mut [[Value<'k>; 4]], tile: Value<'k>| {
                 for (n, scores) in scores.iter_mut().enumerate() {
                     for (at, score) in scores.iter_mut().enumerate() {
                         let key = tile + lane.place * 2_u32 + (8 * n + at % 2) as u32;
@@ -120,12 +139,13 @@ impl Flash {
                 }
             };
             if self.scoring.hides_within() {
-                show(&mut scores);
+                show(&mut scores, tile);
             } else {
                 // Only the last tile has keys that are not there.
                 let variables: Vec<_> = scores.iter().map(|scores| scores.map(|x| k.variable(x))).collect();
                 k.when((call.keys - tile).below(passing.rows), || {
-                    show(&mut scores);
+                    // Of a tile that the compiler knows nothing of: it would look at the keys of all tiles, rather than go another way for the last.
+                    show(&mut scores, tile.anew());
                     for (variables, scores) in variables.iter().zip(&scores) {
                         variables.iter().zip(scores).for_each(|(variable, &score)| variable.set(score));
                     }
@@ -157,8 +177,7 @@ impl Flash {
                     sums.iter().map(|sums| [sums[2 * n], sums[2 * n + 1]].map(share)).collect();
                 output.set(&lane, start, &shares);
                 if let Some(log_sums) = log_sums {
-                    let log_sum = softmax.best.get() + total.log();
-                    let log_sum = is_empty.select(f32::INFINITY, log_sum);
+                    let log_sum = is_empty.select(f32::INFINITY, softmax.log_sum(total));
                     let row = (batch * call.heads + head) * call.queries + numbers[n];
                     k.when(lane.place.equals(0_u32), || log_sums.set(row, log_sum));
                 }

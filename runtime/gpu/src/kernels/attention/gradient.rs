@@ -10,12 +10,15 @@ use crate::kernels::{block, launch_blocks};
 use crate::language::{Buffer, Builder, Kernel, Storage, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::GpuTensor;
+use core::f32::consts::LOG2_E;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::compose::{AttentionGradients, AttentionTrained};
 use kiln_tensor::{AttentionOptions, DType, Shape};
 
 /// Registers for sums and for what is read once, beside two tiles of scores.
 const KEPT: u32 = 144;
+/// Workgroups of four warps that a multiprocessor runs, by the registers of that: 128 and 168 of each invocation hold so many and all else.
+const RESIDENT: [(u32, u32); 2] = [(64, 4), (96, 3)];
 /// Elements of a key and a value whose gradients are found together: sums of more do not find registers.
 const MOST_TOGETHER: u32 = 256;
 
@@ -158,6 +161,10 @@ impl FlashGradient {
             Some(&words) => words,
             None => lefts[n].at(&lane, starts(n).map(Value::anew), step),
         };
+        // A compiler that is free to takes a few registers more, and then a multiprocessor runs a workgroup less.
+        if let Some(&(_, workgroups)) = RESIDENT.iter().find(|&&(most, _)| registers <= most) {
+            k.resident(workgroups);
+        }
         let own_flows = result.map(|(result, place)| {
             let ends = numbers.map(|row| place.row([batch, row_head], row));
             let own_flows = sums_of_products(k, &lane, [(&lefts[1], starts(1)), (&result, ends)]);
@@ -183,6 +190,12 @@ impl FlashGradient {
             false => [k.value(0_u32), call.queries],
         };
         let all = if of_queries { call.keys } else { call.queries };
+        let is_binary = self.scoring.has_any_unit() && !self.scoring.softcap;
+        let in_units = |log_sum: Value<'k>| if is_binary { log_sum * LOG2_E } else { log_sum };
+        let own_log_sums = of_queries.then(|| {
+            let row = (batch * call.heads + row_head) * call.queries;
+            numbers.map(|number| in_units(log_sums.at(row + number)))
+        });
         let add = |head: Value<'k>, tile: Value<'k>, tiles: [Tile<'k>; 2]| {
             let query_start = (batch * call.heads + head) * call.queries;
             let mut scores = tiles[0].scores(&lane, |step| left(0, step));
@@ -196,11 +209,17 @@ impl FlashGradient {
                     let row = numbers[at / 2];
                     let [query, key] = if of_queries { [row, column] } else { [column, row] };
                     let of_query = |of: Buffer<'k>| of.at(query_start + query);
-                    let capped = self.scoring.score(&call, *score);
-                    let shown = self.scoring.shown(&call, capped, [batch, head, query, key]);
+                    let log_sum = own_log_sums
+                        .map_or_else(|| in_units(of_query(log_sums)), |own_log_sums| own_log_sums[at / 2]);
                     // Queries that are not there have no share.
                     let is_there = |x| if of_queries { x } else { query.below(call.queries).select(x, 0.0) };
-                    let share = (shown - of_query(log_sums)).rough_exp();
+                    let (of, capped) = ([batch, head, query, key], self.scoring.score(&call, *score));
+                    let share = if is_binary {
+                        let apart = score.fma(call.scale * LOG2_E, -log_sum);
+                        self.scoring.shown(&call, apart, of).rough_power_of_two()
+                    } else {
+                        (self.scoring.shown(&call, capped, of) - log_sum).rough_exp()
+                    };
                     *score = is_there(share);
                     if let Some(of_share) = of_shares.get_mut(n) {
                         let flow = own_flows.map_or_else(|| of_query(flows), |own_flows| own_flows[at / 2]);

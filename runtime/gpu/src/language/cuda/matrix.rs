@@ -23,6 +23,12 @@ static __device__ inline unsigned upper_halves(float low, float high) {
     return word;
 }
 
+static __device__ inline float rough_power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 static __device__ inline unsigned anew(unsigned x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -107,6 +113,7 @@ pub(super) fn has_matrices(kernel: &Kernel) -> bool {
                 | WarpOp::Halves(..)
                 | WarpOp::UpperHalves(..)
                 | WarpOp::PowerOfTwo(_)
+                | WarpOp::RoughPowerOfTwo(_)
                 | WarpOp::Anew(_) => true,
             },
             Statement::If(_, then, otherwise) => any(then) || any(otherwise),
@@ -135,6 +142,7 @@ pub(super) fn number(printer: &Printer<'_, Cuda>, op: WarpOp) -> String {
         WarpOp::UpperHalves(low, high) => format!("upper_halves({}, {})", of(low), of(high)),
         WarpOp::Half(x) => format!("half_to_float((unsigned short){})", of(x)),
         WarpOp::PowerOfTwo(x) => format!("exp2f({})", of(x)),
+        WarpOp::RoughPowerOfTwo(x) => format!("rough_power_of_two({})", of(x)),
         WarpOp::Anew(x) => format!("anew({})", of(x)),
         WarpOp::Exchange(x, lanes) => format!("exchange({}, {lanes}u)", of(x)),
     }
