@@ -156,7 +156,7 @@ impl<B: Backend> Reader<B> {
         B::seed(device, 4);
         let same = PaddingConfig2d::Same;
         Self {
-            all: Conv2dConfig::new([8, 8], [3, 3]).with_padding(same.clone()).init(device),
+            all: Conv2dConfig::new([8, 8], [3, 3]).with_padding(same).init(device),
             each: Conv2dConfig::new([8, 8], [3, 3]).with_groups(8).with_padding(same).init(device),
             steps: LstmConfig::new(8, 5, true).init(device),
             last: LinearConfig::new(5, 3).init(device),
