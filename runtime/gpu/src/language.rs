@@ -188,6 +188,8 @@ pub enum Unary {
     Trunc,
     /// `e^x`, of 64-bit floats.
     Exp,
+    /// `e^x` of a 32-bit float that is rounded to 16 bits then.
+    ShortExp,
     /// `e^x - 1`, of 64-bit floats.
     ExpM1,
     /// Natural logarithm, of 64-bit floats.

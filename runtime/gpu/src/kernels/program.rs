@@ -168,6 +168,8 @@ pub(super) fn evaluate<'k>(
     let mut values: Vec<Value<'k>> = Vec::with_capacity(expression.steps.len());
     for (step, &own) in expression.steps.iter().zip(&dtypes) {
         let of = |id: u16| values[usize::from(id)];
+        // What is rounded to 16 bits need not be more exact.
+        let is_short = matches!(own, DType::F16 | DType::BF16);
         let value = match *step {
             Step::Input(n) => operands.values[usize::from(n)],
             Step::Constant(value, dtype) => constant(k, value, dtype),
@@ -176,6 +178,8 @@ pub(super) fn evaluate<'k>(
                 let counter = counters.next().copied().unwrap_or_else(|| k.value(0_u32));
                 narrowed(counter.to(computed_as(dtype)), dtype)
             }
+            Step::Unary(UnaryOp::Exp, x) if is_short => of(x).short_exp(),
+            Step::Unary(UnaryOp::Erf, x) if is_short => of(x).short_erf(),
             Step::Unary(op, x) => narrowed(unary(op, of(x)), own),
             Step::Binary(BinaryOp::Pow, base, exponent) => match constant_of(expression, exponent) {
                 Some(power) => narrowed(power_of(of(base), of(exponent), power), own),
@@ -183,9 +187,8 @@ pub(super) fn evaluate<'k>(
             },
             Step::Binary(op, a, b) => narrowed(binary(op, of(a), of(b)), own),
             Step::Compare(op, a, b) => compare(op, of(a), of(b)),
-            Step::Activation(Activation::Gelu, x) if matches!(own, DType::F16 | DType::BF16) => {
-                of(x).rough_gelu()
-            }
+            Step::Activation(Activation::Gelu, x) if is_short => of(x).rough_gelu(),
+            Step::Activation(op, x) if is_short => activation_by(op, of(x), Value::short_exp),
             Step::Activation(op, x) => activation(op, of(x)),
             Step::Where(condition, a, b) => of(condition).select(of(a), of(b)),
             Step::Cast(dtype, x) => converted(of(x), dtypes[usize::from(x)], dtype),
@@ -335,6 +338,15 @@ fn compare<'k>(op: CompareOp, a: Value<'k>, b: Value<'k>) -> Value<'k> {
 
 /// An activation of a float.
 pub(crate) fn activation(activation: Activation, x: Value<'_>) -> Value<'_> {
+    activation_by(activation, x, Value::exp)
+}
+
+/// An activation of a float, by an exponential where it is made of such.
+fn activation_by<'k>(
+    activation: Activation,
+    x: Value<'k>,
+    exp: impl FnOnce(Value<'k>) -> Value<'k>,
+) -> Value<'k> {
     match activation {
         Activation::Relu => x.maximum(constant_like(x, 0)),
         Activation::LeakyRelu { slope } => x.above(0.0).select(x, x * slope),
@@ -344,11 +356,11 @@ pub(crate) fn activation(activation: Activation, x: Value<'_>) -> Value<'_> {
             let inner = x * (x * x * 0.044_715 + 1.0) * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
             x * 0.5 * (inner.tanh() + 1.0)
         }
-        Activation::Sigmoid => sigmoid(x),
+        Activation::Sigmoid => sigmoid(x, exp),
         Activation::Tanh => x.tanh(),
-        Activation::Silu => x * sigmoid(x),
-        Activation::Mish => x * softplus(x).tanh(),
-        Activation::Softplus => softplus(x),
+        Activation::Silu => x * sigmoid(x, exp),
+        Activation::Mish => x * softplus(x, exp).tanh(),
+        Activation::Softplus => softplus(x, exp),
         Activation::HardSigmoid { alpha, beta } => clamp(x * alpha + beta, 0.0, 1.0),
         Activation::HardSwish => x * clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0),
         Activation::Elu { alpha } => x.above(0.0).select(x, x.minimum(constant_like(x, 0)).exp_m1() * alpha),
@@ -364,13 +376,13 @@ fn clamp(x: Value<'_>, min: f64, max: f64) -> Value<'_> {
     x.maximum(min.beside(x)).minimum(max.beside(x))
 }
 
-fn sigmoid(x: Value<'_>) -> Value<'_> {
+fn sigmoid<'k>(x: Value<'k>, exp: impl FnOnce(Value<'k>) -> Value<'k>) -> Value<'k> {
     // Above, the exponential is infinite.
     let greatest = if x.ty() == Type::F64 { 709.0 } else { 87.0 };
-    constant_like(x, 1) / ((-x).minimum(greatest.beside(x)).exp() + 1.0)
+    constant_like(x, 1) / (exp((-x).minimum(greatest.beside(x))) + 1.0)
 }
 
 /// `ln(1 + e^x)`; above 40 that is `x`.
-fn softplus(x: Value<'_>) -> Value<'_> {
-    x.above(40.0).select(x, x.minimum(40.0.beside(x)).exp().log_1p())
+fn softplus<'k>(x: Value<'k>, exp: impl FnOnce(Value<'k>) -> Value<'k>) -> Value<'k> {
+    x.above(40.0).select(x, exp(x.minimum(40.0.beside(x))).log_1p())
 }

@@ -429,6 +429,7 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
         (Unary::Round, _) => "rint",
         (Unary::Trunc, _) => "trunc",
         (Unary::Exp, _) => "exp",
+        (Unary::ShortExp, _) => return format!("__expf({x})"),
         (Unary::ExpM1, _) => "expm1",
         (Unary::Log, _) => "log",
         (Unary::Log1p, _) => "log1p",

@@ -157,7 +157,10 @@ fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, par
         out.push_str(pairs::FUNCTIONS);
         out.push('\n');
     }
-    if calls_angles(kernel) {
+    if calls(kernel, |op| op == Unary::ShortExp) {
+        out.push_str(SHORT);
+    }
+    if calls(kernel, |op| matches!(op, Unary::Sin | Unary::Cos)) {
         out.push_str(ANGLES);
         out.push('\n');
     }
@@ -214,12 +217,15 @@ fn non_finite(kernel: &Kernel) -> Vec<Bits> {
 /// Sine and cosine of large 32-bit floats.
 const ANGLES: &str = include_str!("wgsl/angles.wgsl");
 
-/// Whether any number is a sine or cosine of a 32-bit float.
-fn calls_angles(kernel: &Kernel) -> bool {
+/// The exponential of what is rounded to 16 bits.
+const SHORT: &str = include_str!("wgsl/short.wgsl");
+
+/// Whether any number is such a function of a 32-bit float.
+fn calls(kernel: &Kernel, is_such: impl Fn(Unary) -> bool) -> bool {
     let mut any = false;
     each_number(&kernel.body, &mut |id, op| {
-        let is_wave = matches!(op, Op::Unary(Unary::Sin | Unary::Cos, _));
-        any |= is_wave && kernel.types[id.0 as usize] == Type::F32;
+        let is_one = matches!(*op, Op::Unary(op, _) if is_such(op));
+        any |= is_one && kernel.types[id.0 as usize] == Type::F32;
     });
     any
 }
@@ -413,6 +419,7 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
         Unary::Sqrt => "sqrt",
         // Of 32-bit floats those are asked for that are large; most devices compute them to no digit.
         Unary::Sin => "far_sin",
+        Unary::ShortExp => "short_exp",
         Unary::Cos => "far_cos",
         Unary::Floor => "floor",
         Unary::Ceil => "ceil",

@@ -9,7 +9,13 @@ pub(super) const FUNCTIONS: &str = include_str!("doubles.wgsl");
 /// The name of a function of one number, where shaders have none of their own, or none to rely on.
 pub(super) fn unary(op: Unary) -> Option<&'static str> {
     Some(match op {
-        Unary::Neg | Unary::Not | Unary::Abs | Unary::Sqrt | Unary::ToF16 | Unary::ToBF16 => return None,
+        Unary::Neg
+        | Unary::Not
+        | Unary::Abs
+        | Unary::Sqrt
+        | Unary::ShortExp
+        | Unary::ToF16
+        | Unary::ToBF16 => return None,
         // Shaders have these, but Mesa's driver for CPUs rounds 1.5 to 1 on some (seen without AVX-512) and leaves 2^52 - 0.5 as it is.
         Unary::Floor => "double_floor",
         Unary::Ceil => "double_ceil",

@@ -39,6 +39,7 @@ pub(super) fn unary(op: Unary, x: &str) -> String {
         | Unary::Log
         | Unary::Log1p
         | Unary::Tan
+        | Unary::ShortExp
         | Unary::Asin
         | Unary::Acos
         | Unary::Atan
