@@ -84,6 +84,27 @@ fn weights_that_are_given_are_turned_anew() {
     }
 }
 
+/// What was made of memory goes with its contents.
+#[test]
+fn an_overwritten_weight_is_turned_anew() {
+    let _alone = alone();
+    let options = kiln_tensor::ConvOptions {
+        stride: [1, 1].into(),
+        padding: [(1, 1), (1, 1)].into(),
+        dilation: [1, 1].into(),
+        groups: 8,
+    };
+    let images = numbers([1, 6, 7, 8], 3).permute([0, 3, 1, 2]).into_backend();
+    let convolved =
+        |weight| T::<4>::from_backend(Cuda::<f32, i64>::conv(images.clone(), weight, None, &options));
+    let [weight, other] = [4, 5].map(|seed| numbers([8, 1, 3, 3], seed).into_backend());
+    let before = floats(convolved(weight.clone()));
+    weight.overwrite(&other);
+    let after = floats(convolved(weight));
+    assert_ne!(after, before);
+    assert_eq!(after, floats(convolved(other)));
+}
+
 /// Sums of columns in runs, which the last workgroup joins: with counters that every replay finds as it leaves them.
 #[test]
 fn replays_count_anew() {

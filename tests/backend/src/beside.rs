@@ -255,6 +255,25 @@ pub fn functions<B: Backend>() {
     }
 }
 
+/// What is rounded to 16 bits may be computed by functions that are less exact: these, and what is made of them.
+pub fn functions_of_halves<B: Backend>() {
+    let numbers =
+        [f64::NAN, f64::INFINITY, 700.0, 11.0, 2.5, 0.999, 0.3, 1e-3, 0.0, -1e-3, -0.3, -1.5, -6.0, -700.0];
+    let steps: Vec<Step> = [UnaryOp::Exp, UnaryOp::Erf]
+        .map(|op| Step::Unary(op, 0))
+        .into_iter()
+        .chain(
+            [Activation::Sigmoid, Activation::Silu, Activation::Softplus, Activation::Mish]
+                .map(|activation| Step::Activation(activation, 0)),
+        )
+        .collect();
+    for dtype in of::<B>(&[DType::F16]) {
+        let operands = || vec![reals(&numbers, &[numbers.len()], dtype)];
+        let run = (program::<B>(operands(), &[], &steps), program::<NdArray>(operands(), &[], &steps));
+        assert_same(run.0, run.1, 0.002);
+    }
+}
+
 pub fn casts<B: Backend>() {
     for from in supported::<B>() {
         let mut numbers = edges(from);

@@ -22,7 +22,7 @@ pub(super) trait Right<'k> {
     /// What is known of a depth. What is shared is asked for beyond the product too.
     fn depth(&self, depth: Value<'k>) -> Vec<Value<'k>>;
 
-    /// The element where they meet; 0 where the depth is beyond the product.
+    /// The element where they meet; of what is shared, 0 where the depth is beyond the product.
     fn element(&self, depth: &[Value<'k>], column: &Self::Column) -> Value<'k>;
 }
 

@@ -305,7 +305,7 @@ impl<'k> Value<'k> {
     }
 
     /// `e^x` of a 32-bit float that is rounded to 16 bits then: 2 ulp, and as many more as `1.173 |x|` has wholes (NVIDIA, "CUDA C++ Programming
-    /// Guide", `__expf`); what is below `2^-126` may be 0. On CUDA it takes an eighth of the instructions of [`exp`](Self::exp), with which
+    /// Guide", `__expf`); what is below `2^-126` may be 0. On CUDA it takes some twenty instructions less than [`exp`](Self::exp), with which
     /// layers of 16-bit floats waited for arithmetic rather than for memory.
     pub fn short_exp(self) -> Value<'k> {
         self.unary(Unary::ShortExp)

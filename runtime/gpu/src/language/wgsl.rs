@@ -159,6 +159,7 @@ fn declarations<const NATIVE: bool>(printer: &mut Printer<'_, Wgsl<NATIVE>>, par
     }
     if calls(kernel, |op| op == Unary::ShortExp) {
         out.push_str(SHORT);
+        out.push('\n');
     }
     if calls(kernel, |op| matches!(op, Unary::Sin | Unary::Cos)) {
         out.push_str(ANGLES);
@@ -419,8 +420,8 @@ fn unary(op: Unary, ty: Type, x: &str) -> String {
         Unary::Sqrt => "sqrt",
         // Of 32-bit floats those are asked for that are large; most devices compute them to no digit.
         Unary::Sin => "far_sin",
-        Unary::ShortExp => "short_exp",
         Unary::Cos => "far_cos",
+        Unary::ShortExp => "short_exp",
         Unary::Floor => "floor",
         Unary::Ceil => "ceil",
         Unary::Round => "round",

@@ -1,5 +1,6 @@
 //! Gradients of attention by tensor cores: shares are computed again, in tiles, from the logarithms that the way there kept (Dao 2023,
-//! "FlashAttention-2"). Each gradient has a kernel of its own whose warps own its rows, so that none is added to by two.
+//! "FlashAttention-2"). The warps of a kernel own the rows of what it finds the gradient of, so that none is added to by two: queries have one, keys and values
+//! another, or one each where the sums of both find no registers.
 
 use super::call::{Call, Operands, Place, Scoring};
 use super::flash;

@@ -10,4 +10,3 @@ fn short_exp(x: f32) -> f32 {
     let scaled = (1.0f + (r + r * r * rest)) * bitcast<f32>((half + 127) << 23u);
     return select(scaled * bitcast<f32>((whole - half + 127) << 23u), x, is_nan);
 }
-
