@@ -615,5 +615,6 @@ fn drawn<B: Backend>(dtypes: impl Iterator<Item = DType>) -> Results {
 }
 
 pub fn the_same_seed_draws_the_same_numbers<B: Backend>() {
+    let _alone = crate::drawing();
     assert_same(drawn::<B>(supported::<B>()), drawn::<NdArray>(supported::<B>()), 0.0);
 }

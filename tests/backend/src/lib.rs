@@ -24,6 +24,8 @@ pub mod primitives;
 pub mod required;
 pub mod tensors;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use kiln_tensor::backend::Backend;
 use kiln_tensor::{DType, Element, Tolerance};
 
@@ -39,6 +41,13 @@ pub fn tolerance<B: Backend>() -> Tolerance<f32> {
 /// The dtypes that the backend's usual device supports.
 pub fn supported<B: Backend>() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|dtype| B::supports(&B::Device::default(), *dtype))
+}
+
+/// What draws from a device's random numbers does so alone: tests of one process share the device, and what one draws or
+/// seeds changes what another gets.
+pub fn drawing() -> MutexGuard<'static, ()> {
+    static DRAWING: Mutex<()> = Mutex::new(());
+    DRAWING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Declares one test per function of the suite for a backend, in a module of the given name. Levels may

@@ -214,6 +214,7 @@ pub fn dropout<B: Backend>() {
     // What every backend drops under this key.
     let few = B::full([8].into(), Scalar::Int(1), DType::F32, &device);
     assert_eq!(read::<B, f32>(B::dropout(few, 0.5, 1)), EIGHT);
+    let _alone = crate::drawing();
     let keys = [B::random_key(&device), B::random_key(&device)];
     assert_ne!(keys[0], keys[1]);
 }

@@ -1,6 +1,7 @@
 //! New tensors, random numbers, data in and out.
 
 use super::{bits, has, held_as, read, tensor};
+use crate::drawing;
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::{Bytes, DType, Distribution, Scalar, TensorData};
 
@@ -23,18 +24,21 @@ pub fn counted<B: Backend>() {
     assert!(read::<B, i64>(B::arange(5, 5, 1, held_as::<B>(DType::I64), &device)).is_empty());
 }
 
-/// Other tests may draw between two calls, so one call is compared with one call under a lock of its own.
 pub fn seeded<B: Backend>() {
+    let _alone = drawing();
     let device = B::Device::default();
-    let draw = || {
-        B::seed(&device, 42);
-        read::<B, f32>(B::random([64].into(), Distribution::Default, DType::F32, &device))
-    };
-    let tries: Vec<_> = (0..20).map(|_| draw()).collect();
-    assert!(tries.iter().filter(|&x| *x == tries[0]).count() > 1, "a seed does not repeat");
+    let draw = || read::<B, f32>(B::random([64].into(), Distribution::Default, DType::F32, &device));
+    B::seed(&device, 42);
+    let first = [draw(), draw()];
+    assert_ne!(first[0], first[1]);
+    B::seed(&device, 42);
+    assert_eq!([draw(), draw()], first, "a seed does not repeat");
+    B::seed(&device, 43);
+    assert_ne!(draw(), first[0]);
 }
 
 pub fn distributions<B: Backend>() {
+    let _alone = drawing();
     let device = B::Device::default();
     let draw = |distribution, dtype| B::random([10_000].into(), distribution, dtype, &device);
     let mean = |x: &[f32]| x.iter().sum::<f32>() / x.len() as f32;

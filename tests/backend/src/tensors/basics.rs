@@ -20,6 +20,7 @@ pub fn creation<B: Backend>() {
     close(Tensor::<B, 1>::range(0.0, 1.0, 0.4, &device), [0.0f32, 0.4, 0.8]);
     let grid = Tensor::<B, 2, Int>::cartesian_grid::<_, 3>([1, 2], &device);
     same(grid, [[[0, 0], [0, 1]]]);
+    let _alone = crate::drawing();
     let random = Tensor::<B, 1>::random([100], Distribution::Uniform(-1.0, 1.0), &device).into_data();
     random.assert_within_range(-1.0f32..1.0);
     same(tensor::<B, 1, Int>([3, 4]).zeros_like(), [0, 0]);

@@ -104,6 +104,7 @@ fn places_of<B: Backend, K: Numeric<B>>(dtype: DType) {
     is(Tensor::<B, 1, K>::full([2], 3, (&device, dtype)), [3, 3], dtype);
     is(Tensor::<B, 2, K>::eye_with([2, 2], 0, dtype, &device), [[1, 0], [0, 1]], dtype);
     is(a.zeros_like().slice(0..1), [[0, 0, 0]], dtype);
+    let _alone = crate::drawing();
     let random = a.random_like(Distribution::Uniform(1.0, 5.0));
     assert_eq!(random.dtype(), dtype);
     assert!(random.into_data().iter::<f64>().all(|x| (1.0..=5.0).contains(&x)));
