@@ -285,7 +285,7 @@ dispatched! {
 }
 
 /// Positions along `len` of the extremes of `x` (`[outer, len, inner]`), into `out` (`[outer, inner]`): among equals the
-/// first, or the last. The first NaN wins over all numbers.
+/// first, or the last. NaN wins over all numbers, and equals NaN here.
 ///
 /// # Panics
 /// When a slice has the wrong size, or `len` is 0 where there is output.
@@ -322,12 +322,13 @@ fn arg_of_row(op: ArgReduceOp, row: &[f32], select_last: bool) -> usize {
         ArgReduceOp::Min => Fold::Min,
     };
     let extreme = fold_long(fold, row);
-    let found = if extreme.is_nan() {
-        row.iter().position(|x| x.is_nan())
-    } else if select_last {
-        row.iter().rposition(|x| *x == extreme)
-    } else {
-        row.iter().position(|x| *x == extreme)
+    let first_or_last = |is_extreme: fn(&f32, f32) -> bool| match select_last {
+        true => row.iter().rposition(|x| is_extreme(x, extreme)),
+        false => row.iter().position(|x| is_extreme(x, extreme)),
+    };
+    let found = match extreme.is_nan() {
+        true => first_or_last(|x, _| x.is_nan()),
+        false => first_or_last(|x, extreme| *x == extreme),
     };
     found.unwrap_or(0)
 }
@@ -340,7 +341,9 @@ fn arg_of(op: ArgReduceOp, len: usize, select_last: bool, at: impl Fn(usize) -> 
             ArgReduceOp::Max => x > most,
             ArgReduceOp::Min => x < most,
         };
-        if !most.is_nan() && (better || x.is_nan() || (select_last && x == most)) {
+        let beats = (better || x.is_nan()) && !most.is_nan();
+        let ties = x == most || x.is_nan() && most.is_nan();
+        if beats || select_last && ties {
             best = l;
         }
     }

@@ -69,6 +69,24 @@ pub fn argument_of_extremes<B: Backend>() {
     let nan = tensor::<B, f32>(&[1., f32::NAN, 7.], &[3]);
     assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Max, nan.clone(), 0, false)), [1]);
     assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Min, nan, 0, false)), [1]);
+    // NaN equals NaN: along rows and along columns, in every float.
+    let rows = [f32::NAN, 1., f32::NAN, 7., 2., f32::NAN, f32::NAN, 9., 5., 5., 1., 5.];
+    for dtype in crate::supported::<B>().filter(|dtype| dtype.is_float()) {
+        let rows = B::cast(tensor::<B, f32>(&rows, &[3, 4]), dtype);
+        for op in [ArgReduceOp::Max, ArgReduceOp::Min] {
+            for last in [false, true] {
+                let wanted = match (last, op) {
+                    (false, ArgReduceOp::Max) => [0, 1, 0],
+                    (false, ArgReduceOp::Min) => [0, 1, 2],
+                    (true, ArgReduceOp::Max) => [2, 2, 3],
+                    (true, ArgReduceOp::Min) => [2, 2, 2],
+                };
+                assert_eq!(positions::<B>(B::arg_reduce(op, rows.clone(), 1, last)), wanted, "{dtype}");
+                let columns = B::permute(B::reshape(rows.clone(), [3, 4].into()), &[1, 0]);
+                assert_eq!(positions::<B>(B::arg_reduce(op, columns, 0, last)), wanted, "{dtype}");
+            }
+        }
+    }
 }
 
 /// Extremes that stand several times, in lanes that lie together, that lie beside each other, and that are longer than one group goes over.
