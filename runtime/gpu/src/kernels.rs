@@ -129,6 +129,8 @@ templates! {
     NarrowConv(window::NarrowConv),
     /// Copies of images with zeros behind their channels.
     FillChannels(window::FillChannels),
+    /// What windows see, as the rows of a matrix.
+    Im2col(window::Im2col),
     /// Convolutions of 8-bit integers.
     QuantizedConv(window::QuantizedConv),
     /// Those by rows of the result.

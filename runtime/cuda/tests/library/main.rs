@@ -544,35 +544,26 @@ fn gradients_of_first_weights_are_the_librarys() {
     }
 }
 
-/// Large windows over few channels would be multiplied with zeros for the most part: their images stay as they lie.
-#[test]
-#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
-fn images_of_few_channels_stay_where_windows_are_large() {
-    let _alone = alone();
-    let case = ByTensorCores { window: &[7, 7], padding: 3, ..ByTensorCores::FEW };
-    let expected = floats::<NdArray>(case.run::<NdArray>(case.operands::<NdArray>(&Default::default())));
-    let y = case.run::<Cuda>(case.operands::<Cuda>(&DEVICE));
-    let elements = y.shape().num_elements();
-    let before = statistics(&DEVICE).launches;
-    drop(Cuda::<f32, i64>::reshape(y.clone(), [elements].into()));
-    assert_eq!(statistics(&DEVICE).launches, before, "row-major results are a row as they lie");
-    assert_eq!(floats::<Cuda>(y), expected);
-}
-
-/// Images are copied at most once, together with the zeros behind few channels or to be rows of patches, and what is computed of them has its channels last.
+/// Images are copied at most once, together with the zeros behind few channels or to be rows of patches or of large windows, and what is computed of them has its
+/// channels last.
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn images_of_few_channels_and_of_one_dim_have_their_channels_last() {
     let _alone = alone();
     let few = ByTensorCores::FEW;
     let patches = ByTensorCores { image: &[2, 3, 12, 18], window: &[4, 4], stride: 4, padding: 0, ..few };
+    let large = ByTensorCores { window: &[7, 7], padding: 3, ..few };
+    let wider = ByTensorCores { image: &[2, 5, 12, 18], window: &[5, 9], padding: 2, stride: 3, ..few };
+    let long = ByTensorCores { image: &[3, 2, 90], window: &[17], padding: 4, ..few };
     let row = ByTensorCores { image: &[2, 24, 19], window: &[3], ..few };
     let pointwise = ByTensorCores { image: &[2, 24, 5, 7], window: &[1, 1], stride: 1, padding: 0, ..few };
     let deep = ByTensorCores { image: &[2, 5, 4, 6, 5], window: &[2, 3, 2], ..few };
     let last = |of: ByTensorCores| ByTensorCores { channels_last: true, ..of };
     let wide = |of: ByTensorCores| ByTensorCores { dtype: DType::F32, ..of };
-    let cases = [few, last(few), wide(few), patches, last(patches), wide(patches), row, wide(row), pointwise];
-    let cases = cases.map(|case| (case, 2..=2)).into_iter();
+    let filled =
+        [few, last(few), wide(few), patches, last(patches), wide(patches), row, wide(row), pointwise];
+    let gathered = [large, last(large), wider, last(wider), long, last(long)];
+    let cases = filled.into_iter().chain(gathered).map(|case| (case, 2..=2));
     let as_they_lie = [row, pointwise].map(|case| (last(case), 1..=1));
     // Of three dims what is added may be a launch of its own.
     for (case, launches) in cases.chain(as_they_lie).chain([(deep, 2..=3)]) {

@@ -104,6 +104,7 @@ impl Template {
             | Template::WeightGradient(_)
             | Template::RowWeightGradient(_)
             | Template::FillChannels(_)
+            | Template::Im2col(_)
             | Template::Pool(_)
             | Template::PoolGradient(_)
             | Template::AdaptivePoolGradient(_)

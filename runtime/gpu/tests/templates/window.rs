@@ -4,8 +4,8 @@ use super::{after, wide_of};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{
-    AdaptivePoolGradient, Conv, DepthwiseConv, FillChannels, Flow, Geometry, NarrowConv, Pool, PoolGradient,
-    Pooling, RowConv, RowWeightGradient, WeightGradient,
+    AdaptivePoolGradient, Conv, DepthwiseConv, FillChannels, Flow, Geometry, Im2col, NarrowConv, Pool,
+    PoolGradient, Pooling, RowConv, RowWeightGradient, WeightGradient,
 };
 use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::{Activation, DType, PoolOp};
@@ -45,6 +45,7 @@ pub fn convs(dtype: DType, tiling: Tiling) -> Vec<Template> {
     let (bias, activation) = (dtype.is_float(), dtype.is_float().then_some(Activation::Gelu));
     all.push(DepthwiseConv { dtype, geometry: GEOMETRY, bias, activation, then: after(dtype) }.into());
     all.push(FillChannels { dtype }.into());
+    all.push(Im2col { dtype, geometry: GEOMETRY }.into());
     all.push(NarrowConv { dtype, channels: 3, bias, activation, then: after(dtype) }.into());
     all
 }

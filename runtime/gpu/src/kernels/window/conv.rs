@@ -12,7 +12,8 @@ use super::super::{block, launch_blocks, launch_open, line_of};
 use super::patches::{self, Image, Patches};
 use super::reach::{Phase, Reach};
 use super::{
-    Geometry, LINE, Sizes, channels, from_start, library, rows, spatial_dims, volume, within_image, zero,
+    Geometry, LINE, Sizes, channels, from_start, im2col, library, rows, spatial_dims, volume, within_image,
+    zero,
 };
 use crate::language::{Buffer, Builder, Kernel, Type, Value};
 use crate::runtime::Runtime;
@@ -354,6 +355,11 @@ impl Convolution {
             if let Some(found) = library::convolved(&filled, true, tensors, bias.as_ref(), activation) {
                 return found;
             }
+        }
+        if let Some(length) = self.gathered(&x) {
+            let rows = im2col::im2col(x, &self.windows, length);
+            let weight = matrix(im2col::weight_rows(weight, length), [self.out_channels, length], [1, 0]);
+            return self.product(rows, weight, bias.as_ref(), activation, &out);
         }
         let weight = from_start(weight);
         if x.is_channels_last() && self.is_narrow() {

@@ -4,6 +4,7 @@ use super::super::elementwise::{self, from_start};
 use super::super::order;
 use super::channels;
 use super::conv::Convolution;
+use super::im2col;
 use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, ConvolutionShape, Runtime};
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
@@ -11,8 +12,13 @@ use kiln_tensor::{Activation, DType, Shape};
 
 /// Places of a window up to which channels of zeros are worth it: at each of them the library multiplies as many as tensor cores take. In bf16 and for 32 images, it
 /// took 62 µs for 3x3 from 3 channels to 32 on an H100, and our kernel of the channels that there are 373 on an H200; for 7x7 to 64 it took 473, and
-/// 312 of a row-major image, with what it turned around itself.
+/// 312 of a row-major image, with what it turned around itself. Larger windows are gathered as the rows of a matrix: 135 MB of these, which memory takes
+/// and brings in 90 µs.
 const MOST_PLACES: usize = 16;
+/// Bytes of such a matrix at most.
+const MOST_GATHERED: usize = 1 << 30;
+/// Bytes that a row of it is a multiple of: what tensor cores read at once.
+const BYTES_AT_ONCE: usize = 16;
 
 impl Convolution {
     /// What a library is asked for. A transposed convolution is the gradient of another's input.
@@ -36,6 +42,20 @@ impl Convolution {
         let places: usize = self.windows.kernel.iter().product();
         let is_worth_it = || places <= MOST_PLACES || self.is_of_patches(self.in_channels + more);
         (more == 0 || is_worth_it()).then_some(more)
+    }
+
+    /// Where a library multiplies by tensor cores, and would do so with zeros for the most part: how long rows of what windows of few channels see are, of
+    /// which there is a product with the weights.
+    pub(super) fn gathered<R: Runtime>(&self, x: &GpuTensor<R>) -> Option<usize> {
+        if x.is_empty() || x.dtype.size() != 2 || self.transposed || self.groups != 1 {
+            return None;
+        }
+        let filled = R::channels_if_last(&x.device, &self.shape(x.dtype))?;
+        let multiple = BYTES_AT_ONCE / x.dtype.size();
+        let length = im2col::row_length(self.in_channels, self.windows.kernel, multiple);
+        let elements = self.batch * self.windows.output_len() * length;
+        let places: usize = self.windows.kernel.iter().product();
+        (length < filled * places && elements * x.dtype.size() <= MOST_GATHERED).then_some(length)
     }
 
     /// The same of images with so many channels more.
