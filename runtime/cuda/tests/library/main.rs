@@ -7,7 +7,7 @@ mod stand_in;
 
 use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, statistics};
 use kiln_ndarray::NdArray;
-use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::{
     Activation, BinaryOp, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, ReduceOp, Scalar,
     Shape, Tensor, TensorData, TensorPrimitive,
@@ -472,6 +472,7 @@ struct ByTensorCores {
     window: &'static [usize],
     stride: usize,
     padding: usize,
+    dilation: usize,
     /// F32 is TF32.
     dtype: DType,
     /// Of images with their channels last.
@@ -484,6 +485,7 @@ impl ByTensorCores {
         window: &[3, 3],
         stride: 2,
         padding: 1,
+        dilation: 1,
         dtype: DType::F16,
         channels_last: false,
     };
@@ -504,7 +506,7 @@ impl ByTensorCores {
         ConvOptions {
             stride: vec![self.stride; rank].into(),
             padding: vec![(self.padding, self.padding); rank].into(),
-            dilation: vec![1; rank].into(),
+            dilation: vec![self.dilation; rank].into(),
             groups: 1,
         }
     }
@@ -544,6 +546,24 @@ fn gradients_of_first_weights_are_the_librarys() {
     }
 }
 
+/// Some of several images, whose first is not where their memory begins.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn large_windows_see_the_images_that_they_are_over() {
+    let _alone = alone();
+    fn of_two<B: Backend>(case: ByTensorCores, device: &B::Device) -> B::Primitive {
+        let [x, weight, bias] = case.operands::<B>(device);
+        let mut ranges: Vec<SliceRange> = x.dims().iter().map(|&size| SliceRange::full(size)).collect();
+        ranges[0].start = 2;
+        case.run::<B>([B::slice(x, &ranges), weight, bias])
+    }
+    let four = ByTensorCores { image: &[4, 3, 12, 14], window: &[7, 7], padding: 3, ..ByTensorCores::FEW };
+    for case in [four, ByTensorCores { channels_last: true, ..four }] {
+        let expected = floats::<NdArray>(of_two::<NdArray>(case, &Default::default()));
+        assert_eq!(floats::<Cuda>(of_two::<Cuda>(case, &DEVICE)), expected, "{case:?}");
+    }
+}
+
 /// Images are copied at most once, together with the zeros behind few channels or to be rows of patches or of large windows, and what is computed of them has its
 /// channels last.
 #[test]
@@ -553,7 +573,7 @@ fn images_of_few_channels_and_of_one_dim_have_their_channels_last() {
     let few = ByTensorCores::FEW;
     let patches = ByTensorCores { image: &[2, 3, 12, 18], window: &[4, 4], stride: 4, padding: 0, ..few };
     let large = ByTensorCores { window: &[7, 7], padding: 3, ..few };
-    let wider = ByTensorCores { image: &[2, 5, 12, 18], window: &[5, 9], padding: 2, stride: 3, ..few };
+    let wider = ByTensorCores { image: &[2, 5, 12, 18], window: &[5, 7], padding: 2, stride: 3, ..few };
     let long = ByTensorCores { image: &[3, 2, 90], window: &[17], padding: 4, ..few };
     let row = ByTensorCores { image: &[2, 24, 19], window: &[3], ..few };
     let pointwise = ByTensorCores { image: &[2, 24, 5, 7], window: &[1, 1], stride: 1, padding: 0, ..few };
@@ -562,7 +582,9 @@ fn images_of_few_channels_and_of_one_dim_have_their_channels_last() {
     let wide = |of: ByTensorCores| ByTensorCores { dtype: DType::F32, ..of };
     let filled =
         [few, last(few), wide(few), patches, last(patches), wide(patches), row, wide(row), pointwise];
-    let gathered = [large, last(large), wider, last(wider), long, last(long)];
+    let apart = ByTensorCores { dilation: 2, padding: 5, ..large };
+    let layers = ByTensorCores { image: &[2, 3, 4, 9, 8], window: &[2, 5, 5], ..few };
+    let gathered = [large, wider, long, apart, layers].into_iter().flat_map(|case| [case, last(case)]);
     let cases = filled.into_iter().chain(gathered).map(|case| (case, 2..=2));
     let as_they_lie = [row, pointwise].map(|case| (last(case), 1..=1));
     // Of three dims what is added may be a launch of its own.

@@ -356,9 +356,10 @@ impl Convolution {
                 return found;
             }
         }
-        if let Some(length) = self.gathered(&x) {
-            let rows = im2col::im2col(x, &self.windows, length);
-            let weight = matrix(im2col::weight_rows(weight, length), [self.out_channels, length], [1, 0]);
+        if self.is_gathered(&x) {
+            let rows = im2col::im2col(x, &self.windows);
+            let weight = im2col::weight_rows(weight, &self.windows);
+            let weight = weight.clone().with_layout(weight.layout.permute(&[1, 0]));
             return self.product(rows, weight, bias.as_ref(), activation, &out);
         }
         let weight = from_start(weight);

@@ -17,8 +17,6 @@ use kiln_tensor::{Activation, DType, Shape};
 const MOST_PLACES: usize = 16;
 /// Bytes of such a matrix at most.
 const MOST_GATHERED: usize = 1 << 30;
-/// Bytes that a row of it is a multiple of: what tensor cores read at once.
-const BYTES_AT_ONCE: usize = 16;
 
 impl Convolution {
     /// What a library is asked for. A transposed convolution is the gradient of another's input.
@@ -44,18 +42,16 @@ impl Convolution {
         (more == 0 || is_worth_it()).then_some(more)
     }
 
-    /// Where a library multiplies by tensor cores, and would do so with zeros for the most part: how long rows of what windows of few channels see are, of
-    /// which there is a product with the weights.
-    pub(super) fn gathered<R: Runtime>(&self, x: &GpuTensor<R>) -> Option<usize> {
+    /// Whether what windows see is gathered for a product with the weights: where few channels would have a library multiply with zeros for the most part.
+    pub(super) fn is_gathered<R: Runtime>(&self, x: &GpuTensor<R>) -> bool {
         if x.is_empty() || x.dtype.size() != 2 || self.transposed || self.groups != 1 {
-            return None;
+            return false;
         }
-        let filled = R::channels_if_last(&x.device, &self.shape(x.dtype))?;
-        let multiple = BYTES_AT_ONCE / x.dtype.size();
-        let length = im2col::row_length(self.in_channels, self.windows.kernel, multiple);
+        let Some(filled) = R::channels_if_last(&x.device, &self.shape(x.dtype)) else { return false };
+        let (places, length) =
+            (self.windows.kernel_len(), im2col::row_length(self.in_channels, self.windows.kernel));
         let elements = self.batch * self.windows.output_len() * length;
-        let places: usize = self.windows.kernel.iter().product();
-        (length < filled * places && elements * x.dtype.size() <= MOST_GATHERED).then_some(length)
+        length < filled * places && elements * x.dtype.size() <= MOST_GATHERED
     }
 
     /// The same of images with so many channels more.
