@@ -45,7 +45,7 @@ pub fn convs(dtype: DType, tiling: Tiling) -> Vec<Template> {
     let (bias, activation) = (dtype.is_float(), dtype.is_float().then_some(Activation::Gelu));
     all.push(DepthwiseConv { dtype, geometry: GEOMETRY, bias, activation, then: after(dtype) }.into());
     all.push(FillChannels { dtype }.into());
-    all.push(Im2col { dtype: DType::U16, geometry: GEOMETRY }.into());
+    all.push(Im2col { dtype, geometry: GEOMETRY }.into());
     all.push(NarrowConv { dtype, channels: 3, bias, activation, then: after(dtype) }.into());
     all
 }
