@@ -5,7 +5,7 @@ use kiln_wgpu::Wgpu;
 use std::process::Command;
 
 kiln_backend_tests::suite!(single: Wgpu, primitives tensors gradients beside);
-kiln_backend_tests::suite!(half: Wgpu<f16>, tensors gradients);
+kiln_backend_tests::suite!(half: Wgpu<f16>, tensors pytorch);
 
 /// Runs tests of this suite with another value of a variable of the environment.
 fn with(variable: &str, value: &str, tests: &[&str], least: usize) {

@@ -51,7 +51,7 @@ pub fn drawing() -> MutexGuard<'static, ()> {
 }
 
 /// Declares one test per function of the suite for a backend, in a module of the given name. Levels may
-/// be left out: `tensors` and `gradients` hold with any default dtypes, `primitives` names dtypes itself.
+/// be left out: `tensors` and `pytorch` are about the default dtypes, the others name dtypes themselves.
 #[macro_export]
 macro_rules! suite {
     ($name:ident: $backend:ty) => {
