@@ -5,7 +5,7 @@
 
 The cases are those of the `onnx` package, whose wheel is downloaded (17 MB; later versions do not hold them). `--backend` and `--captured` are `kiln verify`'s.
 Where there is no GPU, `--stand-in` runs CUDA's kernels as the host's compiler makes them (tests/cuda_driver). Exits with 1 if a case that is not
-known to differ does. Takes about ten minutes, most of them to compile 1,500 models as one program, and the kernels.
+known to differ does, or does not run. Takes about ten minutes, most of them to compile 1,500 models as one program, and the kernels.
 """
 
 import argparse
@@ -100,12 +100,15 @@ def main():
         sys.exit(f"{len(chosen) - len(found)} of {len(chosen)} cases were not told of")
 
     agree = [name for name, (state, _) in found.items() if state == "ok"]
-    unequal, refused = [], collections.Counter()
+    unequal, stopped, refused = [], [], collections.Counter()
     for name, (state, lines) in found.items():
         if state != "ok" and any("differ by more" in line for line in lines):
             unequal.append(name)
-        elif state != "ok":
+        elif state != "ok" and any("model.onnx" in line for line in lines):
             refused[reason(lines)] += 1
+        elif state != "ok":
+            stopped.append(name)
+            print(f"does not run: {name}: {' '.join(lines)}")
     for why, count in refused.most_common():
         print(f"{count:5} refused: {why}")
     unexpected = 0
@@ -113,8 +116,8 @@ def main():
         why = next((why for known, why in DIFFERENT.items() if re.search(known, name)), None)
         unexpected += why is None
         print(f"differs: {name}: {why or 'unexpected'}")
-    print(f"{options.backend}: {len(agree)} of {len(found)} agree, {len(unequal)} differ, {sum(refused.values())} are refused")
-    sys.exit(1 if unexpected else 0)
+    print(f"{options.backend}: {len(agree)} of {len(found)} agree, {len(unequal)} differ, {sum(refused.values())} are refused, {len(stopped)} do not run")
+    sys.exit(1 if unexpected or stopped else 0)
 
 
 if __name__ == "__main__":

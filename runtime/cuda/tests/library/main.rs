@@ -546,6 +546,23 @@ fn gradients_of_first_weights_are_the_librarys() {
     }
 }
 
+/// Of 32 bits large windows over few channels are not gathered, and would be multiplied with zeros for the most part: their images stay as they lie.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn wide_images_of_few_channels_stay_where_windows_are_large() {
+    let _alone = alone();
+    let case = ByTensorCores { window: &[7, 7], padding: 3, dtype: DType::F32, ..ByTensorCores::FEW };
+    let expected = floats::<NdArray>(case.run::<NdArray>(case.operands::<NdArray>(&Default::default())));
+    set_tf32(&DEVICE, true).expect("a device");
+    let y = case.run::<Cuda>(case.operands::<Cuda>(&DEVICE));
+    set_tf32(&DEVICE, false).expect("a device");
+    let elements = y.shape().num_elements();
+    let before = statistics(&DEVICE).launches;
+    drop(Cuda::<f32, i64>::reshape(y.clone(), [elements].into()));
+    assert_eq!(statistics(&DEVICE).launches, before, "row-major results are a row as they lie");
+    assert_eq!(floats::<Cuda>(y), expected);
+}
+
 /// Some of several images, whose first is not where their memory begins.
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
