@@ -3,7 +3,7 @@
 pub(crate) mod salt;
 pub(crate) mod state;
 
-use crate::context::Recorded;
+use crate::context::{Context, Recorded};
 use crate::device::{CudaDevice, context};
 use crate::{Cuda, CudaTensor, InitError};
 use kiln_tensor::backend::{ExecutionError, Primitive};
@@ -11,6 +11,7 @@ use kiln_tensor::{DType, Element, Shape, Tensor, TensorKind};
 use salt::Salted;
 use state::Place;
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Tensors that go into a [`Graph`] or come out of it: one, or a tuple (of up to twelve), an array or a vector of such.
 pub trait Tensors: Sized {
@@ -104,7 +105,8 @@ tuples! {
 ///
 /// What it reads besides its inputs and its state (weights) is what these hold when it runs, and stays in memory as long as the graph; weights in another
 /// order, as some kernels take them, are those that were there when it was captured.
-/// Random numbers (dropout's) are others in each replay; they follow from the device's seed.
+/// Random numbers (dropout's) are others in each replay; they follow from the device's seed. Threads that share a graph replay it one after another,
+/// and each has the outputs of its own inputs.
 ///
 /// ```no_run
 /// # use kiln_cuda::{Cuda, Graph};
@@ -157,6 +159,8 @@ pub struct Graph<I, O, S = ()> {
     like_state: S,
     recorded: Recorded,
     device: CudaDevice,
+    /// Held while inputs, state and outputs are the business of one thread.
+    turn: Mutex<()>,
 }
 
 fn copied(tensors: &[CudaTensor]) -> Vec<CudaTensor> {
@@ -187,14 +191,17 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         inputs: I,
         mut forward: impl FnMut(S, I) -> (S, O),
     ) -> Result<Self, CaptureError> {
-        let own = copied(&inputs.clone().into_all());
-        let initial = state.clone().into_all();
-        let mut devices = own.iter().chain(&initial).map(CudaTensor::device);
+        let (first, initial) = (inputs.clone().into_all(), state.clone().into_all());
+        let mut devices = first.iter().chain(&initial).map(CudaTensor::device);
         let Some(&device) = devices.next() else { return Err(CaptureError::NoInputs) };
         if devices.any(|&other| other != device) {
             return Err(CaptureError::SeveralDevices);
         }
         let context = context(&device)?;
+        if context.refuses(CaptureError::Nested) {
+            return Err(CaptureError::Nested);
+        }
+        let own = copied(&first);
         let salted = Salted::begin(&device);
         let given = || I::from_all(&mut own.iter().cloned(), &inputs);
         let (next, outputs) = forward(S::from_all(&mut copied(&initial).into_iter(), &state), given());
@@ -233,7 +240,14 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
             like_state,
             recorded,
             device,
+            turn: Mutex::default(),
         })
+    }
+
+    /// Waits until no other thread uses the graph's own inputs, state and outputs. What is being written down uses them later, and the
+    /// other may wait for it.
+    fn turn(&self, context: &Context) -> Option<MutexGuard<'_, ()>> {
+        (!context.is_captured()).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Runs the computation on other inputs, and on the state that the last replay left.
@@ -249,6 +263,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         self.fits(inputs)?;
         let context = context(&self.device)?;
         context.check_graph(&self.recorded)?;
+        context.check_replay()?;
+        let _turn = self.turn(&context);
         inputs.iter().zip(&self.inputs).for_each(|(input, own)| own.overwrite(input));
         if let Some(own) = &self.salt {
             own.overwrite(&salt::drawn(&self.device));
@@ -263,7 +279,9 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
     /// # Errors
     /// When the device was opened again since the capture.
     pub fn state(&self) -> Result<S, ReplayError> {
-        context(&self.device)?.check_graph(&self.recorded)?;
+        let context = context(&self.device)?;
+        context.check_graph(&self.recorded)?;
+        let _turn = self.turn(&context);
         Ok(S::from_all(&mut copied(&self.state).into_iter(), &self.like_state))
     }
 
@@ -278,7 +296,9 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
             return Err(ReplayError::StateNumber { given: state.len(), captured: self.state.len() });
         }
         self.same(Operand::State, &state, &self.state)?;
-        context(&self.device)?.check_graph(&self.recorded)?;
+        let context = context(&self.device)?;
+        context.check_graph(&self.recorded)?;
+        let _turn = self.turn(&context);
         state.iter().zip(&self.state).for_each(|(state, own)| own.overwrite(state));
         Ok(())
     }
@@ -331,8 +351,11 @@ pub enum CaptureError {
     )]
     Read,
     /// It captures.
-    #[error("a captured computation captures another")]
+    #[error("a captured computation captures another: have it compute that itself")]
     Nested,
+    /// It replays.
+    #[error("a captured computation replays a graph: have it compute what that was captured of")]
+    Replay,
     /// It has neither inputs nor state.
     #[error("a captured computation needs at least one input, or state")]
     NoInputs,

@@ -1,6 +1,6 @@
 //! Launches that are written down for a graph, with the memory that they use.
 
-use super::{Context, STALE, lock};
+use super::{Context, STALE, State, lock};
 use crate::driver::{Captured, DriverError};
 use crate::graph::CaptureError;
 use crate::memory::{Buffer, Memory};
@@ -25,6 +25,8 @@ pub(super) struct Capture {
     pub free: Pool<Buffer>,
     /// All that were such.
     pub scratch: HashSet<u64>,
+    /// What was uploaded meanwhile.
+    pub constants: Vec<Memory>,
     pub reserve: Arc<Mutex<Reserve>>,
     pub refused: Option<CaptureError>,
 }
@@ -78,15 +80,18 @@ impl Context {
         let failed = |error: DriverError| CaptureError::Device { reason: error.to_string() };
         let reserve = Arc::new(Mutex::new(Reserve::default()));
         let mut state = self.state();
-        if state.capture.is_some() {
+        if state.refuse(CaptureError::Nested) {
             return Err(CaptureError::Nested);
         }
         self.launch_waiting(&mut state);
+        // What is uploaded from here on does not wait for what other threads asked for until now, whose memory it may get.
+        self.driver.synchronize().map_err(failed)?;
         self.driver.begin_capture().map_err(failed)?;
         state.capture = Some(Capture {
             thread: thread::current().id(),
             free: Pool::default(),
             scratch: HashSet::new(),
+            constants: Vec::new(),
             reserve: reserve.clone(),
             refused: None,
         });
@@ -117,18 +122,29 @@ impl Context {
         Some(Memory::new(held.swap_remove(found), bytes, self.clone()))
     }
 
+    /// Whether launches are being written down, by this thread: others wait until they are.
+    pub fn is_captured(&self) -> bool {
+        self.state().capture.is_some()
+    }
+
+    /// Likewise; they are refused for this, which they cannot hold.
+    pub fn refuses(&self, reason: CaptureError) -> bool {
+        self.state().refuse(reason)
+    }
+
     /// Stops writing down.
     fn end_capture(&self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
         let mut state = self.state();
         self.launch_waiting(&mut state);
         let captured = self.driver.end_capture();
-        let capture = state.capture.take();
-        let mut refused = None;
-        if let Some(Capture { mut free, reserve, refused: first, .. }) = capture {
-            lock(&reserve).held.extend(free.take_unused());
-            refused = first;
+        let (mut constants, mut refused) = (Vec::new(), None);
+        if let Some(mut capture) = state.capture.take() {
+            lock(&capture.reserve).held.extend(capture.free.take_unused());
+            (constants, refused) = (capture.constants, capture.refused);
         }
         drop(state);
+        // Those that nobody holds are the graph's, or go back.
+        drop(constants);
         self.captured.notify_all();
         (captured, refused)
     }
@@ -146,12 +162,29 @@ impl Context {
         }
     }
 
+    /// Refuses to replay where launches are being written down.
+    pub fn check_replay(&self) -> Result<(), ExecutionError> {
+        match self.refuses(CaptureError::Replay) {
+            true => Err(self.error(CaptureError::Replay.to_string())),
+            false => Ok(()),
+        }
+    }
+
     /// Runs what was written down here.
     pub fn replay(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
         let mut state = self.state();
         self.launch_waiting(&mut state);
         count(&self.counters.replays, 1);
         self.driver.replay(recorded.captured).map_err(|error| self.failure_behind(&error))
+    }
+}
+
+impl State {
+    /// Whether launches are being written down, which are refused for this unless they were for something else before.
+    pub(super) fn refuse(&mut self, reason: CaptureError) -> bool {
+        let Some(capture) = &mut self.capture else { return false };
+        capture.refused.get_or_insert(reason);
+        true
     }
 }
 

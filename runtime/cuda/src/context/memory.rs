@@ -17,21 +17,26 @@ impl Context {
         let size = size_class(bytes);
         let mut state = self.state();
         let of_capture = state.capture.as_mut().and_then(|capture| capture.free.take(size));
-        let known = of_capture.is_some();
-        let buffer = match of_capture.or_else(|| state.pool.take(size)) {
-            Some(buffer) => buffer,
-            None => {
-                let address = self.allocate_anew(&mut state, size);
-                state.next_buffer += 1;
-                Buffer { address, bytes: size, id: state.next_buffer }
+        let buffer = of_capture.unwrap_or_else(|| {
+            let buffer = self.take(&mut state, size);
+            if let Some(capture) = &mut state.capture {
+                capture.free.use_new(size);
+                capture.scratch.insert(buffer.id);
             }
-        };
-        if let Some(capture) = state.capture.as_mut().filter(|_| !known) {
-            capture.free.use_new(size);
-            capture.scratch.insert(buffer.id);
-        }
+            buffer
+        });
         drop(state);
         Memory::new(buffer, bytes, self.clone())
+    }
+
+    /// A buffer of a size that nothing written down uses.
+    fn take(&self, state: &mut State, size: u64) -> Buffer {
+        if let Some(buffer) = state.pool.take(size) {
+            return buffer;
+        }
+        let address = self.allocate_anew(state, size);
+        state.next_buffer += 1;
+        Buffer { address, bytes: size, id: state.next_buffer }
     }
 
     fn allocate_anew(&self, state: &mut State, size: u64) -> Option<Address> {
@@ -72,19 +77,20 @@ impl Context {
     }
 
     pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Memory {
-        let memory = self.allocate(bytes.len());
+        count(&self.counters.requested_bytes, bytes.len());
         count(&self.counters.uploaded_bytes, bytes.len());
         let mut state = self.state();
         // The kernel that waits may still use the buffer.
         self.launch_waiting(&mut state);
-        if let Some((buffer, address)) = memory.buffer().and_then(|buffer| Some((buffer, buffer.address?))) {
-            if let Some(capture) = &mut state.capture {
-                // It is there once, before all replays.
-                capture.scratch.remove(&buffer.id);
-            }
-            if let Err(error) = self.driver.upload(address, bytes) {
-                self.fail(error);
-            }
+        // The bytes are there once, before all replays: not in memory that what was written down before them writes to.
+        let buffer = self.take(&mut state, size_class(bytes.len()));
+        if let Some(Err(error)) = buffer.address.map(|address| self.driver.upload(address, bytes)) {
+            self.fail(error);
+        }
+        let memory = Memory::new(buffer, bytes.len(), self.clone());
+        if let Some(capture) = &mut state.capture {
+            // Nor is it written to in place by what follows.
+            capture.constants.push(memory.clone());
         }
         drop(state);
         memory
@@ -120,8 +126,7 @@ impl Context {
     /// Begins to read ranges of bytes.
     pub fn read(&self, parts: &[(Memory, Range<usize>)]) -> Result<Box<dyn Pending>, ExecutionError> {
         let mut state = self.state();
-        if let Some(capture) = &mut state.capture {
-            capture.refused.get_or_insert(CaptureError::Read);
+        if state.refuse(CaptureError::Read) {
             return Err(self.error(CaptureError::Read.to_string()));
         }
         self.launch_waiting(&mut state);
@@ -158,8 +163,7 @@ impl Context {
     /// Waits until everything has run.
     pub fn sync(&self) -> Result<(), ExecutionError> {
         let mut state = self.state();
-        if let Some(capture) = &mut state.capture {
-            capture.refused.get_or_insert(CaptureError::Read);
+        if state.refuse(CaptureError::Read) {
             return Err(self.error(CaptureError::Read.to_string()));
         }
         self.launch_waiting(&mut state);
