@@ -6,7 +6,7 @@ mod host;
 
 use kiln_autodiff::Autodiff;
 use kiln_autodiff::checkpoint::BalancedCheckpointing;
-use kiln_backend_tests::derivatives::Single;
+use kiln_backend_tests::derivatives::{Single, Views};
 use kiln_ndarray::NdArray;
 
 type Cuda = kiln_cuda::Cuda;
@@ -15,3 +15,4 @@ type Second = Autodiff<Autodiff<Cuda>>;
 type Recomputing = Autodiff<Cuda, BalancedCheckpointing>;
 
 kiln_backend_tests::derivatives!(single: Single<Second, Recomputing, Autodiff<NdArray<f64>>>);
+kiln_backend_tests::derivatives!(views: Views<Cuda>);

@@ -213,9 +213,15 @@ impl<R: Runtime> GpuTensor<R> {
         self.layout.is_contiguous() && R::is_unique(&mut self.memory)
     }
 
-    /// Whether kernels see all of the memory.
+    /// Whether kernels see all of the memory: its bytes, and each element by a position of 32 bits.
     pub(crate) fn is_visible(&self) -> bool {
-        R::bytes(&self.memory) <= R::limits(&self.device).binding_bytes
+        R::bytes(&self.memory) <= self.most_visible()
+    }
+
+    /// How many bytes of such elements kernels see at most.
+    fn most_visible(&self) -> usize {
+        let counted = (u32::MAX as usize).saturating_mul(element_bytes(self.dtype));
+        R::limits(&self.device).binding_bytes.min(counted)
     }
 
     /// The tensor with no more of its memory than its elements span, where kernels do not see all of it.
@@ -249,9 +255,9 @@ impl<R: Runtime> GpuTensor<R> {
         if self.is_visible() {
             return vec![(0, self.clone())];
         }
-        let limits = R::limits(&self.device);
+        let alignment = R::limits(&self.device).binding_alignment;
         let step = self.layout.strides[dim].unsigned_abs().max(1) * element_bytes(self.dtype);
-        let most = (limits.binding_bytes.saturating_sub(limits.binding_alignment) / step).max(1);
+        let most = (self.most_visible().saturating_sub(alignment) / step).max(1);
         let size = self.dims()[dim];
         let part = |start: usize| (start, self.part(dim, start..(start + most).min(size)));
         (0..size).step_by(most).map(part).collect()

@@ -2,7 +2,7 @@
 
 use kiln_autodiff::Autodiff;
 use kiln_autodiff::checkpoint::BalancedCheckpointing;
-use kiln_backend_tests::derivatives::Single;
+use kiln_backend_tests::derivatives::{Single, Views};
 use kiln_ndarray::NdArray;
 
 type Wgpu = kiln_wgpu::Wgpu;
@@ -11,4 +11,5 @@ type Second = Autodiff<Autodiff<Wgpu>>;
 type Recomputing = Autodiff<Wgpu, BalancedCheckpointing>;
 
 kiln_backend_tests::derivatives!(single: Single<Second, Recomputing, Autodiff<NdArray<f64>>>);
+kiln_backend_tests::derivatives!(views: Views<Wgpu>);
 kiln_backend_tests::suite!(recorded: Autodiff<Wgpu>, tensors gradients);

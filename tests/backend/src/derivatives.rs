@@ -1,8 +1,9 @@
 //! What a tape makes of each operation: first derivatives against central differences in f64, and second ones against differences of the
 //! first.
 
-use kiln_tensor::backend::{AutodiffBackend, Backend, Primitive};
-use kiln_tensor::{BinaryOp, ReduceOp, Shape, TensorData};
+use kiln_tensor::backend::{AutodiffBackend, Backend, Primitive, SliceRange};
+use kiln_tensor::{BinaryOp, ReduceOp, Scalar, Shape, TensorData};
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// Functions of operands between two bounds: for each a test that is generic over how it is [checked](Check), and a macro that declares
@@ -115,9 +116,77 @@ impl Operand {
 
     fn tensor<B: Backend>(&self) -> B::Primitive {
         let data = TensorData::new(self.values.clone(), self.shape.clone()).convert::<B::FloatElem>();
-        B::from_data(data, &B::Device::default())
+        laid::<B>(B::from_data(data, &B::Device::default()))
     }
 }
+
+/// How operands lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    /// Row-major from the start of it.
+    Alone,
+    /// Row-major behind so many other numbers.
+    Behind(usize),
+    /// With the first dim last, among other numbers.
+    Turned,
+}
+
+std::thread_local! {
+    static LIE: Cell<Lie> = const { Cell::new(Lie::Alone) };
+}
+
+/// The same tensor as the test at hand has it lie in memory. What is beside it there would not go unseen in a result.
+pub fn laid<B: Backend>(tensor: B::Primitive) -> B::Primitive {
+    let lie = LIE.get();
+    let (shape, dtype) = (tensor.shape(), tensor.dtype());
+    let others = |dims: Shape| B::full(dims, Scalar::Int(1 << 20), dtype, &B::device(&tensor));
+    match lie {
+        Lie::Alone => tensor,
+        Lie::Behind(others_before) => {
+            let count = shape.num_elements();
+            let flat = B::reshape(tensor.clone(), Shape::from([count]));
+            let all = B::cat(&[others(Shape::from([others_before])), flat], 0);
+            let range = SliceRange { start: others_before, end: others_before + count, step: 1 };
+            B::reshape(B::slice(all, &[range]), shape)
+        }
+        Lie::Turned => {
+            let rank = shape.rank();
+            let there: Vec<usize> = (1..rank).chain([0]).collect();
+            let back: Vec<usize> = [rank - 1].into_iter().chain(0..rank - 1).collect();
+            let turned = B::permute(tensor.clone(), &there);
+            let of_others = Shape::from([&turned.dims()[..rank - 1], &[3]].concat());
+            let mut ranges: Vec<SliceRange> =
+                turned.dims().iter().map(|&size| SliceRange { start: 0, end: size, step: 1 }).collect();
+            let all = B::cat(&[others(of_others.clone()), turned, others(of_others)], rank - 1);
+            let last = &mut ranges[rank - 1];
+            (last.start, last.end) = (3, last.end + 3);
+            B::permute(B::slice(all, &ranges), &back)
+        }
+    }
+}
+
+/// The value of a function is the same however its operands lie in memory.
+#[derive(Debug)]
+pub struct Views<B>(PhantomData<B>);
+
+impl<B: Backend> Check for Views<B> {
+    fn check(function: &impl Function, operands: &[Operand]) {
+        let run = |lie| {
+            LIE.set(lie);
+            let result = numbers::<B>(function.run::<B>(operands.iter().map(Operand::tensor::<B>).collect()));
+            LIE.set(Lie::Alone);
+            vec![result]
+        };
+        let expected = run(Lie::Alone);
+        // Elements of 256 bytes, which memory can be cut into, and such that are no multiple of anything.
+        for lie in [Lie::Behind(64), Lie::Behind(5), Lie::Turned] {
+            compare(&format!("{lie:?}"), &run(lie), &expected, FIRST_IN_F32);
+        }
+    }
+}
+
+/// A function on one backend: what is below is compiled once for each of these, not for each function.
+type Run<'a, B> = &'a dyn Fn(Vec<<B as Backend>::Primitive>) -> <B as Backend>::Primitive;
 
 fn numbers<B: Backend>(tensor: B::Primitive) -> Vec<f64> {
     B::into_data(tensor).expect("a backend in these tests reads back").iter().collect()
@@ -131,16 +200,16 @@ fn weighted<B: Backend>(result: B::Primitive, seed: u64) -> B::Primitive {
     B::reduce(ReduceOp::Sum, B::reshape(product, Shape::from([count])), &[0])
 }
 
-fn value<B: Backend>(function: &impl Function, operands: &[Operand]) -> f64 {
+fn value<B: Backend>(run: Run<'_, B>, operands: &[Operand]) -> f64 {
     let operands = operands.iter().map(Operand::tensor::<B>).collect();
-    numbers::<B>(weighted::<B>(function.run::<B>(operands), 7))[0]
+    numbers::<B>(weighted::<B>(run(operands), 7))[0]
 }
 
 /// The gradients of all operands; zeros for one that the result does not depend on.
-fn gradients<A: AutodiffBackend>(function: &impl Function, operands: &[Operand]) -> Vec<Vec<f64>> {
+fn gradients<A: AutodiffBackend>(run: Run<'_, A>, operands: &[Operand]) -> Vec<Vec<f64>> {
     let leaves: Vec<A::Primitive> =
         operands.iter().map(|operand| A::set_require_grad(operand.tensor::<A>(), true)).collect();
-    let loss = weighted::<A>(function.run::<A>(leaves.clone()), 7);
+    let loss = weighted::<A>(run(leaves.clone()), 7);
     let found = A::backward(loss);
     let numbers = |(leaf, operand): (&A::Primitive, &Operand)| match A::grad(leaf, &found) {
         Some(gradient) => {
@@ -153,7 +222,7 @@ fn gradients<A: AutodiffBackend>(function: &impl Function, operands: &[Operand])
 }
 
 /// The gradient of `Σ v ∂f/∂x` over all operands.
-fn second_gradients<A>(function: &impl Function, operands: &[Operand]) -> Vec<Vec<f64>>
+fn second_gradients<A>(run: Run<'_, A>, operands: &[Operand]) -> Vec<Vec<f64>>
 where
     A: AutodiffBackend<InnerBackend: AutodiffBackend>,
 {
@@ -163,7 +232,7 @@ where
         .collect();
     let leaves: Vec<_> =
         inner.iter().map(|leaf| A::set_require_grad(A::from_inner(leaf.clone()), true)).collect();
-    let found = A::backward(weighted::<A>(function.run::<A>(leaves.clone()), 7));
+    let found = A::backward(weighted::<A>(run(leaves.clone()), 7));
     let parts = leaves.iter().enumerate().filter_map(|(n, leaf)| {
         let gradient = A::grad(leaf, &found)?;
         Some(weighted::<A::InnerBackend>(gradient, 11 + n as u64))
@@ -180,8 +249,8 @@ where
 }
 
 /// `Σ v ∂f/∂x` as a number.
-fn weighted_gradients<A: AutodiffBackend>(function: &impl Function, operands: &[Operand]) -> f64 {
-    let found = gradients::<A>(function, operands);
+fn weighted_gradients<A: AutodiffBackend>(run: Run<'_, A>, operands: &[Operand]) -> f64 {
+    let found = gradients::<A>(run, operands);
     found
         .iter()
         .zip(operands)
@@ -194,7 +263,7 @@ fn weighted_gradients<A: AutodiffBackend>(function: &impl Function, operands: &[
 }
 
 /// Central differences of a number that depends on operands.
-fn differences(f: impl Fn(&[Operand]) -> f64, operands: &[Operand], step: f64) -> Vec<Vec<f64>> {
+fn differences(f: &dyn Fn(&[Operand]) -> f64, operands: &[Operand], step: f64) -> Vec<Vec<f64>> {
     let mut moved = operands.to_vec();
     let mut all = Vec::new();
     for n in 0..operands.len() {
@@ -240,13 +309,16 @@ where
     Recomputing: AutodiffBackend,
 {
     fn check(function: &impl Function, operands: &[Operand]) {
-        let first = gradients::<First<Second>>(function, operands);
-        let expected = differences(|x| value::<First<First<Second>>>(function, x), operands, 1e-6);
-        compare("first derivative", &first, &expected, 2e-7);
-        assert_eq!(gradients::<Recomputing>(function, operands), first, "recomputed");
-        let second = second_gradients::<Second>(function, operands);
-        let expected = differences(|x| weighted_gradients::<First<Second>>(function, x), operands, 1e-5);
-        compare("second derivative", &second, &expected, 2e-6);
+        let first = gradients::<First<Second>>(&|x| function.run::<First<Second>>(x), operands);
+        let of_values =
+            |x: &[Operand]| value::<First<First<Second>>>(&|x| function.run::<First<First<Second>>>(x), x);
+        compare("first derivative", &first, &differences(&of_values, operands, 1e-6), 2e-7);
+        let recomputed = gradients::<Recomputing>(&|x| function.run::<Recomputing>(x), operands);
+        assert_eq!(recomputed, first, "recomputed");
+        let second = second_gradients::<Second>(&|x| function.run::<Second>(x), operands);
+        let of_gradients =
+            |x: &[Operand]| weighted_gradients::<First<Second>>(&|x| function.run::<First<Second>>(x), x);
+        compare("second derivative", &second, &differences(&of_gradients, operands, 1e-5), 2e-6);
     }
 }
 
@@ -266,15 +338,16 @@ where
     Reference: AutodiffBackend,
 {
     fn check(function: &impl Function, operands: &[Operand]) {
-        let expected = differences(|x| value::<First<Reference>>(function, x), operands, 1e-6);
-        compare("first derivative", &gradients::<First<Second>>(function, operands), &expected, FIRST_IN_F32);
-        compare("recomputed", &gradients::<Recomputing>(function, operands), &expected, FIRST_IN_F32);
-        let expected = differences(|x| weighted_gradients::<Reference>(function, x), operands, 1e-5);
-        compare(
-            "second derivative",
-            &second_gradients::<Second>(function, operands),
-            &expected,
-            SECOND_IN_F32,
-        );
+        let of_values =
+            |x: &[Operand]| value::<First<Reference>>(&|x| function.run::<First<Reference>>(x), x);
+        let expected = differences(&of_values, operands, 1e-6);
+        let first = gradients::<First<Second>>(&|x| function.run::<First<Second>>(x), operands);
+        compare("first derivative", &first, &expected, FIRST_IN_F32);
+        let recomputed = gradients::<Recomputing>(&|x| function.run::<Recomputing>(x), operands);
+        compare("recomputed", &recomputed, &expected, FIRST_IN_F32);
+        let of_gradients =
+            |x: &[Operand]| weighted_gradients::<Reference>(&|x| function.run::<Reference>(x), x);
+        let second = second_gradients::<Second>(&|x| function.run::<Second>(x), operands);
+        compare("second derivative", &second, &differences(&of_gradients, operands, 1e-5), SECOND_IN_F32);
     }
 }

@@ -24,7 +24,8 @@ fn numbers<B: Backend>(tensor: B::Primitive) -> Vec<f64> {
     B::into_data(tensor).expect("a backend in these tests reads back").iter().collect()
 }
 
-/// Compares gradients with central differences of `Σ c · f(operands)`, for every element of every operand.
+/// Compares gradients with central differences of `Σ c · f(operands)`, as each operand is moved as a whole: in some directions in which all of
+/// its elements are moved by different parts, so that each has its own in what is compared. Where they differ, the element is looked for.
 ///
 /// `gradients` yields, from the gradient `c` of the result, one gradient an operand.
 #[track_caller]
@@ -35,31 +36,53 @@ pub fn check<B: Backend>(
     gradients: impl Fn(B::Primitive, &[B::Primitive]) -> Vec<B::Primitive>,
 ) {
     const STEP: f64 = 1e-5;
+    const DIRECTIONS: u32 = 3;
     let result = forward(&operands);
     assert_eq!(result.dtype(), DType::F64, "{name}");
-    let direction = noise::<B>(&result.shape().dims, 99);
-    let factors = numbers::<B>(direction.clone());
+    let upstream = noise::<B>(&result.shape().dims, 99);
+    let factors = numbers::<B>(upstream.clone());
     let score = |operands: &[B::Primitive]| -> f64 {
         numbers::<B>(forward(operands)).iter().zip(&factors).map(|(y, c)| y * c).sum()
     };
-    let found = gradients(direction, &operands);
+    let found = gradients(upstream, &operands);
     assert_eq!(found.len(), operands.len(), "{name}: a gradient for every operand");
     for (n, gradient) in found.into_iter().enumerate() {
         assert_eq!(gradient.shape(), operands[n].shape(), "{name}: operand {n}");
         assert_eq!(gradient.dtype(), operands[n].dtype(), "{name}: operand {n}");
         let (elements, shape) = (numbers::<B>(operands[n].clone()), operands[n].shape());
-        for (at, gradient) in numbers::<B>(gradient).into_iter().enumerate() {
-            let moved = |by: f64| {
-                let mut elements = elements.clone();
-                elements[at] += by;
-                let mut operands = operands.clone();
-                operands[n] = B::from_data(TensorData::new(elements, shape.clone()), &B::Device::default());
-                score(&operands)
-            };
-            let difference = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
-            let close = (gradient - difference).abs() <= 1e-6 * difference.abs().max(1.0);
-            assert!(close, "{name}: operand {n}, element {at}: {gradient}, the difference is {difference}");
+        let gradient = numbers::<B>(gradient);
+        let moved = |direction: &[f64], by: f64| {
+            let elements = elements.iter().zip(direction).map(|(x, part)| x + by * part).collect();
+            let mut operands = operands.clone();
+            operands[n] = B::from_data(TensorData::new(elements, shape.clone()), &B::Device::default());
+            score(&operands)
+        };
+        // What the gradient says of a direction, and the difference.
+        let along = |direction: &[f64]| {
+            let difference = (moved(direction, STEP) - moved(direction, -STEP)) / (2.0 * STEP);
+            (gradient.iter().zip(direction).map(|(g, part)| g * part).sum::<f64>(), difference)
+        };
+        let is_close =
+            |(own, difference): (f64, f64)| (own - difference).abs() <= 1e-6 * difference.abs().max(1.0);
+        let direction = |seed| -> Vec<f64> {
+            // No part is small: what is wrong with any element is seen.
+            let parts = values(elements.len(), 1000 + seed).into_iter().map(f64::from);
+            parts.map(|part| part + part.signum() * 0.5).collect()
+        };
+        let Some(apart) = (0..DIRECTIONS).map(|seed| along(&direction(seed))).find(|&found| !is_close(found))
+        else {
+            continue;
+        };
+        for at in 0..elements.len() {
+            let mut direction = vec![0.0; elements.len()];
+            direction[at] = 1.0;
+            let (own, difference) = along(&direction);
+            assert!(
+                is_close((own, difference)),
+                "{name}: operand {n}, element {at}: {own}, the difference is {difference}"
+            );
         }
+        panic!("{name}: operand {n}, all elements together: {} instead of {}", apart.0, apart.1);
     }
 }
 

@@ -70,7 +70,7 @@ macro_rules! suite {
     (@level primitives) => {
         $crate::suite! { @families primitives:
             layout: views views_of_views copies joins assigns pads_nothing;
-            elementwise: float_arithmetic whole_powers integer_arithmetic narrow_integers_wrap nan_rules very_many_elements rows_as_columns broadcasting
+            elementwise: float_arithmetic remainders whole_powers integer_arithmetic narrow_integers_wrap nan_rules very_many_elements rows_as_columns broadcasting
                 in_place_is_not_seen comparisons masks unary_values classes shifts halves;
             casts: every_pair special_values;
             indexing: select_rows gather_elements scatter_reductions select_assign_duplicates last_of_duplicates nonzero_positions sorting top;

@@ -379,9 +379,7 @@ impl<R: Runtime> Views<'_, R> {
 
     /// Whether kernels see all of the tensors' memory.
     fn are_visible(&self) -> bool {
-        let Some(first) = self.results.first() else { return true };
-        let most = R::limits(&first.device).binding_bytes;
-        self.operands.iter().chain(self.results).all(|tensor| R::bytes(&tensor.memory) <= most)
+        self.operands.iter().chain(self.results).all(GpuTensor::is_visible)
     }
 
     fn launch(&self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {

@@ -358,7 +358,12 @@ fn activation_by<'k>(
         }
         Activation::Sigmoid => sigmoid(x, exp),
         Activation::Tanh => x.tanh(),
-        Activation::Silu => x * sigmoid(x, exp),
+        Activation::Silu => {
+            // Below, the product is 0 to 32 bits, and the bound keeps what sigmoid is there, which is not 0, from -∞.
+            let least = if x.ty() == Type::F64 { -745.0 } else { -89.0 };
+            let x = x.maximum(least.beside(x));
+            x * sigmoid(x, exp)
+        }
         Activation::Mish => x * softplus(x, exp).tanh(),
         Activation::Softplus => softplus(x, exp),
         Activation::HardSigmoid { alpha, beta } => clamp(x * alpha + beta, 0.0, 1.0),

@@ -81,13 +81,13 @@ pub(crate) fn sorted<R: Runtime>(
     keep: usize,
     positions: DType,
 ) -> (GpuTensor<R>, GpuTensor<R>) {
-    // The dim goes last, in row-major lanes.
+    // The dim goes last, in row-major lanes from the start of memory.
     let rank = tensor.dims().len();
     let last: Vec<usize> = (0..rank).filter(|&axis| axis != dim).chain([dim]).collect();
     let mut back: Vec<usize> = (0..rank - 1).collect();
     back.insert(dim, rank - 1);
     let layout = tensor.layout.permute(&last);
-    let tensor = elementwise::contiguous(tensor.with_layout(layout));
+    let tensor = elementwise::from_start(tensor.with_layout(layout));
     let length = tensor.dims()[rank - 1];
     let order = positions_in_order(&tensor, length, descending);
     let mut kept: Vec<SliceRange> = tensor.dims().iter().map(|&size| SliceRange::full(size)).collect();

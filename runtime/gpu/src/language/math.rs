@@ -508,15 +508,33 @@ impl<'k> Value<'k> {
         exponent.below(0).select(inverse, result.get())
     }
 
-    /// Remainder with the sign of the dividend. Exact where the quotient is below 2^24.
+    /// Remainder with the sign of the dividend, which is exact: both as whole numbers of the divisor's last places, divided eight bits at a time.
     pub(super) fn single_fmod(self, divisor: Value<'k>) -> Value<'k> {
+        let kernel = self.kernel();
         let (a, b) = (self.abs(), divisor.abs());
-        let quotient = (a / b).trunc();
-        let r = (-quotient).fma(b, a);
-        // The quotient was rounded: one too many, or one too few.
-        let r = r.below(0.0).select(r + b, r);
-        let r = r.at_least(b).select(r - b, r);
-        let r = (b.is_infinite() & !a.is_infinite()).select(a, r);
+        // A significand and the exponent of its last place, where the least is 1: subnormal numbers have that of the least normal ones.
+        let parts = |x: Value<'k>| {
+            let (bits, hidden) = (x.bits(Type::U32), 1_u32 << 23);
+            let (exponent, fraction) = (bits >> 23_u32, bits & (hidden - 1));
+            let is_normal = exponent.above(0_u32);
+            (is_normal.select(fraction | hidden, fraction), exponent.maximum(kernel.value(1_u32)))
+        };
+        let ((significand, exponent), (unit, of_unit)) = (parts(a), parts(b));
+        let unit = unit.maximum(kernel.value(1_u32));
+        let rest = kernel.variable(significand % unit);
+        let places = exponent.maximum(of_unit) - of_unit;
+        kernel.range(0_u32, places, 8_u32, |place| {
+            rest.set((rest.get() << (places - place).minimum(kernel.value(8_u32))) % unit);
+        });
+        let rest = rest.get();
+        // The float that the rest is has another exponent, by that of the divisor's last place: 150 is that of 1. Below the least, its bits are the rest.
+        let bits = rest.to(Type::F32).bits(Type::U32);
+        let scaled = (bits >> 23_u32) + of_unit;
+        let normal = bits + ((of_unit - 150_u32) << 23_u32);
+        let subnormal = rest << (of_unit - 1_u32).minimum(kernel.value(31_u32));
+        let is_normal = scaled.above(150_u32) & rest.above(0_u32);
+        let r = is_normal.select(normal, subnormal).bits(Type::F32);
+        let r = a.below(b).select(a, r);
         let undefined = a.is_infinite() | b.equals(0.0) | a.is_nan() | b.is_nan();
         undefined.select(f32::NAN, r.with_sign_of(self))
     }

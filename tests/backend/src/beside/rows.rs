@@ -31,16 +31,27 @@ pub fn rows_that_others_read_too<B: Backend>() {
                 let [weight, bias] = parameters();
                 let x = sum();
                 let y = op([x.clone(), weight, bias]);
+                let together = B::binary(BinaryOp::Add, y.clone(), x.clone());
+                // What nobody else holds is read with what the same kernel wrote.
+                let own = {
+                    let [weight, bias] = parameters();
+                    let x = sum();
+                    let y = op([x.clone(), weight, bias]);
+                    B::binary(BinaryOp::Add, y, x)
+                };
                 let later = B::binary(BinaryOp::Mul, x, numbers(&[1, length], 6));
-                let found: Results = [y, later]
+                let found: Results = [y, together, own, later]
                     .map(|tensor| (format!("{name} of {rows} x {length}"), read::<B>(tensor)))
                     .into();
 
                 let alone = on::<B>(read::<B>(sum()));
                 let [weight, bias] = parameters();
                 let y = op([alone.clone(), weight, bias]);
+                let together = B::binary(BinaryOp::Add, y.clone(), alone.clone());
                 let later = B::binary(BinaryOp::Mul, alone, numbers(&[1, length], 6));
-                let expected = [y, later].map(|tensor| (String::new(), read::<B>(tensor))).into();
+                let expected = [y, together.clone(), together, later]
+                    .map(|tensor| (String::new(), read::<B>(tensor)))
+                    .into();
                 assert_same(found, expected, 0.0);
             }
         }

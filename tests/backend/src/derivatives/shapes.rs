@@ -1,12 +1,15 @@
 //! Views, joins, indexing, sorting, folds and products.
 
-use kiln_tensor::backend::{Backend, SliceRange};
-use kiln_tensor::{BinaryOp, CumulativeOp, PadMode, ReduceOp, Scalar, ScatterOp, Shape, TensorData, UnaryOp};
+use super::laid;
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
+use kiln_tensor::{
+    ArgReduceOp, BinaryOp, CumulativeOp, PadMode, ReduceOp, Scalar, ScatterOp, Shape, TensorData, UnaryOp,
+};
 
 /// Integers as a tensor.
 fn indices<B: Backend>(values: &[i64], shape: &[usize]) -> B::Primitive {
     let data = TensorData::new(values.to_vec(), shape.to_vec()).convert::<B::IntElem>();
-    B::from_data(data, &B::Device::default())
+    laid::<B>(B::from_data(data, &B::Device::default()))
 }
 
 fn range(start: usize, end: usize, step: isize) -> SliceRange {
@@ -15,7 +18,7 @@ fn range(start: usize, end: usize, step: isize) -> SliceRange {
 
 /// Something that is not linear, so that the second derivative is not 0.
 fn square<B: Backend>(x: B::Primitive) -> B::Primitive {
-    B::binary(BinaryOp::Mul, x.clone(), x)
+    laid::<B>(B::binary(BinaryOp::Mul, x.clone(), x))
 }
 
 functions! { ($) shapes:
@@ -81,6 +84,19 @@ functions! { ($) shapes:
     };
     sort [[2, 5]] |B, [x]| B::sort(square::<B>(x), 1, true).0;
     topk [[2, 5]] |B, [x]| B::topk(square::<B>(x), 2, 1, true).0;
+
+    order [[2, 5]] |B, [x]| {
+        let positions = B::cast(B::sort(square::<B>(x.clone()), 1, true).1, x.dtype());
+        B::binary(BinaryOp::Mul, x, positions)
+    };
+    places_of_the_largest [[2, 5]] |B, [x]| {
+        let positions = B::cast(B::topk(square::<B>(x.clone()), 1, 1, true).1, x.dtype());
+        B::binary(BinaryOp::Mul, x, positions)
+    };
+    place_of_the_largest [[2, 5]] |B, [x]| {
+        let position = B::cast(B::arg_reduce(ArgReduceOp::Max, square::<B>(x.clone()), 1, false), x.dtype());
+        B::binary(BinaryOp::Mul, x, position)
+    };
 
     sum [[2, 3, 2]] |B, [x]| B::reduce(ReduceOp::Sum, square::<B>(x), &[0, 2]);
     mean [[2, 3, 2]] |B, [x]| B::reduce(ReduceOp::Mean, square::<B>(x), &[1]);

@@ -20,6 +20,42 @@ pub fn float_arithmetic<B: Backend>() {
     assert_eq!(read::<B, f32>(B::binary_scalar(Op::Sub, a, Scalar::Int(1))), [6., -8., 6., -8.]);
 }
 
+/// To the last bit, however much larger the dividend is.
+pub fn remainders<B: Backend>() {
+    let mut numbers: Vec<f32> = vec![
+        0.0,
+        1.0,
+        3.0,
+        0.1,
+        7.5,
+        1e9,
+        1e30,
+        1e-10,
+        123_456_790.0,
+        16_777_217.0,
+        1e-30,
+        1e-37,
+        3e-38,
+        f32::MAX,
+        f32::MIN_POSITIVE,
+        f32::INFINITY,
+        f32::NAN,
+    ];
+    numbers.extend(numbers.clone().iter().map(|x| -x));
+    let pairs = || numbers.iter().flat_map(|&a| numbers.iter().map(move |&b| (a, b)));
+    let (a, b): (Vec<f32>, Vec<f32>) = pairs().unzip();
+    let shape = [a.len()];
+    let run = |op| read::<B, f32>(B::binary(op, tensor::<B, f32>(&a, &shape), tensor::<B, f32>(&b, &shape)));
+    // Some GPUs take numbers of this size for 0.
+    let same = |x: f32, y: f32| x == y || x.is_nan() && y.is_nan() || x == 0.0 && y.abs() < f32::MIN_POSITIVE;
+    for (n, (x, remainder)) in run(Op::Fmod).into_iter().zip(run(Op::Remainder)).enumerate() {
+        let (a, b) = (a[n], b[n]);
+        assert!(same(x, a % b), "fmod({a:e}, {b:e}): {x:e} instead of {:e}", a % b);
+        let floored = if a % b != 0.0 && (a % b < 0.0) != (b < 0.0) { a % b + b } else { a % b };
+        assert!(same(remainder, floored), "remainder({a:e}, {b:e}): {remainder:e} instead of {floored:e}");
+    }
+}
+
 /// To the last bit: what is cut off at the point shows one that is missing.
 pub fn whole_powers<B: Backend>() {
     if !has::<B>(DType::F64) {
