@@ -1,17 +1,19 @@
 //! Compiled kernels on disk, so that a program's second start compiles nothing, and beside them what cuBLASLt advised.
 //!
-//! A file holds the key, the source and the code: what is found is used only where all of the source is the same. Files are written
+//! A file holds the key, the source and the code: what is found is used only where all of the source is the same, and the code is as long as it
+//! was and has its hash: the driver reads code without being told where it ends. Files are written
 //! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::{env, fs, io, process};
+use std::{env, fs, io};
 
 /// The variable that names the folder; where it is empty, nothing is kept.
 pub const FOLDER: &str = "KILN_CUDA_CACHE";
 
 /// What a file begins with, and the number of its format.
-const MAGIC: &[u8; 12] = b"kiln cubin 1";
+const MAGIC: &[u8; 12] = b"kiln cubin 2";
 
 /// Compiled kernels on disk. What cuBLASLt advised is kept likewise: for "compiler" read the library, for "source" a product, for "code" an algorithm.
 #[derive(Debug, Clone)]
@@ -42,7 +44,8 @@ impl Cache {
     pub fn find(&self, compiler: &str, architecture: &str, source: &str) -> Option<Vec<u8>> {
         let header = header(compiler, architecture, source);
         let found = fs::read(self.path(architecture, &header)).ok()?;
-        found.strip_prefix(&*header).map(<[u8]>::to_vec)
+        let (sealed, code) = found.strip_prefix(&*header)?.split_at_checked(SEAL)?;
+        (sealed == seal(code)).then(|| code.to_vec())
     }
 
     /// Keeps code.
@@ -52,10 +55,13 @@ impl Cache {
     pub fn keep(&self, compiler: &str, architecture: &str, source: &str, code: &[u8]) -> io::Result<()> {
         let mut file = header(compiler, architecture, source);
         let path = self.path(architecture, &file);
+        file.extend_from_slice(&seal(code));
         file.extend_from_slice(code);
         fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-        let aside = path.with_extension(format!("{}.{:?}", process::id(), std::thread::current().id()));
-        fs::write(&aside, file).and_then(|()| fs::rename(&aside, &path)).inspect_err(|_| {
+        // Nobody else's: in containers that share a folder, processes have the same numbers.
+        let aside = path.with_extension(format!("{:016x}", RandomState::new().hash_one(&path)));
+        let mut written = fs::File::create_new(&aside)?;
+        written.write_all(&file).and_then(|()| fs::rename(&aside, &path)).inspect_err(|_| {
             let _ = fs::remove_file(&aside);
         })
     }
@@ -67,7 +73,20 @@ impl Cache {
     }
 }
 
-/// All that a file says before the code.
+/// Bytes of what a file says of its code.
+const SEAL: usize = 16;
+
+/// What a file says of its code: its length and its hash.
+fn seal(code: &[u8]) -> [u8; SEAL] {
+    let mut hasher = DefaultHasher::new();
+    code.hash(&mut hasher);
+    let mut seal = [0; SEAL];
+    seal[..8].copy_from_slice(&(code.len() as u64).to_le_bytes());
+    seal[8..].copy_from_slice(&hasher.finish().to_le_bytes());
+    seal
+}
+
+/// All that a file says before its code and what it says of that.
 fn header(compiler: &str, architecture: &str, source: &str) -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     for part in [compiler, architecture, source] {
@@ -93,6 +112,29 @@ mod tests {
         {
             assert_eq!(cache.find(compiler, architecture, source), None);
         }
+    }
+
+    #[test]
+    fn code_that_is_not_whole_is_compiled_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
+        let path = cache.path("sm_90", &super::header("nvrtc", "sm_90", "a"));
+        let whole = std::fs::read(&path).unwrap();
+        let mut changed = whole.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        let longer = [&whole[..], b"!"].concat();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert_eq!(cache.find("nvrtc", "sm_90", "a"), None, "{length} bytes");
+        }
+        for other in [changed, longer] {
+            std::fs::write(&path, other).unwrap();
+            assert_eq!(cache.find("nvrtc", "sm_90", "a"), None);
+        }
+        cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
+        assert_eq!(cache.find("nvrtc", "sm_90", "a").as_deref(), Some(&b"code"[..]));
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left aside");
     }
 
     #[test]

@@ -78,9 +78,9 @@ impl fmt::Debug for Context {
 struct State {
     pool: Pool<Buffer>,
     next_buffer: u64,
-    /// Nothing for those that do not compile.
-    kernels: FxHashMap<Template, Option<Arc<Kernel>>>,
-    /// Likewise, those that do several launches at once.
+    /// With what is wrong with those that do not compile.
+    kernels: FxHashMap<Template, Result<Arc<Kernel>, Arc<str>>>,
+    /// Those that do several launches at once; nothing for those that do not compile.
     batch_kernels: FxHashMap<Template, Option<Arc<Kernel>>>,
     /// Users' own.
     own_kernels: FxHashMap<CudaKernel, Result<Function, KernelError>>,
@@ -94,6 +94,8 @@ struct State {
     /// The device's [counters](Limits::counters), once a kernel counted.
     counters: Option<Part>,
     capture: Option<Capture>,
+    /// Buffers whose contents are not what was asked for, and why.
+    lost: FxHashMap<u64, Arc<str>>,
     /// Buffers that graphs use, with what is kept for each of these.
     reserved: FxHashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
 }
@@ -107,7 +109,8 @@ struct Part {
 }
 
 /// What is said where something is used that was on the device before it was opened again.
-const STALE: &str = "it was made before the device was opened again, which took all of its memory";
+const STALE: &str = "a tensor cannot be used: it was made before the device was opened again, which took all of its memory, or on another \
+                     device";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -184,15 +187,21 @@ impl Context {
         lock(&self.draws).next_key()
     }
 
-    /// What a kernel sees of memory: nothing of memory that went as the device was opened again.
+    /// What a kernel sees of memory: nothing of memory of another device, or that went as this one was opened again.
     fn part(&self, memory: &Memory) -> Option<Part> {
         let (buffer, range) = (memory.buffer()?, memory.range());
         if !memory.is_of(self) {
-            self.fail(format!("a tensor cannot be used: {STALE}"));
+            self.fail(STALE);
             return Some(Part { address: None, bytes: range.len(), id: 0 });
         }
         let address = buffer.address.map(|address| Address(address.0 + range.start as u64));
         Some(Part { address, bytes: range.len(), id: buffer.id })
+    }
+
+    /// Notes that what computes some buffers does not run, which is told by whatever waits next, and by each that reads one of them.
+    fn lose(&self, state: &mut State, buffers: impl Iterator<Item = u64>, reason: &Arc<str>) {
+        self.fail(reason);
+        state.lost.extend(buffers.map(|buffer| (buffer, reason.clone())));
     }
 }
 
@@ -221,6 +230,16 @@ impl State {
                 None
             }
             _ => Some(buffer),
+        }
+    }
+
+    /// Why something cannot run that uses these: there is no memory for one of them, or what computes it did not run.
+    fn missing(&self, parts: &[Part]) -> Option<Arc<str>> {
+        let lost = || parts.iter().find_map(|part| self.lost.get(&part.id));
+        match (self.lost.is_empty(), parts.iter().all(|part| part.address.is_some())) {
+            (true, true) => None,
+            (false, true) => lost().cloned(),
+            (_, false) => Some(lost().cloned().unwrap_or_else(|| STALE.into())),
         }
     }
 

@@ -269,6 +269,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         if let Some(own) = &self.salt {
             own.overwrite(&salt::drawn(&self.device));
         }
+        context.check_memory(|| self.inputs.iter().chain(&self.state).filter_map(CudaTensor::memory))?;
         context.replay(&self.recorded)?;
         // The next replay overwrites them.
         Ok(O::from_all(&mut copied(&self.outputs).into_iter(), &self.like_outputs))

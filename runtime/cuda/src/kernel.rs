@@ -146,7 +146,8 @@ impl<'a> Launch<'a> {
         let most = context::LIMITS.groups;
         let count = threads.iter().try_fold(1_u32, |product, &threads| product.checked_mul(threads));
         let thread_count = count.filter(|count| (1..=1024).contains(count));
-        if thread_count.is_none() || blocks.iter().any(|blocks| !(1..=most).contains(blocks)) {
+        let fits = |(blocks, most): (&u32, u32)| (1..=most).contains(blocks);
+        if thread_count.is_none() || !blocks.iter().zip([MOST_ALONG_X, most, most]).all(fits) {
             return Err(error(LaunchProblem::Grid { blocks, threads, most }));
         }
         let memories: Result<Vec<Memory>, KernelError> = tensors
@@ -160,6 +161,9 @@ impl<'a> Launch<'a> {
         expect_context(&device).record_own(kernel, &memories?, &parameters, (blocks, threads))
     }
 }
+
+/// Blocks that a grid may have along x ("Compute Capabilities" of the programming guide).
+const MOST_ALONG_X: u32 = i32::MAX.cast_unsigned();
 
 /// Why a user's kernel cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -192,14 +196,15 @@ pub enum LaunchProblem {
     NoOutput,
     /// No blocks, no threads, or more than devices run.
     #[error(
-        "{blocks:?} blocks of {threads:?} threads, where a grid has 1 to {most} blocks along each axis and a block 1 to 1024 threads"
+        "{blocks:?} blocks of {threads:?} threads, where a grid has 1 to {MOST_ALONG_X} blocks along x and to {most} along y and z, and a block 1 \
+         to 1024 threads"
     )]
     Grid {
         /// Blocks along x, y and z.
         blocks: [u32; 3],
         /// Threads along x and y.
         threads: [u32; 2],
-        /// Blocks that there may be along each axis.
+        /// Blocks that there may be along y and z.
         most: u32,
     },
     /// A tensor that it cannot take.

@@ -6,8 +6,8 @@ mod host;
 
 use host::{faults, mend};
 use kiln_cuda::{Captured, Cuda, CudaDevice, CudaTensor, Graph, InitError, init, reopen, statistics};
-use kiln_tensor::backend::Backend;
-use kiln_tensor::{DType, ReduceOp, Scalar, Shape, Tensor, TensorData, UnaryOp};
+use kiln_tensor::backend::{Backend, SliceRange};
+use kiln_tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, Tensor, TensorData, UnaryOp};
 
 type B = Cuda;
 
@@ -42,6 +42,69 @@ fn memory_that_is_not_there_is_an_error() {
     B::sync(&DEVICE).expect("a device");
     mend(&DEVICE);
     assert_eq!(read(full(3, 2.0)), Ok(vec![2.0; 3]));
+}
+
+/// What is computed of what has no memory is never read as if it were there, whoever was told of it first.
+fn what_depends_on_missing_memory_is_an_error_for_all_who_read_it() {
+    let (small, mut graph) = (full(1000, 1.0), None);
+    for is_captured in [false, true] {
+        if is_captured {
+            let double = |x: Tensor<B, 1>| x * 2.0;
+            graph = Some(Graph::capture(Tensor::from_backend(small.clone()), double).expect("a graph"));
+        }
+        faults(&DEVICE, |faults| faults.memory = Some(1 << 20));
+        let large = full(1 << 20, 1.0);
+        // These have memory of their own.
+        let sum = B::reduce(ReduceOp::Sum, large.clone(), &[0]);
+        let part = B::slice(large, &[SliceRange { start: 5, end: 1005, step: 1 }]);
+        let added = B::binary(BinaryOp::Add, small.clone(), part.clone());
+        let product = B::matmul(
+            B::reshape(added.clone(), Shape::from([100, 10])),
+            B::reshape(small.clone(), Shape::from([10, 100])),
+        );
+        mend(&DEVICE);
+        let told = B::sync(&DEVICE).expect_err("no memory").to_string();
+        assert!(told.contains("out of memory"), "{told}");
+        for _ in 0..2 {
+            for lost in [&sum, &added, &product] {
+                let error = read(lost.clone()).expect_err("what was lost");
+                assert!(error.contains("out of memory, asking for 4194304 bytes"), "{error}");
+            }
+        }
+        if let Some(graph) = &graph {
+            let error = graph.replay(Tensor::from_backend(added.clone())).expect_err("what was lost");
+            assert!(error.to_string().contains("out of memory"), "{error}");
+            // The graph's own memory is given other contents by the next replay.
+            let _ = B::sync(&DEVICE);
+            let doubled = graph.replay(Tensor::from_backend(small.clone())).expect("a replay");
+            assert_eq!(read(doubled.into_backend()), Ok(vec![2.0; 1000]));
+        }
+        drop((sum, part, added, product));
+        let _ = B::sync(&DEVICE);
+        // Their memory serves others.
+        for elements in [1, 1000, 10_000] {
+            assert_eq!(read(B::unary(UnaryOp::Neg, full(elements, 1.0))), Ok(vec![-1.0; elements]));
+        }
+    }
+    B::sync(&DEVICE).expect("a device");
+}
+
+/// Every launch of a kernel that cannot be loaded is an error; one for whose code there was no memory is loaded again.
+fn a_kernel_that_cannot_be_loaded_is_an_error_each_time() {
+    let x = full(7, 0.25);
+    B::sync(&DEVICE).expect("a device");
+    for (is_out_of_memory, op) in [(false, UnaryOp::Asinh), (true, UnaryOp::Acosh)] {
+        faults(&DEVICE, |faults| faults.load = Some(("no image for the device", is_out_of_memory)));
+        let (first, second) = (B::unary(op, x.clone()), B::unary(op, x.clone()));
+        let error = read(first).expect_err("no kernel");
+        assert!(error.contains("kernel `") && error.contains("no image for the device"), "{error}");
+        assert_eq!(read(second).expect_err("no kernel"), error);
+        mend(&DEVICE);
+        let third = read(B::unary(op, x.clone()));
+        assert_eq!(third.is_ok(), is_out_of_memory, "{third:?}");
+        let _ = B::sync(&DEVICE);
+    }
+    assert_eq!(read(B::unary(UnaryOp::Neg, x)), Ok(vec![-0.25; 7]));
 }
 
 fn counters_for_which_there_is_no_memory_are_asked_for_again() {
@@ -128,7 +191,7 @@ fn a_device_that_failed_is_opened_again() {
     let stale = "it was made before the device was opened again";
     let error = read(old.clone()).expect_err("no memory");
     assert!(error.contains(stale), "{error}");
-    let mixed = B::binary(kiln_tensor::BinaryOp::Add, full(10, 1.0), old);
+    let mixed = B::binary(BinaryOp::Add, full(10, 1.0), old);
     let error = read(mixed).expect_err("no memory");
     assert!(error.contains(stale), "{error}");
     let error = graph.replay(matrix(1.0)).map(|_| ()).expect_err("a graph of before").to_string();
@@ -149,6 +212,8 @@ fn failures_are_errors() {
     there_is_no_such_device();
     memory_that_is_not_there_is_an_error();
     counters_for_which_there_is_no_memory_are_asked_for_again();
+    what_depends_on_missing_memory_is_an_error_for_all_who_read_it();
+    a_kernel_that_cannot_be_loaded_is_an_error_each_time();
     what_the_pool_keeps_serves_other_sizes();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();

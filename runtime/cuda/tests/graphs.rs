@@ -179,10 +179,10 @@ fn constants_are_what_they_were_in_every_replay() {
         let counts = numbers([256, 256], 8).select_assign(
             0,
             ids(vec![0, 7, 7, 255]),
-            sum.clone().slice([0..4]),
+            sum.clone().slice([0..4, 0..256]),
             IndexingUpdateOp::Add,
         );
-        let images = products.slice([0..64]).reshape([1, 4, 64, 64]);
+        let images = products.slice([0..64, 0..256]).reshape([1, 4, 64, 64]);
         let resized =
             module::interpolate(images, &[99, 70], InterpolateMode::Linear, CoordinateTransform::HalfPixel);
         (sum, counts, resized)

@@ -98,6 +98,23 @@ pub(crate) fn element_bytes(dtype: DType) -> usize {
     held_as(dtype).bytes()
 }
 
+/// Bits of positions in what kernels write, and in what they only read.
+const WRITTEN_BITS: u32 = 31;
+pub(crate) const READ_BITS: u32 = 32;
+
+/// How many elements a shape has: a view may broadcast a few to any number.
+///
+/// # Panics
+/// When kernels cannot count them with so many bits.
+#[track_caller]
+pub(crate) fn counted(shape: &Shape, bits: u32) -> usize {
+    let elements = shape.dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
+    let Some(elements) = elements.filter(|&elements| elements >> bits == 0) else {
+        panic!("a tensor of shape {shape} has 2^{bits} elements or more, which kernels on a GPU cannot count")
+    };
+    elements
+}
+
 impl<R: Runtime> GpuTensor<R> {
     /// A row-major tensor with arbitrary contents, for a kernel to write.
     ///
@@ -105,12 +122,7 @@ impl<R: Runtime> GpuTensor<R> {
     /// When the device has no such dtype, or the tensor more elements than kernels count.
     #[track_caller]
     pub fn empty(shape: Shape, dtype: DType, device: &R::Device) -> Self {
-        let elements = shape.dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
-        let Some(elements) = elements.filter(|&elements| elements <= i32::MAX as usize) else {
-            panic!(
-                "a tensor of shape {shape} has more than 2^31 elements, which kernels on a GPU cannot count"
-            )
-        };
+        let elements = counted(&shape, WRITTEN_BITS);
         require::<R>(device, dtype);
         let memory = R::allocate(device, elements * element_bytes(dtype));
         Self { memory, layout: Layout::contiguous(shape).into(), dtype, device: device.clone() }

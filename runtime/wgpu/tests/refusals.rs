@@ -1,7 +1,7 @@
 //! What a device cannot do is refused by name, and the process lives on.
 
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{DType, Expression, Scalar, Shape, Step};
+use kiln_tensor::{DType, Expression, ReduceOp, Scalar, Shape, Step, UnaryOp};
 use kiln_wgpu::{WgpuDevice, init};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -37,15 +37,15 @@ fn dtypes_that_shaders_have_not_are_refused() {
 
 #[test]
 fn tensors_with_too_many_elements_are_refused() {
-    let full = || {
-        let shape = Shape::from([1 << 16, 1 << 16]);
+    // A broadcast takes no memory; its copy would, and its sum counts.
+    let wide = || {
         let one = Wgpu::full([1, 1].into(), Scalar::Float(1.0), DType::F32, &WgpuDevice::default());
-        // A broadcast takes no memory; its copy would.
-        let wide = Wgpu::expand(one, shape);
-        Wgpu::unary(kiln_tensor::UnaryOp::Neg, wide);
+        Wgpu::expand(one, Shape::from([1 << 16, 1 << 16]))
     };
-    let message = message(full);
-    assert!(message.contains("[65536, 65536] has more than 2^31 elements"), "{message}");
+    let copied = message(|| drop(Wgpu::unary(UnaryOp::Neg, wide())));
+    assert!(copied.contains("[65536, 65536] has 2^31 elements or more"), "{copied}");
+    let summed = message(|| drop(Wgpu::reduce(ReduceOp::Sum, wide(), &[0, 1])));
+    assert!(summed.contains("[65536, 65536] has 2^32 elements or more"), "{summed}");
     let two = Wgpu::full([2].into(), Scalar::Float(2.0), DType::F32, &WgpuDevice::default());
     assert_eq!(two.shape().dims, [2]);
     assert_eq!(Wgpu::into_data(two).expect("a device").to_vec::<f32>().expect("floats"), [2.0, 2.0]);

@@ -1,6 +1,6 @@
 //! Kernels that run on an open device, and the last that waits for more to do.
 
-use super::compile::{Form, Kernel};
+use super::compile::Kernel;
 use super::{COUNTERS, Context, LIMITS, Part, State};
 use crate::batch::Waits;
 use crate::driver::{Address, DriverError, KernelLaunch};
@@ -12,6 +12,7 @@ use kiln_gpu::kernels::Template;
 use kiln_gpu::language::{Atomic, cuda};
 use kiln_gpu::runtime::{self, Amendment, Instead, Launch};
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Launches after which memory that nobody needs is looked for.
@@ -38,6 +39,28 @@ impl Waiting {
     /// Whether a buffer is one of its own.
     pub fn uses(&self, buffer: u64) -> bool {
         self.parts.iter().any(|part| part.id == buffer)
+    }
+
+    /// Why it cannot run. What it writes all of has what was asked for, whatever became of that before.
+    fn missing(&self, state: &mut State) -> Option<Arc<str>> {
+        let (whole, others): (Parts, Parts) = self
+            .parts
+            .iter()
+            .copied()
+            .partition(|part| part.address.is_some() && self.writes.is_some_and(|(id, _)| id == part.id));
+        let missing = state.missing(&others);
+        if missing.is_none() && !state.lost.is_empty() {
+            whole.iter().for_each(|part| {
+                state.lost.remove(&part.id);
+            });
+        }
+        missing
+    }
+
+    /// The buffers that it writes to.
+    fn written(&self) -> impl Iterator<Item = u64> {
+        let bindings = self.template.kernel().bindings;
+        self.parts.iter().zip(bindings).filter(|(_, binding)| binding.writable).map(|(part, _)| part.id)
     }
 
     /// Keeps a buffer of its own that nobody else uses any more.
@@ -72,35 +95,39 @@ impl Context {
         );
         let mut state = self.state();
         let parts: Parts = buffers.iter().filter_map(|memory| self.part(memory)).collect();
-        state.reserve(parts.iter().map(|part| part.id));
-        let parameters = Words::from_slice(parameters);
         let writes =
             writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
-        match Waits::of(&template, groups, writes_all_of.is_some()) {
+        let parameters = Words::from_slice(parameters);
+        let launch = Waiting { template, parts, parameters, blocks: groups, writes, held: Vec::new() };
+        if let Some(reason) = launch.missing(&mut state) {
+            self.lose(&mut state, launch.written(), &reason);
+            return;
+        }
+        let launch = Box::new(launch);
+        let (template, parts) = (&launch.template, &launch.parts);
+        state.reserve(parts.iter().map(|part| part.id));
+        match Waits::of(template, groups, writes_all_of.is_some()) {
             Waits::Always { reads } => {
                 let ids: SmallVec<[u64; 8]> = parts.iter().map(|part| part.id).collect();
                 let (read, written) = ids.split_at(reads.min(ids.len()));
                 // What waits is launched before the last, which can still be added to.
                 let is_independent =
                     state.last.as_ref().is_some_and(|last| last.is_independent_of(read, written));
-                if !is_independent && !self.last_waits_for(&mut state, &template) {
+                if !is_independent && !self.last_waits_for(&mut state, template) {
                     self.make_way(&mut state, &[]);
                 }
-                let held = Vec::new();
-                let launch = Box::new(Waiting { template, parts, parameters, blocks: groups, writes, held });
                 self.let_wait(&mut state, launch, read, written);
                 return;
             }
             Waits::IfSeen => {
-                if !self.last_waits_for(&mut state, &template) {
-                    self.make_way(&mut state, &parts);
+                if !self.last_waits_for(&mut state, template) {
+                    self.make_way(&mut state, parts);
                 }
             }
-            Waits::Never => self.begin_alone(&mut state, &parts),
+            Waits::Never => self.begin_alone(&mut state, parts),
         }
         count(&self.counters.launches, 1);
-        let held = Vec::new();
-        state.last = Some(Box::new(Waiting { template, parts, parameters, blocks: groups, writes, held }));
+        state.last = Some(launch);
         if writes.is_none() {
             // Nothing is ever added to it: the device may begin.
             self.launch_last(&mut state);
@@ -194,11 +221,15 @@ impl Context {
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
         let parts: Parts = memories.iter().filter_map(|memory| self.part(memory)).collect();
         state.reserve(parts.iter().map(|part| part.id));
-        // Where memory is missing, that was told.
-        if let Some(buffers) = addresses(&parts) {
-            let buffers = &buffers;
-            let launch = KernelLaunch { function, blocks, threads, buffers, words, is_table: false };
-            self.launch_now(&mut state, &launch);
+        // Any of them may be written to.
+        let all = || parts.iter().map(|part| part.id);
+        match state.missing(&parts) {
+            Some(reason) => self.lose(&mut state, all(), &reason),
+            None => {
+                let buffers = &addresses(&parts);
+                let launch = KernelLaunch { function, blocks, threads, buffers, words, is_table: false };
+                self.launch_now(&mut state, &launch, || all().collect());
+            }
         }
         Ok(())
     }
@@ -278,7 +309,7 @@ impl Context {
     /// Launches of one kernel that do not depend on each other.
     fn launch_group(&self, state: &mut State, launches: &[Box<Waiting>]) {
         let kernel = match launches {
-            [first, _, ..] => self.kernel(state, &first.template, Form::Batch),
+            [first, _, ..] => self.batch_kernel(state, &first.template),
             [] | [_] => None,
         };
         let capacity = kernel.as_ref().map_or(1, |kernel| kernel.capacity);
@@ -288,16 +319,25 @@ impl Context {
             match (launches, &kernel) {
                 ([launch], _) => self.launch_one(state, launch, [blocks_of(launch), 1, 1]),
                 (_, Some(kernel)) => {
-                    // Where memory is missing, that was told.
-                    let arguments = |launch: &Waiting| {
-                        let addresses = addresses(&launch.parts)?.into_iter().map(|address| address.0);
-                        let addresses: SmallVec<[u64; 8]> = addresses.collect();
-                        Some((blocks_of(launch), addresses, words(kernel, &launch.parts, &launch.parameters)))
-                    };
-                    let table: Vec<_> = launches.iter().filter_map(|launch| arguments(launch)).collect();
-                    let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
-                    let words = cuda::batch::table(&table);
-                    self.launch(state, kernel, blocks, &[], &words);
+                    let (mut table, mut written) = (Vec::new(), Vec::new());
+                    for launch in launches {
+                        match launch.missing(state) {
+                            Some(reason) => self.lose(state, launch.written(), &reason),
+                            None => {
+                                let addresses: SmallVec<[u64; 8]> =
+                                    addresses(&launch.parts).iter().map(|address| address.0).collect();
+                                let words = words(kernel, &launch.parts, &launch.parameters);
+                                table.push((blocks_of(launch), addresses, words));
+                                written.push(launch);
+                            }
+                        }
+                    }
+                    if !table.is_empty() {
+                        let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
+                        let words = cuda::batch::table(&table);
+                        let written = || written.iter().flat_map(|launch| launch.written()).collect();
+                        self.launch(state, kernel, (blocks, &[], &words), written);
+                    }
                 }
                 (_, None) => {}
             }
@@ -305,23 +345,30 @@ impl Context {
     }
 
     fn launch_one(&self, state: &mut State, launch: &Waiting, blocks: [u32; 3]) {
-        // Where memory or a kernel is missing, that was told.
-        let Some(kernel) = self.kernel(state, &launch.template, Form::Single) else { return };
-        let counts = kernel.bindings.last().is_some_and(|last| last.atomic == Some(Atomic::Counters));
-        let parts: Parts = match counts {
-            true => launch.parts.iter().copied().chain([self.counters(state)]).collect(),
-            false => launch.parts.clone(),
+        let kernel = match launch.missing(state) {
+            Some(reason) => Err(reason),
+            None => self.kernel(state, &launch.template),
         };
-        if let Some(addresses) = addresses(&parts) {
-            let words = words(&kernel, &parts, &launch.parameters);
-            self.launch(state, &kernel, blocks, &addresses, &words);
+        let ready = kernel.and_then(|kernel| {
+            let counts = kernel.bindings.last().is_some_and(|last| last.atomic == Some(Atomic::Counters));
+            let counters = if counts { Some(self.counters(state)?) } else { None };
+            Ok((kernel, launch.parts.iter().copied().chain(counters).collect::<Parts>()))
+        });
+        match ready {
+            Ok((kernel, parts)) => {
+                let words = words(&kernel, &parts, &launch.parameters);
+                self.launch(state, &kernel, (blocks, &addresses(&parts), &words), || {
+                    launch.written().collect()
+                });
+            }
+            Err(reason) => self.lose(state, launch.written(), &reason),
         }
     }
 
     /// Zeros that kernels leave as they find them: what is launched runs one after another.
-    fn counters(&self, state: &mut State) -> Part {
+    fn counters(&self, state: &mut State) -> Result<Part, Arc<str>> {
         if let Some(counters) = state.counters {
-            return counters;
+            return Ok(counters);
         }
         let bytes = COUNTERS as usize * size_of::<u32>();
         let allocated = self.driver.allocate(bytes as u64);
@@ -329,28 +376,30 @@ impl Context {
             self.driver.upload(address, &vec![0; bytes])?;
             Ok(address)
         });
-        let address = zeroed.map_err(|error| self.fail(error)).ok();
-        let counters = Part { address, bytes, id: 0 };
         // Where there was no memory there may be some later.
-        state.counters = address.map(|_| counters);
-        counters
+        let address = zeroed.map_err(|error| Arc::from(error.to_string()))?;
+        Ok(*state.counters.insert(Part { address: Some(address), bytes, id: 0 }))
     }
 
     fn launch(
         &self,
         state: &mut State,
         kernel: &Kernel,
-        blocks: [u32; 3],
-        buffers: &[Address],
-        words: &[u32],
+        (blocks, buffers, words): ([u32; 3], &[Address], &[u32]),
+        written: impl FnOnce() -> Vec<u64>,
     ) {
         let (function, threads, is_table) = (kernel.function, kernel.threads, kernel.capacity > 1);
-        self.launch_now(state, &KernelLaunch { function, blocks, threads, buffers, words, is_table });
+        self.launch_now(
+            state,
+            &KernelLaunch { function, blocks, threads, buffers, words, is_table },
+            written,
+        );
     }
 
-    fn launch_now(&self, state: &mut State, launch: &KernelLaunch<'_>) {
+    /// Asks the driver for it; what it would have `written` is lost where the driver refuses.
+    fn launch_now(&self, state: &mut State, launch: &KernelLaunch<'_>, written: impl FnOnce() -> Vec<u64>) {
         if let Err(error) = self.driver.launch(launch) {
-            self.fail(error);
+            self.lose(state, written().into_iter(), &error.to_string().into());
         }
         state.launches += 1;
         if state.launches.is_multiple_of(ROUND) && state.capture.is_none() {
@@ -360,9 +409,9 @@ impl Context {
     }
 }
 
-/// Where the parts are; nothing where memory is missing.
-fn addresses(parts: &[Part]) -> Option<SmallVec<[Address; 8]>> {
-    parts.iter().map(|part| part.address).collect()
+/// Where the parts are, all of which are there.
+fn addresses(parts: &[Part]) -> SmallVec<[Address; 8]> {
+    parts.iter().filter_map(|part| part.address).collect()
 }
 
 /// What a kernel is told beside the addresses.

@@ -1,6 +1,6 @@
 //! Memory of an open device: taken, written, read, given back.
 
-use super::{Context, State};
+use super::{Context, State, lock};
 use crate::driver::{Address, DriverError, Pending};
 use crate::graph::CaptureError;
 use crate::memory::{Buffer, Memory};
@@ -8,8 +8,9 @@ use crate::statistics::count;
 use kiln_gpu::memory::size_class;
 use kiln_tensor::backend::ExecutionError;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::thread;
 
 impl Context {
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {
@@ -25,6 +26,10 @@ impl Context {
             }
             buffer
         });
+        if buffer.address.is_some() {
+            // What its last user lacked is not what this one lacks.
+            state.lost.remove(&buffer.id);
+        }
         drop(state);
         Memory::new(buffer, bytes, self.clone())
     }
@@ -34,12 +39,15 @@ impl Context {
         if let Some(buffer) = state.pool.take(size) {
             return buffer;
         }
-        let address = self.allocate_anew(state, size);
+        let allocated = self.allocate_anew(state, size);
         state.next_buffer += 1;
-        Buffer { address, bytes: size, id: state.next_buffer }
+        let id = state.next_buffer;
+        let address = allocated.map_err(|reason| self.lose(state, [id].into_iter(), &reason)).ok();
+        Buffer { address, bytes: size, id }
     }
 
-    fn allocate_anew(&self, state: &mut State, size: u64) -> Option<Address> {
+    /// Where the buffer is; else why there is none.
+    fn allocate_anew(&self, state: &mut State, size: u64) -> Result<Address, Arc<str>> {
         let mut allocated = self.driver.allocate(size);
         if state.capture.is_none() && allocated.as_ref().is_err_and(|error| error.is_out_of_memory) {
             // What the pool keeps may be what is missing; while launches are written down, nothing can be given back.
@@ -54,13 +62,12 @@ impl Context {
                 state.pool.use_new(size);
                 count(&self.counters.buffers, 1);
                 count(&self.counters.buffer_bytes, size as usize);
-                Some(address)
+                Ok(address)
             }
             Err(error) => {
                 let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
                 let held = read(&self.counters.buffer_bytes) - read(&self.counters.released_bytes);
-                self.fail(format!("{error}, asking for {size} bytes where tensors hold {held}"));
-                None
+                Err(format!("{error}, asking for {size} bytes where tensors hold {held}").into())
             }
         }
     }
@@ -84,8 +91,11 @@ impl Context {
         self.launch_waiting(&mut state);
         // The bytes are there once, before all replays: not in memory that what was written down before them writes to.
         let buffer = self.take(&mut state, size_class(bytes.len()));
-        if let Some(Err(error)) = buffer.address.map(|address| self.driver.upload(address, bytes)) {
-            self.fail(error);
+        if let Some(address) = buffer.address {
+            state.lost.remove(&buffer.id);
+            if let Err(error) = self.driver.upload(address, bytes) {
+                self.lose(&mut state, [buffer.id].into_iter(), &error.to_string().into());
+            }
         }
         let memory = Memory::new(buffer, bytes.len(), self.clone());
         if let Some(capture) = &mut state.capture {
@@ -102,23 +112,44 @@ impl Context {
         other: &Self,
         (memory, range): &(Memory, Range<usize>),
     ) -> Option<Memory> {
-        let from = {
-            let mut state = other.state();
-            other.launch_waiting(&mut state);
-            // A graph holds no copies between devices.
-            let part = other.part(memory).filter(|_| state.capture.is_none())?;
-            Address(part.address?.0 + range.start as u64)
-        };
         let copy = self.allocate(range.len());
-        let mut state = self.state();
-        // The kernel that waits may still use the buffer.
-        self.launch_waiting(&mut state);
-        let to = copy.buffer().filter(|_| state.capture.is_none())?.address?;
+        let [mut own, mut others] = self.both(other);
+        // A graph holds no copies between devices.
+        if own.capture.is_some() || others.capture.is_some() {
+            return None;
+        }
+        // The kernels that wait may still use the buffers, or are to write them.
+        other.launch_waiting(&mut others);
+        self.launch_waiting(&mut own);
+        let part = other.part(memory)?;
+        if others.missing(&[part]).is_some() {
+            // Whoever reads it is told why.
+            return None;
+        }
+        let from = Address(part.address?.0 + range.start as u64);
+        let to = copy.buffer()?.address?;
         match self.driver.copy_from(to, &*other.driver, from, range.len()) {
             Ok(copied) => copied.then(|| copy.clone()),
             Err(error) => {
                 log::warn!("a copy from {} to {} goes through the host: {error}", other.name, self.name);
                 None
+            }
+        }
+    }
+
+    /// The states of two devices, once no other thread writes down what is asked of either. Nobody waits for one with the other's in hand.
+    fn both<'a>(&'a self, other: &'a Self) -> [MutexGuard<'a, State>; 2] {
+        loop {
+            drop(self.state());
+            drop(other.state());
+            let is_first = std::ptr::from_ref(self) < std::ptr::from_ref(other);
+            let [first, second] =
+                if is_first { [self, other] } else { [other, self] }.map(|of| lock(&of.state));
+            let is_free = |state: &State| {
+                state.capture.as_ref().is_none_or(|capture| capture.thread == thread::current().id())
+            };
+            if is_free(&first) && is_free(&second) {
+                return if is_first { [first, second] } else { [second, first] };
             }
         }
     }
@@ -131,15 +162,42 @@ impl Context {
         }
         self.launch_waiting(&mut state);
         count(&self.counters.waits, 1);
+        self.check_there(&state, parts.iter().map(|(memory, _)| memory))?;
         let address = |(memory, range): &(Memory, Range<usize>)| {
             let start = self.part(memory)?.address?.0 + range.start as u64;
             Some((Address(start), range.len()))
         };
-        let Some(addresses) = parts.iter().map(address).collect::<Option<Vec<_>>>() else {
-            self.check()?;
-            return Err(self.error(String::from("a tensor for which there was no memory cannot be read")));
-        };
+        let addresses: Vec<_> = parts.iter().filter_map(address).collect();
         self.driver.download(&addresses).map_err(|error| self.failure_behind(&error))
+    }
+
+    /// Refuses memory that does not have what was asked for; where that is not what went wrong first, tells what was.
+    fn check_there<'a>(
+        &self,
+        state: &State,
+        memories: impl Iterator<Item = &'a Memory>,
+    ) -> Result<(), ExecutionError> {
+        let parts: Vec<_> = memories.filter_map(|memory| self.part(memory)).collect();
+        match state.missing(&parts) {
+            None => Ok(()),
+            Some(reason) => {
+                self.check()?;
+                Err(self.error(reason.to_string()))
+            }
+        }
+    }
+
+    /// [`check_there`](Self::check_there), once what was asked for so far is known to run.
+    pub fn check_memory<I: Iterator<Item = Memory>>(
+        &self,
+        memories: impl FnOnce() -> I,
+    ) -> Result<(), ExecutionError> {
+        let mut state = self.state();
+        self.launch_waiting(&mut state);
+        if state.lost.is_empty() {
+            return Ok(());
+        }
+        self.check_there(&state, memories().collect::<Vec<_>>().iter())
     }
 
     /// What was read.

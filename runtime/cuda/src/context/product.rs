@@ -161,6 +161,10 @@ impl Context {
     /// Asks a library, behind all that uses its buffers; says whether it does it, or failed at it.
     fn by_library(&self, parts: &[Part], ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>) -> bool {
         let mut state = self.state();
+        if state.missing(parts).is_some() {
+            // A kernel, which is not run either, knows what is lost by that.
+            return false;
+        }
         self.begin_alone(&mut state, parts);
         match ask(&*self.driver) {
             Ok(false) => return false,

@@ -2,7 +2,7 @@
 
 use super::blas::{Blas, WORKSPACE_BYTES};
 use super::dnn::{self, Dnn, Lack};
-use super::staging::{Download, Mark, Staging, Uploads};
+use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, Uploads};
 use super::{
     Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Pending,
     Product, is_wanted,
@@ -298,7 +298,7 @@ impl Nvidia {
             name,
             capability,
             multiprocessors: u32::try_from(multiprocessors).unwrap_or(1).max(1),
-            compiler: compiler_version(),
+            compiler: [&compiler_version(), &*OPTIONS.join(" ")].join(" "),
             staging: Arc::default(),
             uploads: Mutex::default(),
         })
@@ -694,7 +694,9 @@ impl Nvidia {
             return Ok(kept.swap_remove(found));
         }
         drop(kept);
-        self.new_staging(bytes.next_power_of_two().max(4096))
+        // Large ones are not kept.
+        let size = if bytes <= MOST_STAGING_BYTES { bytes.next_power_of_two().max(4096) } else { bytes };
+        self.new_staging(size)
     }
 
     fn new_staging(&self, bytes: usize) -> Result<Staging, DriverError> {

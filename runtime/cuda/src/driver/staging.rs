@@ -35,6 +35,8 @@ impl Drop for Mark {
 
 /// Staging memory that is kept for the next read, at most.
 const MOST_STAGING: usize = 4;
+/// Bytes of such memory at most: what is locked is nobody else's.
+pub(super) const MOST_STAGING_BYTES: usize = 64 << 20;
 
 /// Host memory that the device copies from and to.
 pub(super) struct Staging(Pages);
@@ -113,7 +115,7 @@ impl Pending for Download {
                 bytes = rest;
             }
             let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
-            if home.len() < MOST_STAGING {
+            if home.len() < MOST_STAGING && staging.len() <= MOST_STAGING_BYTES {
                 home.push(staging);
             } else {
                 // It goes when nothing is entered any more.

@@ -27,6 +27,8 @@ pub struct Faults {
     pub memory: Option<u64>,
     /// Why the next launch fails, and all that is asked for then.
     pub launch: Option<&'static str>,
+    /// Why no kernel can be loaded, and whether for want of memory.
+    pub load: Option<(&'static str, bool)>,
     /// Whether there is a library for products.
     pub library: bool,
     /// What was asked for, in words, where a test wants to know.
@@ -214,8 +216,11 @@ impl Driver for Host {
     }
 
     fn load(&self, image: &[u8], _entry_point: &str) -> Result<Function, DriverError> {
-        let function = kernels::load(image, &folder()).map_err(|said| error("load", said))?;
         let mut state = self.here()?;
+        if let Some((reason, is_out_of_memory)) = state.faults.load {
+            return Err(DriverError { is_out_of_memory, ..error("load", reason) });
+        }
+        let function = kernels::load(image, &folder()).map_err(|said| error("load", said))?;
         state.functions.push(Arc::new(function));
         Ok(Function(state.functions.len() as u64 - 1))
     }

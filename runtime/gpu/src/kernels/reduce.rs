@@ -9,7 +9,7 @@ use super::tiles::WARP;
 use super::{LINE, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value};
 use crate::runtime::{Runtime, Subgroups};
-use crate::tensor::{GpuTensor, computed_in, held_as};
+use crate::tensor::{GpuTensor, READ_BITS, computed_in, counted, held_as};
 use columns::{Columns, Parts};
 use core::ops::RangeInclusive;
 use kiln_tensor::backend::{Layout, Primitive};
@@ -373,6 +373,7 @@ const FEW: usize = 1024;
 
 /// Folds the dims in `axes`, which stay with size 1.
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
+    counted(&tensor.shape(), READ_BITS);
     let shape = without(&tensor.shape(), axes);
     let count: usize = axes.iter().map(|&axis| tensor.dims()[axis]).product();
     let mean = op == ReduceOp::Mean;

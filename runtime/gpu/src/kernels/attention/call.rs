@@ -217,11 +217,12 @@ impl<R: Runtime> Operands<'_, R> {
         let [batch, heads, queries, keys] = self.sizes();
         let size = self.q.dims()[3].max(self.v.dims()[3]);
         let mut all = [self.q, self.k, self.v].into_iter().chain(self.mask);
-        let count = (batch * heads * queries) as u64 * keys as u64;
+        // Scores are nowhere in memory: there may be more of them than positions.
+        let is_counted = |n: usize| n > 0 && n <= i32::MAX as usize;
         all.all(GpuTensor::is_visible)
             && size <= longest
-            && count < 1 << 31
-            && count > 0
+            && is_counted(batch.saturating_mul(heads).saturating_mul(queries))
+            && is_counted(keys)
             && !self.v.is_empty()
     }
 

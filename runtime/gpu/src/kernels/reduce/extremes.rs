@@ -6,7 +6,7 @@ use super::super::{LINE, launch_open, line_of, line_of_groups};
 use super::FEW;
 use crate::language::{Builder, Builtin, Kernel, Storage, Value, Variable};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::{GpuTensor, READ_BITS, counted, held_as};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{ArgReduceOp, DType, Shape};
 
@@ -123,6 +123,7 @@ pub(crate) fn arg_reduce<R: Runtime>(
     index: DType,
 ) -> GpuTensor<R> {
     let mut shape = tensor.shape();
+    counted(&shape, READ_BITS);
     let length = core::mem::replace(&mut shape.dims[dim], 1);
     let results = shape.num_elements();
     assert!(length > 0 || results == 0, "{}: dim {dim} has no elements", op.name());
