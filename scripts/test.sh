@@ -119,13 +119,8 @@ if cargo deny --version >/dev/null 2>&1; then
 fi
 
 step "documentation"
-# Of what is published: nobody looks up tests and examples.
-unpublished=()
-for manifest in examples/*/Cargo.toml tests/*/Cargo.toml; do
-    # Some are workspaces of their own.
-    grep -q '^\[workspace\]' "$manifest" || unpublished+=(--exclude "$(sed -n '0,/^name = "\(.*\)"/s//\1/p' "$manifest")")
-done
-RUSTDOCFLAGS="-D warnings" cargo doc "${workspace[@]}" "${unpublished[@]}" --no-deps --quiet
+# Of what is published: the manifests of tests and examples say that they have none. With other packages chosen, dependencies would be checked again.
+RUSTDOCFLAGS="-D warnings" cargo doc "${workspace[@]}" --no-deps --quiet
 
 if [ "$(uname)-$(uname -m)" = Linux-x86_64 ]; then
     step "CUDA kernels for every generation of GPUs"

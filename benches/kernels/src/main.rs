@@ -1,4 +1,5 @@
-//! Prints how fast the kernels are: `cargo bench -p kiln-kernels [-- FILTER]`, threads from `KILN_NUM_THREADS`.
+//! Prints how fast the kernels are: `cargo run --release --manifest-path benches/kernels/Cargo.toml [-- FILTER]`, threads from
+//! `KILN_NUM_THREADS`.
 
 use kiln_kernels::InOut;
 use kiln_kernels::attention::{AttentionMask, AttentionShape, Heads, attention};
