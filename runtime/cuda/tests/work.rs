@@ -56,6 +56,36 @@ fn what_follows_a_product_is_done_by_it() {
     assert_eq!(floats::<B>(y), floats::<NdArray>(layer::<NdArray>(operands::<NdArray>())));
 }
 
+/// A loss that is weighted by a number of its own in each step.
+#[test]
+fn another_number_is_no_other_kernel() {
+    type A = Autodiff<B>;
+    let _alone = alone();
+    let step = |number: f64| {
+        let x = A::set_require_grad(numbers::<A>(&[5, 7], 1), true);
+        let number = Scalar::Float(number);
+        let scaled = [BinaryOp::Mul, BinaryOp::Div, BinaryOp::Sub, BinaryOp::Fmod]
+            .into_iter()
+            .fold(A::unary(kiln_tensor::UnaryOp::Tanh, x.clone()), |y, op| A::binary_scalar(op, y, number));
+        let loss = A::reduce(ReduceOp::Sum, scaled, &[0, 1]);
+        let found = A::backward(loss);
+        floats::<B>(A::grad(&x, &found).expect("a gradient"))
+    };
+    let kernels = || {
+        let statistics = statistics(&CudaDevice::default());
+        statistics.compiled + statistics.loaded
+    };
+    let first = step(0.5);
+    let known = kernels();
+    for number in [0.25, 0.75, 1.5] {
+        // Multiplied and divided by the same.
+        for (found, first) in step(number).iter().zip(&first) {
+            assert!((found - first).abs() < 1e-6);
+        }
+    }
+    assert_eq!(kernels(), known);
+}
+
 /// Long sums of few results, and what follows them: of 32-bit floats, of 16-bit ones, of windows.
 fn deep<B: Backend>() -> [Box<dyn Fn() -> B::Primitive>; 3] {
     let [x, weight] = [numbers::<B>(&[8, 2048], 1), numbers::<B>(&[2048, 40], 2)];

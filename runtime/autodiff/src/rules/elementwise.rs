@@ -121,10 +121,29 @@ pub(crate) fn binary_scalar<B: Backend, C: CheckpointStrategy>(
     lhs: AutodiffTensor<B>,
     rhs: Scalar,
 ) -> AutodiffTensor<B> {
-    let program = |dtypes: &[DType]| {
-        Expression::new(vec![Step::Input(0), Step::Constant(rhs, dtypes[0]), Step::Binary(op, 0, 1)])
+    let number = |dtype| match op {
+        // What the derivative is depends on the number.
+        BinaryOp::Pow | BinaryOp::Max | BinaryOp::Min => Step::Constant(rhs, dtype),
+        // A parameter: with another number in each step (schedules, noise levels), its kernel stays the same.
+        BinaryOp::Add
+        | BinaryOp::Sub
+        | BinaryOp::Mul
+        | BinaryOp::Div
+        | BinaryOp::Remainder
+        | BinaryOp::Fmod
+        | BinaryOp::Atan2
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::BitwiseAnd
+        | BinaryOp::BitwiseOr
+        | BinaryOp::BitwiseXor
+        | BinaryOp::ShiftLeft
+        | BinaryOp::ShiftRight => Step::Parameter(0, dtype),
     };
-    run::<B, C>(op.name(), vec![lhs], program, &[], move |operands| {
+    let program =
+        |dtypes: &[DType]| Expression::new(vec![Step::Input(0), number(dtypes[0]), Step::Binary(op, 0, 1)]);
+    run::<B, C>(op.name(), vec![lhs], program, &[rhs], move |operands| {
         let [lhs] = taken(operands);
         B::binary_scalar(op, lhs, rhs)
     })
