@@ -168,6 +168,11 @@ pub fn size_class(bytes: usize) -> u64 {
     bytes.div_ceil(step) * step
 }
 
+/// Likewise where a buffer has at most `largest` bytes: what fits one is not made too large for it.
+pub fn size_class_within(bytes: usize, largest: u64) -> u64 {
+    size_class(bytes).min((largest / 4 * 4).max(bytes.next_multiple_of(4) as u64))
+}
+
 impl<B: Buffer> Pool<B> {
     /// A buffer of a [size](size_class) for use. Where there is none the caller makes one, and [says so](Self::use_new).
     pub fn take(&mut self, size: u64) -> Option<B> {
@@ -239,7 +244,18 @@ impl<B: Buffer> Pool<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::size_class;
+    use super::{size_class, size_class_within};
+
+    #[test]
+    fn classes_fit_the_largest_buffer() {
+        let largest = i32::MAX as u64;
+        assert_eq!(size_class_within(1_900_000_000, largest), largest / 4 * 4);
+        for bytes in [0, 1, 1000, 1 << 20, 1_700_000_000] {
+            assert_eq!(size_class_within(bytes, largest), size_class(bytes));
+        }
+        // What does not fit is asked for as it is, and refused.
+        assert_eq!(size_class_within(3 << 30, largest), 3 << 30);
+    }
 
     #[test]
     fn classes_hold_what_is_asked_for() {

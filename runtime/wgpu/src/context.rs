@@ -45,6 +45,8 @@ pub(crate) struct Context {
     /// The adapter's name.
     pub name: String,
     limits: Limits,
+    /// Bytes of the largest buffer.
+    largest: u64,
     pub tuning: Tuning,
     /// What shaders have besides numbers of 32 bits.
     pub numbers: wgpu::Features,
@@ -100,6 +102,10 @@ struct State {
     parameters: Vec<u8>,
     /// Those that are set with the launches of the others.
     immediates: Vec<u8>,
+    /// Buffers whose contents are not what was asked for, by their ids, and why: there is no memory for them, or what computes them did not run.
+    lost: FxHashMap<u64, Arc<str>>,
+    /// Bytes that were uploaded since the last submission.
+    uploaded: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -181,6 +187,7 @@ impl Context {
             queue,
             tuning: Tuning::new(&adapter.join("; ")),
             name: info.name,
+            largest: limits.max_buffer_size,
             limits: Limits {
                 binding_bytes: usize::try_from(limits.max_storage_buffer_binding_size).unwrap_or(usize::MAX),
                 bindings: limits.max_storage_buffers_per_shader_stage as usize,
@@ -265,6 +272,12 @@ impl Context {
     /// Tells the next who reads or waits that something went wrong.
     fn fail(&self, reason: impl FnOnce() -> String) {
         lock(&self.failure).first.get_or_insert_with(reason);
+    }
+
+    /// Notes that what computes some buffers does not run, which is told by whatever waits next, and by each that reads one of them.
+    fn lose(&self, state: &mut State, buffers: impl Iterator<Item = u64>, reason: &Arc<str>) {
+        self.fail(|| reason.to_string());
+        state.lost.extend(buffers.map(|buffer| (buffer, reason.clone())));
     }
 
     /// What `make` makes, and why it is of no use, if it is. A browser makes it later, and tells what is wrong as it does any error.

@@ -20,16 +20,13 @@ pub(crate) struct Copied {
 
 /// Copies parts to where the CPU can read them; nothing is waited for.
 pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Copied {
-    context.submit();
+    // Where one of the buffers is not to be had, that is what the reader is told.
+    let missing = context.why_unreadable(parts.iter().map(|(memory, _)| memory));
     count(&context.counters.waits, 1);
     // Copies start and end at multiples of 4.
     let aligned = |range: &Range<usize>| range.start / 4 * 4..range.end.next_multiple_of(4);
-    // Where one of the buffers is not to be had, that is what the reader is told.
-    let buffers: Option<Vec<_>> = parts.iter().map(|(memory, _)| context.buffer(memory)).collect();
-    let total: usize = match &buffers {
-        Some(_) => parts.iter().map(|(_, range)| aligned(range).len()).sum(),
-        None => 0,
-    };
+    let read = if missing.is_none() { &parts[..] } else { &[] };
+    let total: usize = read.iter().map(|(_, range)| aligned(range).len()).sum();
     let staging = context.device.create_buffer(&wgpu::BufferDescriptor {
         label: Some("read"),
         size: total.max(4) as u64,
@@ -38,7 +35,8 @@ pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Cop
     });
     let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     let (mut places, mut at) = (Vec::with_capacity(parts.len()), 0);
-    for ((memory, range), buffer) in parts.iter().zip(buffers.iter().flatten()) {
+    for (memory, range) in read {
+        let Some(buffer) = memory.buffer() else { continue };
         let whole = aligned(range);
         if !whole.is_empty() {
             let (from, size) = ((memory.range().start + whole.start) as u64, whole.len() as u64);
@@ -50,8 +48,8 @@ pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Cop
     }
     context.queue.submit([encoder.finish()]);
     let mapped = Promise::default();
-    if buffers.is_none() {
-        mapped.keep(Err("a tensor that has no memory was read".to_owned()));
+    if let Some(reason) = missing {
+        mapped.keep(Err(reason.to_string()));
     }
     let signal = mapped.clone();
     staging.slice(..).map_async(wgpu::MapMode::Read, move |result| {

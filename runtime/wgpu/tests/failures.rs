@@ -1,7 +1,7 @@
 //! What goes wrong on a device is an error of the next read or sync that says what it was; the process lives on, and so does the device.
 
-use kiln_tensor::backend::Backend;
-use kiln_tensor::{BinaryOp, DType, Scalar, Shape, TensorData, UnaryOp};
+use kiln_tensor::backend::{Backend, SliceRange};
+use kiln_tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
 use kiln_wgpu::{WgpuDevice, statistics};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -45,10 +45,23 @@ fn tensors_larger_than_the_device_gives_are_errors() {
     match Wgpu::sync(&device) {
         // A GPU may have that much.
         Ok(()) => return,
-        result => refused(result, &["no memory of 8589934592 bytes for a tensor", "create_buffer"]),
+        result => refused(result, &["no memory of 8589934588 bytes for a tensor", "create_buffer"]),
     }
     // It is told once, and again where the tensor is used or read.
     Wgpu::sync(&device).expect("it was told");
+    // These have memory of their own.
+    let one = SliceRange { start: 5, end: 7, step: 1 };
+    let added = Wgpu::binary(BinaryOp::Add, before.clone(), Wgpu::slice(large.clone(), &[one]));
+    let lost = [added.clone(), Wgpu::reduce(ReduceOp::Sum, added, &[0]), Wgpu::slice(large.clone(), &[one])];
+    refused(Wgpu::sync(&device), &["no memory"]);
+    for _ in 0..2 {
+        lost.iter()
+            .for_each(|lost| refused(Wgpu::into_data(lost.clone()), &["no memory of 8589934588 bytes"]));
+    }
+    drop(lost);
+    // Their memory serves others.
+    assert_eq!(floats(Wgpu::binary(BinaryOp::Add, before.clone(), before.clone())), [2.0, 4.0]);
+    assert_eq!(floats(Wgpu::reduce(ReduceOp::Sum, before.clone(), &[0])), [3.0]);
     let part = Wgpu::unary(UnaryOp::Neg, large.clone());
     refused(Wgpu::sync(&device), &["no memory"]);
     refused(Wgpu::into_data(part), &["no memory"]);
@@ -73,7 +86,8 @@ fn kernels_that_do_not_compile_are_errors() {
         let wrong = Wgpu::unary(UnaryOp::Sqrt, truth.clone());
         refused(Wgpu::sync(&device), &["the kernel `elementwise` does not compile", "sqrt"]);
         assert_eq!(statistics(&device).pipelines, compiled + 1, "a kernel that is none was kept");
-        drop(wrong);
+        // Somebody else was told, and what it would have computed is not there all the same.
+        refused(Wgpu::into_data(wrong), &["the kernel `elementwise` does not compile", "sqrt"]);
     }
     let wrong = Wgpu::unary(UnaryOp::Sqrt, truth.clone());
     refused(Wgpu::into_data(wrong), &["the kernel `elementwise` does not compile"]);
@@ -126,7 +140,7 @@ fn out_of_memory() {
     Wgpu::sync(&device).expect("memory was given back");
     let last = Wgpu::slice(
         held.pop().expect("a tensor"),
-        &[kiln_tensor::backend::SliceRange { start: ELEMENTS, end: ELEMENTS + 2, step: 1 }],
+        &[SliceRange { start: ELEMENTS, end: ELEMENTS + 2, step: 1 }],
     );
     assert_eq!(floats(last), [7.0, 7.0]);
 }

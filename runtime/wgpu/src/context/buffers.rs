@@ -4,7 +4,7 @@ use super::{Context, State, lock};
 use crate::memory::{Buffer, Memory};
 use crate::read;
 use crate::statistics::count;
-use kiln_gpu::memory::{Owner, size_class};
+use kiln_gpu::memory::{Owner, size_class_within};
 use rustc_hash::FxHashMap;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,27 +12,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bind groups that are kept: those of many forward passes of large networks.
 const MOST_BIND_GROUPS: usize = 16_384;
+/// Bytes that are uploaded at once, a multiple of 4: a write keeps its bytes in memory of its own until the next submission.
+const MOST_UPLOADED: usize = 64 << 20;
 
 impl Context {
-    /// The buffer that memory is in; where there is none, those who read or wait are told why.
-    pub fn buffer<'a>(&self, memory: &'a Memory) -> Option<&'a Buffer> {
-        let reason = match memory.buffer() {
-            Some(_) if !memory.is_of(self) => {
-                "a tensor was lost with its device, which was opened anew since"
-            }
-            Some(buffer) if buffer.is_usable => return Some(buffer),
-            Some(_) | None => "there was no memory for a tensor when it was made",
-        };
-        self.fail(|| reason.to_owned());
-        None
+    /// Why something cannot run that uses these: there is no memory for one of them, or what computes it did not run.
+    pub(super) fn missing<'a>(
+        &self,
+        state: &State,
+        memories: impl IntoIterator<Item = &'a Memory>,
+    ) -> Option<Arc<str>> {
+        memories.into_iter().find_map(|memory| match memory.buffer() {
+            Some(_) if !memory.is_of(self) => Some(
+                "a tensor was lost with its device, which was opened anew since, or is on another device"
+                    .into(),
+            ),
+            Some(buffer) => state.lost.get(&buffer.id).cloned(),
+            None => None,
+        })
+    }
+
+    /// [`missing`](Self::missing), once what was asked for so far is known to run.
+    pub fn why_unreadable<'a>(&self, memories: impl IntoIterator<Item = &'a Memory>) -> Option<Arc<str>> {
+        let state = &mut *lock(&self.state);
+        self.submit_pending(state);
+        self.missing(state, memories)
     }
 
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Memory {
-        let class = size_class(bytes);
+        let class = size_class_within(bytes, self.largest);
         count(&self.counters.requested_bytes, bytes);
         let mut state = lock(&self.state);
         let buffer = match state.pool.take(class) {
-            Some(buffer) => buffer,
+            Some(buffer) => {
+                // What its last user lacked is not what this one lacks.
+                state.lost.remove(&buffer.id);
+                buffer
+            }
             None => self.new_buffer(&mut state, class),
         };
         drop(state);
@@ -50,46 +66,60 @@ impl Context {
             let unused = state.pool.take_unused();
             // What is recorded may use them yet, and so may the device until it is done.
             self.submit_pending(state);
+            self.submit_uploads(state);
             self.release(state, unused);
             if read::poll(&self.device).is_ok() {
                 (raw, error) = create();
             }
         }
+        // Other contexts name their buffers otherwise: a tensor may outlive the device that it was on.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
         match &error {
             None => {
                 count(&self.counters.buffers, 1);
                 count(&self.counters.buffer_bytes, size as usize);
                 state.pool.use_new(size);
+                state.buffers.insert(id, raw.clone());
             }
-            Some(error) => self.fail(|| format!("there is no memory of {size} bytes for a tensor: {error}")),
-        }
-        // Other contexts name their buffers otherwise: a tensor may outlive the device that it was on.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        if error.is_none() {
-            state.buffers.insert(id, raw.clone());
+            Some(error) => {
+                let reason = format!("there is no memory of {size} bytes for a tensor: {error}").into();
+                self.lose(state, [id].into_iter(), &reason);
+            }
         }
         Buffer { raw, id, is_usable: error.is_none() }
     }
 
     pub fn upload(self: &Arc<Self>, bytes: &[u8]) -> Memory {
         let memory = self.allocate(bytes.len());
+        let state = &mut *lock(&self.state);
         // A write overtakes kernels that are recorded but not submitted, and they may still use the buffer.
-        self.submit();
+        self.submit_pending(state);
         count(&self.counters.uploaded_bytes, bytes.len());
-        if let Some(buffer) = self.buffer(&memory) {
-            let whole = bytes.len() / 4 * 4;
-            let (whole, rest) = bytes.split_at(whole);
-            if !whole.is_empty() {
-                self.queue.write_buffer(&buffer.raw, 0, whole);
-            }
-            if !rest.is_empty() {
-                let mut word = [0; 4];
-                word[..rest.len()].copy_from_slice(rest);
-                self.queue.write_buffer(&buffer.raw, whole.len() as u64, &word);
+        if let Some(buffer) = memory.buffer().filter(|buffer| buffer.is_usable) {
+            for (at, piece) in (0..).step_by(MOST_UPLOADED).zip(bytes.chunks(MOST_UPLOADED)) {
+                let (whole, rest) = piece.split_at(piece.len() / 4 * 4);
+                if !whole.is_empty() {
+                    self.queue.write_buffer(&buffer.raw, at, whole);
+                }
+                if !rest.is_empty() {
+                    let mut word = [0; 4];
+                    word[..rest.len()].copy_from_slice(rest);
+                    self.queue.write_buffer(&buffer.raw, at + whole.len() as u64, &word);
+                }
+                state.uploaded += piece.len();
+                if state.uploaded >= MOST_UPLOADED {
+                    self.submit_uploads(state);
+                }
             }
         }
         memory
+    }
+
+    /// Has the device take what was uploaded, which is in memory twice until then.
+    fn submit_uploads(&self, state: &mut State) {
+        self.queue.submit([]);
+        state.uploaded = 0;
     }
 
     /// Gives buffers back to the system that were of no use for long, and bind groups of such buffers.

@@ -38,10 +38,10 @@ pub(super) struct Pipeline {
 }
 
 impl Context {
-    /// The compiled kernel; nothing for one that does not compile, of which those who read or wait are told.
-    pub(super) fn pipeline(&self, state: &mut State, template: &Template) -> Option<Arc<Pipeline>> {
+    /// The compiled kernel; else why it does not compile.
+    pub(super) fn pipeline(&self, state: &mut State, template: &Template) -> Result<Arc<Pipeline>, Arc<str>> {
         if let Some(pipeline) = state.pipelines.get(template) {
-            return Some(pipeline.clone());
+            return Ok(pipeline.clone());
         }
         let kernel = template.kernel();
         let least = |binding: &Binding| (binding.storage.bytes() * if binding.fours { 4 } else { 1 }) as u64;
@@ -60,17 +60,11 @@ impl Context {
             zero_initialize_workgroup_memory: false,
             ..wgpu::PipelineCompilationOptions::default()
         };
-        match self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options) {
-            Ok(raw) => {
-                let pipeline = Arc::new(Pipeline { raw, layout });
-                state.pipelines.insert(template.clone(), pipeline.clone());
-                Some(pipeline)
-            }
-            Err(error) => {
-                self.fail(|| format!("the kernel `{}` does not compile: {error}", kernel.name));
-                None
-            }
-        }
+        let reason = |error| format!("the kernel `{}` does not compile: {error}", kernel.name);
+        let compiled = self.compile(&kernel.name, source.into(), wgsl::ENTRY_POINT, &layout, options);
+        let pipeline = Arc::new(Pipeline { raw: compiled.map_err(reason)?, layout });
+        state.pipelines.insert(template.clone(), pipeline.clone());
+        Ok(pipeline)
     }
 
     pub(super) fn own_pipeline(
@@ -158,11 +152,11 @@ impl Context {
         layout
     }
 
-    /// Adds what a kernel sees of buffers, or `exact`ly of the tensors in them; says whether all of them are to be had.
+    /// Adds what a kernel sees of buffers, or `exact`ly of the tensors in them.
     ///
     /// # Panics
     /// When it sees less than it needs.
-    pub(super) fn add_parts(&self, exact: bool, memories: &[&Memory], parts: &mut Vec<Part>) -> bool {
+    pub(super) fn add_parts(&self, exact: bool, memories: &[&Memory], parts: &mut Vec<Part>) {
         let limit = self.limits.binding_bytes as u64;
         let part = |memory: &Memory, buffer: &Buffer| {
             // What is small enough is bound whole, so that all its parts have one bind group.
@@ -178,11 +172,7 @@ impl Context {
             );
             Part { id: buffer.id, start, end }
         };
-        memories.iter().all(|memory| {
-            let buffer = self.buffer(memory);
-            parts.extend(buffer.map(|buffer| part(memory, buffer)));
-            buffer.is_some()
-        })
+        parts.extend(memories.iter().filter_map(|memory| Some(part(memory, memory.buffer()?))));
     }
 
     /// Nothing where one of the buffers is gone, which no tensor has then.

@@ -55,11 +55,25 @@ impl Context {
         );
         let state = &mut *lock(&self.state);
         self.record_last(state);
-        let last = &mut state.last;
-        last.parts.clear();
-        if !self.add_parts(false, buffers, &mut last.parts) {
+        // What it writes all of has what was asked for, whatever became of that before.
+        let whole = writes_all_of
+            .and_then(|(output, _)| buffers.get(output)?.buffer())
+            .filter(|buffer| buffer.is_usable);
+        let is_whole =
+            |memory: &&&Memory| memory.buffer().map(|buffer| buffer.id) == whole.map(|buffer| buffer.id);
+        let others = buffers.iter().filter(|memory| whole.is_none() || !is_whole(memory));
+        if let Some(reason) = self.missing(state, others.copied()) {
+            let written =
+                written(&template, buffers.iter().map(|memory| memory.buffer().map(|buffer| buffer.id)));
+            self.lose(state, written, &reason);
             return;
         }
+        if let Some(whole) = whole {
+            state.lost.remove(&whole.id);
+        }
+        let last = &mut state.last;
+        last.parts.clear();
+        self.add_parts(false, buffers, &mut last.parts);
         count(&self.counters.dispatches, 1);
         last.template = Some(template);
         last.parameters.clear();
@@ -95,11 +109,12 @@ impl Context {
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);
         let before = last.parts.len();
-        if !self.add_parts(false, &buffers, &mut last.parts) {
-            // It cannot run, which those who read or wait are told.
-            last.template = None;
+        self.add_parts(false, &buffers, &mut last.parts);
+        if let Some(reason) = self.missing(state, buffers.iter().copied()) {
+            self.lose_last(state, &reason);
             return true;
         }
+        let last = &mut state.last;
         let further = &last.parts[before..];
         let writes = instead.map_or(Some(last.writes), |Instead { writes_all_of, .. }| {
             writes_all_of.and_then(|(output, elements)| Some((further.get(output)?.id, elements)))
@@ -126,7 +141,14 @@ impl Context {
         });
         if known.is_none() {
             // A kernel that cannot run would keep all others of its submission from running.
-            let Some(pipeline) = self.pipeline(state, &template) else { return };
+            let pipeline = match self.pipeline(state, &template) {
+                Ok(pipeline) => pipeline,
+                Err(reason) => {
+                    state.last.template = Some(template);
+                    self.lose_last(state, &reason);
+                    return;
+                }
+            };
             let parts = state.last.parts.clone();
             if !self.place(state, Some(template), parts, pipeline) {
                 return;
@@ -139,6 +161,14 @@ impl Context {
         state.last.parameters = parameters;
     }
 
+    /// Forgets the kernel that waits for more to do, which cannot run.
+    fn lose_last(&self, state: &mut State, reason: &Arc<str>) {
+        let Some(template) = state.last.template.take() else { return };
+        let written: Vec<u64> =
+            written(&template, state.last.parts.iter().map(|part| Some(part.id))).collect();
+        self.lose(state, written.into_iter(), reason);
+    }
+
     /// Records a user's kernel with buffers, parameters and a grid that are known to be within the limits.
     pub fn record_own(
         &self,
@@ -149,12 +179,16 @@ impl Context {
         groups: [u32; 3],
     ) -> Result<(), KernelError> {
         let mut state = lock(&self.state);
-        let pipeline = self.own_pipeline(&mut state, kernel, writable)?;
-        let mut parts = Vec::with_capacity(buffers.len());
-        if !self.add_parts(true, buffers, &mut parts) {
+        let pipeline = self.own_pipeline(&mut state, kernel, writable.clone())?;
+        self.record_last(&mut state);
+        if let Some(reason) = self.missing(&state, buffers.iter().copied()) {
+            let written = buffers.iter().zip(writable).filter(|(_, writable)| *writable);
+            let written = written.filter_map(|(memory, _)| memory.buffer().map(|buffer| buffer.id));
+            self.lose(&mut state, written, &reason);
             return Ok(());
         }
-        self.record_last(&mut state);
+        let mut parts = Vec::with_capacity(buffers.len());
+        self.add_parts(true, buffers, &mut parts);
         count(&self.counters.dispatches, 1);
         count(&self.counters.moved_bytes, buffers.iter().map(|memory| memory.range().len()).sum());
         if self.place(&mut state, None, parts, pipeline) {
@@ -232,9 +266,15 @@ impl Context {
         drop(pass);
         self.queue.submit([encoder.finish()]);
         count(&self.counters.submissions, 1);
-        state.pending = 0;
+        (state.pending, state.uploaded) = (0, 0);
         state.parameters.clear();
         state.immediates.clear();
         self.release_unused(state);
     }
+}
+
+/// Those of a kernel's buffers that it writes to.
+fn written(template: &Template, buffers: impl Iterator<Item = Option<u64>>) -> impl Iterator<Item = u64> {
+    let bindings = template.kernel().bindings;
+    buffers.zip(bindings).filter(|(_, binding)| binding.writable).filter_map(|(buffer, _)| buffer)
 }
