@@ -106,7 +106,10 @@ impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B> fo
             Some(clipping) => clipping.clip_gradient(gradient),
             None => gradient,
         };
-        let state = self.states.remove(&id).map(|state| O::to_device(state.into_state::<D>(), &device));
+        let state = self.states.remove(&id).map(|state| {
+            let state = O::to_device(state.into_state::<D>(), &device);
+            O::to_dtype(state, tensor.dtype())
+        });
         let (stepped, state) = self.optimizer.step(self.lr, tensor.inner(), gradient, state);
         if let Some(state) = state {
             self.states.insert(id, AdaptorRecord::from_state(state));

@@ -1,13 +1,12 @@
 //! Muon.
 
 use super::decay::WeightDecayConfig;
-use super::initialize;
 use super::momentum::{Momentum, MomentumConfig, MomentumState};
+use super::{initialize, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 use std::marker::PhantomData;
 
@@ -86,6 +85,12 @@ pub struct MuonState<B: Backend, const D: usize> {
     momentum: MomentumState<B, D>,
 }
 
+impl<B: Backend, const D: usize> MuonState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { momentum: self.momentum.each(change) }
+    }
+}
+
 impl<B: Backend> Muon<B> {
     /// The nearest matrix with orthogonal rows or columns, roughly, by a Newton-Schulz iteration.
     fn orthogonal<const D: usize>(&self, matrix: Tensor<B, D>) -> Tensor<B, D> {
@@ -136,7 +141,5 @@ impl<B: Backend> SimpleOptimizer<B> for Muon<B> {
         (tensor, Some(MuonState { momentum }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        MuonState { momentum: state.momentum.to_device(device) }
-    }
+    state_follows!();
 }
