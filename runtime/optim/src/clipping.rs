@@ -3,9 +3,10 @@
 use crate::GradientsParams;
 use kiln_core::Tensor;
 use kiln_core::config::Config;
-use kiln_core::module::{AutodiffModule, ModuleVisitor, Param};
+use kiln_core::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
 use kiln_core::tensor::backend::{AutodiffBackend, Backend};
 use kiln_core::tensor::{Traced, elementwise};
+use std::collections::HashSet;
 
 /// How gradients are bounded.
 #[derive(Config, Debug)]
@@ -64,14 +65,15 @@ impl GradientsParams {
         module: &M,
         threshold: f64,
     ) -> Option<Tensor<B::InnerBackend, 1>> {
-        let mut squares = Squares::<B> { grads: self, squares: Vec::new() };
+        let mut squares = Squares::<B> { grads: self, seen: HashSet::new(), squares: Vec::new() };
         module.visit(&mut squares);
         let squares = squares.squares;
         if squares.is_empty() {
             return None;
         }
         let norm = Tensor::cat(squares, 0).sum().sqrt();
-        module.visit(&mut Scaler::<B> { grads: self, factor: factor(norm.clone(), threshold) });
+        let factor = factor(norm.clone(), threshold);
+        module.visit(&mut Scaler::<B> { grads: self, seen: HashSet::new(), factor });
         Some(norm)
     }
 }
@@ -79,11 +81,16 @@ impl GradientsParams {
 /// Sums the squares of each gradient, on the device of the first one.
 struct Squares<'a, B: AutodiffBackend> {
     grads: &'a GradientsParams,
+    /// A parameter may be in several places of a module.
+    seen: HashSet<ParamId>,
     squares: Vec<Tensor<B::InnerBackend, 1>>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if !self.seen.insert(param.id) {
+            return;
+        }
         let Some(gradient) = self.grads.get::<B::InnerBackend, D>(param.id) else { return };
         let square = (gradient.clone() * gradient).sum();
         self.squares.push(match self.squares.first() {
@@ -96,11 +103,15 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
 /// Multiplies gradients as it visits their parameters.
 struct Scaler<'a, B: AutodiffBackend> {
     grads: &'a mut GradientsParams,
+    seen: HashSet<ParamId>,
     factor: Tensor<B::InnerBackend, 1>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Scaler<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if !self.seen.insert(param.id) {
+            return;
+        }
         let Some(gradient) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return };
         let factor = self.factor.clone().to_device(&gradient.device()).reshape([1; D]);
         self.grads.register(param.id, gradient * factor);
