@@ -142,3 +142,84 @@ fn a_module_keeps_its_dtypes() {
         }
     }
 }
+
+/// Squares of numbers above 256 are beyond f16, and so is the factor of a long gradient: it is not 0 for that.
+#[test]
+fn long_gradients_of_16_bits_are_bounded() {
+    let device = Default::default();
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let gradient = Tensor::<Inner, 1>::from_data_dtype([3e4, -4e4], &device, dtype);
+        let clipped = GradientClippingConfig::Norm(1.0).init().clip_gradient(gradient.clone());
+        assert_eq!(clipped.dtype(), dtype);
+        near(clipped, &[0.6, -0.8]);
+        near(GradientClippingConfig::Norm(1e6).init().clip_gradient(gradient), &[3e4, -4e4]);
+    }
+    let long = Tensor::<Inner, 1>::full([1 << 14], 6e4, (&device, DType::F16));
+    let clipped = GradientClippingConfig::Norm(0.128).init().clip_gradient(long);
+    near(clipped, &[1e-3; 1 << 14]);
+}
+
+fn near<const D: usize>(found: Tensor<Inner, D>, expected: &[f64]) {
+    let found: Vec<f64> = found.into_data().iter().collect();
+    let differ = found.iter().zip(expected).any(|(a, b)| (a - b).abs() > 1e-2 * b.abs());
+    let shown = |numbers: &[f64]| format!("{:?}", &numbers[..numbers.len().min(4)]);
+    assert!(found.len() == expected.len());
+    assert!(!differ, "{} instead of {}", shown(&found), shown(expected));
+}
+
+#[derive(Module, Debug)]
+struct Mixed<B: Backend> {
+    half: Param<Tensor<B, 1>>,
+    brain: Param<Tensor<B, 1>>,
+    single: Param<Tensor<B, 2>>,
+    double: Option<Param<Tensor<B, 1>>>,
+}
+
+#[test]
+fn the_norm_of_gradients_of_several_dtypes_is_bounded() {
+    let device = Default::default();
+    let param = |dtype| Param::<Tensor<B, 1>>::from_data([0.0], &device).with_dtype(dtype);
+    for double in [None, Some(param(DType::F64))] {
+        let single = Param::from_data([[0.0]], &device);
+        let (half, brain) = (param(DType::F16), param(DType::BF16));
+        let model: Mixed<B> = Mixed { half, brain, single, double };
+        let mut gradients = GradientsParams::new();
+        let one = |number: f64, dtype| Tensor::<Inner, 1>::from_data_dtype([number], &device, dtype);
+        gradients.register(model.half.id, one(1e3, DType::F16));
+        gradients.register(model.brain.id, one(-1e3, DType::BF16));
+        gradients.register(model.single.id, one(1e3, DType::F32).reshape([1, 1]));
+        let wide = match &model.double {
+            Some(param) => {
+                gradients.register(param.id, one(1e3, DType::F64));
+                DType::F64
+            }
+            None => DType::F32,
+        };
+        let length = (gradients.len() as f64).sqrt();
+        let norm = gradients.clip_total_norm(&model, 1.0).expect("gradients");
+        assert_eq!(norm.dtype(), wide);
+        near(norm, &[1e3 * length]);
+        for (id, sign, dtype) in [(model.half.id, 1.0, DType::F16), (model.brain.id, -1.0, DType::BF16)] {
+            let gradient = gradients.get::<Inner, 1>(id).expect("a gradient");
+            assert_eq!(gradient.dtype(), dtype);
+            near(gradient, &[sign / length]);
+        }
+        near(gradients.get::<Inner, 2>(model.single.id).expect("a gradient"), &[1.0 / length]);
+        if let Some(param) = &model.double {
+            near(gradients.get::<Inner, 1>(param.id).expect("a gradient"), &[1.0 / length]);
+        }
+    }
+}
+
+/// Its matrix is divided by a norm that f16 does not hold.
+#[test]
+fn muon_steps_along_large_gradients_of_16_bits() {
+    let config = MuonConfig::new();
+    let stepped = |dtype, scale: f64| {
+        let [theta, grad] = [[[0.0, 0.0], [0.0, 0.0]], [[3.0, 1.0], [-2.0, 4.0]]]
+            .map(|numbers| Tensor::<Inner, 2>::from_data_dtype(numbers, &Default::default(), dtype));
+        SimpleOptimizer::step(&Muon::from(&config), 0.1, theta, grad * scale, None).0
+    };
+    let expected: Vec<f64> = stepped(DType::F32, 1.0).into_data().iter().collect();
+    near(stepped(DType::F16, 1e3), &expected);
+}

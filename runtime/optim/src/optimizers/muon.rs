@@ -3,6 +3,7 @@
 use super::decay::WeightDecayConfig;
 use super::momentum::{Momentum, MomentumConfig, MomentumState};
 use super::{initialize, state_follows};
+use crate::clipping::{scaled, sum_of_squares};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
@@ -45,7 +46,7 @@ pub struct MuonConfig {
 }
 
 /// Momentum whose matrices are made orthogonal (Jordan et al. 2024), as in `torch.optim.Muon`, computed in the
-/// parameters' own precision.
+/// parameters' own precision, but for the norm, which f16 may not hold.
 ///
 /// For matrices alone: biases, embeddings and the last layer belong to another optimizer
 /// ([`GradientsParams::from_params`](crate::GradientsParams::from_params)).
@@ -98,8 +99,8 @@ impl<B: Backend> Muon<B> {
         let [rows, columns] = [matrix.dims()[D - 2], matrix.dims()[D - 1]];
         let is_tall = rows > columns;
         let mut x = if is_tall { matrix.swap_dims(D - 2, D - 1) } else { matrix };
-        let norm = (x.clone() * x.clone()).sum().sqrt().clamp_min(self.epsilon);
-        x = x / norm.reshape([1; D]);
+        let norm = sum_of_squares(x.clone()).sqrt().clamp_min(self.epsilon);
+        x = scaled(x, norm.recip());
         for _ in 0..self.ns_steps {
             let gram = x.clone().matmul(x.clone().swap_dims(D - 2, D - 1));
             let polynomial = gram.clone() * b + gram.clone().matmul(gram) * c;
