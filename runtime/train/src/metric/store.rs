@@ -94,11 +94,14 @@ impl EventStoreClient {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in the value of a step.
+    /// Takes in the value of a step; nothing if it is of no items.
     pub(crate) fn add(&self, split: Split, name: &str, epoch: usize, entry: NumericEntry) {
+        if entry.count() == 0 {
+            return;
+        }
         let mut known = self.known();
         let sum = known.epochs.entry((split, name.to_owned())).or_default().entry(epoch).or_default();
-        sum.weighted += entry.current() * entry.count() as f64;
+        sum.weighted += entry.sum();
         sum.count += entry.count();
     }
 
@@ -178,5 +181,12 @@ mod tests {
         let at = |direction| store.find_epoch("Loss", Aggregate::Mean, direction, Split::Valid);
         assert_eq!([at(Direction::Lowest), at(Direction::Highest)], [Some(2), Some(1)]);
         assert_eq!(store.find_epoch("Loss", Aggregate::Mean, Direction::Lowest, Split::Train), None);
+        // A batch of padding alone has no loss.
+        for (epoch, mean, count) in [(6, f64::NAN, 0), (6, 0.25, 2), (6, f64::NAN, 0), (7, f64::NAN, 0)] {
+            add(epoch, mean, count);
+        }
+        let mean = |epoch| store.find_metric("Loss", epoch, Aggregate::Mean, Split::Valid);
+        assert_eq!([mean(6), mean(7)], [Some(0.25), None]);
+        assert_eq!(at(Direction::Lowest), Some(6));
     }
 }
