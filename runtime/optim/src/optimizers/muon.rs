@@ -14,10 +14,10 @@ use std::marker::PhantomData;
 /// How the learning rate follows from a matrix's size.
 #[derive(Config, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdjustLrFn {
-    /// `√max(1, rows / columns)` (Jordan et al. 2024).
+    /// `√max(1, outputs / inputs)` (Jordan et al. 2024).
     #[default]
     Original,
-    /// `0.2 √max(rows, columns)`: steps as large as AdamW's (Liu et al., "Muon is Scalable for LLM Training", 2025).
+    /// `0.2 √max(inputs, outputs)`: steps as large as AdamW's (Liu et al., "Muon is Scalable for LLM Training", 2025).
     MatchRmsAdamW,
 }
 
@@ -26,7 +26,8 @@ pub enum AdjustLrFn {
 pub struct MuonConfig {
     /// The penalty is the part of a parameter that a step of learning rate 1 takes away.
     pub weight_decay: Option<WeightDecayConfig>,
-    /// Momentum. Its scale is of no consequence, so that dampening is not either.
+    /// Momentum; without dampening it is that of `torch.optim.Muon`, which has none. What dampening changes is how much the
+    /// first gradient weighs, which it leaves alone, and how far Nesterov's form looks ahead.
     #[config(default = "MomentumConfig { momentum: 0.95, dampening: 0.0, nesterov: true }")]
     pub momentum: MomentumConfig,
     /// Coefficients of the Newton-Schulz iteration, chosen for speed near 0 (Jordan et al. 2024).
@@ -47,6 +48,10 @@ pub struct MuonConfig {
 
 /// Momentum whose matrices are made orthogonal (Jordan et al. 2024), as in `torch.optim.Muon`, computed in the
 /// parameters' own precision, but for the norm, which f16 may not hold.
+///
+/// A matrix is taken as `[inputs, outputs]`, as the weight of [`Linear`](kiln_core::nn::Linear) is: a network is stepped as in
+/// PyTorch, whose weights are the other way round. (Burn takes it for PyTorch's, so that its steps differ where the learning
+/// rate follows from which is larger, [`AdjustLrFn::Original`].)
 ///
 /// For matrices alone: biases, embeddings and the last layer belong to another optimizer
 /// ([`GradientsParams::from_params`](crate::GradientsParams::from_params)).
@@ -109,11 +114,11 @@ impl<B: Backend> Muon<B> {
         if is_tall { x.swap_dims(D - 2, D - 1) } else { x }
     }
 
-    fn adjusted(&self, lr: LearningRate, rows: usize, columns: usize) -> LearningRate {
-        let (rows, columns) = (rows as f64, columns as f64);
+    fn adjusted(&self, lr: LearningRate, [inputs, outputs]: [usize; 2]) -> LearningRate {
+        let (inputs, outputs) = (inputs as f64, outputs as f64);
         match self.adjust_lr_fn {
-            AdjustLrFn::Original => lr * (rows / columns).max(1.0).sqrt(),
-            AdjustLrFn::MatchRmsAdamW => lr * 0.2 * rows.max(columns).sqrt(),
+            AdjustLrFn::Original => lr * (outputs / inputs).max(1.0).sqrt(),
+            AdjustLrFn::MatchRmsAdamW => lr * 0.2 * inputs.max(outputs).sqrt(),
         }
     }
 }
@@ -136,8 +141,8 @@ impl<B: Backend> SimpleOptimizer<B> for Muon<B> {
              `GradientsParams::from_params`"
         );
         let (direction, momentum) = self.momentum.transform(grad, state.map(|state| state.momentum));
-        let (rows, columns) = (direction.dims()[0], direction.dims()[1]);
-        let direction = self.orthogonal(direction) * self.adjusted(lr, rows, columns);
+        let sizes = [direction.dims()[0], direction.dims()[1]];
+        let direction = self.orthogonal(direction) * self.adjusted(lr, sizes);
         let tensor = tensor * (1.0 - lr * self.weight_decay) - direction;
         (tensor, Some(MuonState { momentum }))
     }
