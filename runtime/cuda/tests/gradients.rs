@@ -203,6 +203,63 @@ fn weights_in_another_order_are_those_of_the_step() {
     assert_eq!(backward.graphs(), 1);
 }
 
+/// A table of words that is the last layer too, as a parameter of its own with the same id.
+#[derive(Module, Debug)]
+struct Tied<B: Backend> {
+    words: Embedding<B>,
+    inner: Linear<B>,
+    last: Param<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Tied<B> {
+    fn new(device: &B::Device) -> Self {
+        B::seed(device, 6);
+        let words = EmbeddingConfig::new(7, 6).init(device);
+        Self { last: words.weight.clone(), words, inner: LinearConfig::new(6, 6).init(device) }
+    }
+
+    fn loss(
+        &self,
+        (tokens, targets): (Tensor<B, 2, Int>, Tensor<B, 1, Int>),
+    ) -> (Tensor<B, 1>, Tensor<B, 2>) {
+        let words = self.words.forward(tokens).sum_dim(1).squeeze_dim::<2>(1);
+        let logits = activation::relu(self.inner.forward(words)).matmul(self.last.val().transpose());
+        (CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), targets), logits)
+    }
+}
+
+#[test]
+fn a_parameter_in_two_places_is_one() {
+    let _alone = alone();
+    let device = CudaDevice::default();
+    let same = |found: Vec<f32>, expected: Vec<f32>| {
+        let differ = found.iter().zip(&expected).any(|(a, b)| (a - b).abs() > 1e-4 * (1.0 + b.abs()));
+        assert!(!differ, "{found:?} instead of {expected:?}");
+    };
+    let tied = Tied::<B>::new(&device);
+    // Loaded, each place has a tensor of its own, of the same numbers.
+    let loaded = || Tied::<B>::new(&device).load_record(tied.clone().into_record());
+    for [mut captured, mut plain] in [[tied.clone(), loaded()], [loaded(), tied.clone()]] {
+        let mut backward = CapturedGradients::new(|tied: &Tied<B>, batch| tied.loss(batch));
+        let [mut first, mut second] = [AdamWConfig::new().init(), AdamWConfig::new().init()];
+        for seed in 0..4 {
+            let batch = batch(4, seed);
+            let (_, logits, gradients) = backward.run(&captured, batch.clone()).expect("a graph");
+            let (expected, of_expected) = plain.loss(batch);
+            let of_plain = GradientsParams::from_grads(expected.backward(), &plain);
+            assert_eq!((gradients.len(), of_plain.len()), (3, 3));
+            same(floats(logits), floats(of_expected));
+            captured = first.step(0.1, captured, gradients);
+            plain = second.step(0.1, plain, of_plain);
+            for tied in [&captured, &plain] {
+                assert_eq!(floats(tied.last.val()), floats(tied.words.weight.val()), "step {seed}");
+            }
+            same(floats(captured.last.val()), floats(plain.last.val()));
+        }
+        assert_eq!(backward.graphs(), 1);
+    }
+}
+
 #[test]
 fn what_is_frozen_on_the_way_has_another_graph() {
     let _alone = alone();

@@ -28,7 +28,8 @@ impl GradientsParams {
         Self::default()
     }
 
-    /// The gradients of all parameters of a module; a parameter that the loss does not depend on has none.
+    /// The gradients of all parameters of a module; a parameter that the loss does not depend on has none, one that is in
+    /// several places of the module has the sum of theirs.
     pub fn from_grads<B: AutodiffBackend, M: AutodiffModule<B>>(mut grads: B::Gradients, module: &M) -> Self {
         Self::from_module(&mut grads, module)
     }
@@ -121,6 +122,14 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Taker<'_, B> {
         if self.only.is_none_or(|only| only.contains(&param.id))
             && let Some(gradient) = param.base_val().grad_remove(self.grads)
         {
+            // A parameter may be in several places of a module, each a leaf of its own: after loading, say.
+            let gradient = match self.taken.remove::<B::InnerBackend, D>(param.id) {
+                Some(sum) => {
+                    let device = sum.device();
+                    sum + gradient.to_device(&device)
+                }
+                None => gradient,
+            };
             self.taken.register(param.id, gradient);
         }
     }

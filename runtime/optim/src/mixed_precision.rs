@@ -75,10 +75,9 @@ impl LossScalerConfig {
         let Self { init_scale, growth_factor, backoff_factor, growth_interval } = self;
         assert!(*init_scale > 0.0 && init_scale.is_finite(), "LossScaler: init_scale is {init_scale}");
         assert!(*growth_factor > 1.0, "LossScaler: growth_factor is {growth_factor}, and must be above 1");
-        let backoff = 0.0..1.0;
         assert!(
-            backoff.contains(backoff_factor),
-            "LossScaler: backoff_factor is {backoff_factor}, and must be below 1"
+            *backoff_factor > 0.0 && *backoff_factor < 1.0,
+            "LossScaler: backoff_factor is {backoff_factor}, and must be between 0 and 1"
         );
         assert!(*growth_interval > 0, "LossScaler: growth_interval is 0");
         LossScaler { config: self.clone(), state: LossScalerRecord { scale: *init_scale, finite_steps: 0 } }

@@ -6,6 +6,7 @@ use kiln_core::module::{AutodiffModule, ModuleMapper, Param, ParamId};
 use kiln_core::record::{PrecisionSettings, Record};
 use kiln_core::tensor::backend::AutodiffBackend;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::collections::HashMap;
 use std::marker::PhantomData;
 
@@ -53,6 +54,9 @@ where
     }
 
     /// [`Optimizer::step`], for programs that do not bring the trait into scope.
+    ///
+    /// # Panics
+    /// When a parameter is in two places of the module, with two ranks.
     pub fn step(&mut self, lr: LearningRate, module: M, grads: GradientsParams) -> M {
         module.map(&mut Stepper {
             optimizer: &self.optimizer,
@@ -60,6 +64,7 @@ where
             clipping: self.clipping,
             grads,
             lr,
+            stepped: HashMap::new(),
         })
     }
 }
@@ -86,17 +91,41 @@ where
     }
 }
 
-/// Steps each parameter that has a gradient.
+/// Steps each parameter that has a gradient, once; a parameter that is in several places of the module gets the same value in
+/// each.
 struct Stepper<'a, O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> {
     optimizer: &'a O,
     states: &'a mut HashMap<ParamId, AdaptorRecord<O, B>>,
     clipping: Option<GradientClipping>,
     grads: GradientsParams,
     lr: LearningRate,
+    /// The parameters after the step: tensors of `B`, of any rank.
+    stepped: HashMap<ParamId, Box<dyn Any>>,
+}
+
+impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> Stepper<'_, O, B> {
+    /// A further place of a parameter that was stepped.
+    fn repeated<const D: usize>(param: Param<Tensor<B, D>>, stepped: &Tensor<B, D>) -> Param<Tensor<B, D>> {
+        let (id, tensor, mapper) = param.consume();
+        let (require_grad, device) = (tensor.is_require_grad(), tensor.device());
+        // On its device it is the same leaf, so that gradients of both places meet there.
+        let value = if stepped.device() == device {
+            stepped.clone()
+        } else {
+            Tensor::from_inner(stepped.clone().inner().to_device(&device))
+        };
+        Param::from_mapped_value(id, value.set_require_grad(require_grad), mapper)
+    }
 }
 
 impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B> for Stepper<'_, O, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        if let Some(stepped) = self.stepped.get(&param.id) {
+            return match stepped.downcast_ref() {
+                Some(stepped) => Self::repeated(param, stepped),
+                None => panic!("the parameter {} is in two places of the module, with two ranks", param.id),
+            };
+        }
         let Some(gradient) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return param };
         let (id, tensor, mapper) = param.consume();
         let require_grad = tensor.is_require_grad();
@@ -106,13 +135,18 @@ impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B> fo
             Some(clipping) => clipping.clip_gradient(gradient),
             None => gradient,
         };
-        let state = self.states.remove(&id).map(|state| O::to_device(state.into_state::<D>(), &device));
+        let state = self.states.remove(&id).map(|state| {
+            let state = O::to_device(state.into_state::<D>(), &device);
+            O::to_dtype(state, tensor.dtype())
+        });
         let (stepped, state) = self.optimizer.step(self.lr, tensor.inner(), gradient, state);
         if let Some(state) = state {
             self.states.insert(id, AdaptorRecord::from_state(state));
         }
         let stepped = Tensor::from_inner(stepped).set_require_grad(require_grad);
-        Param::from_mapped_value(id, stepped, mapper)
+        let param = Param::from_mapped_value(id, stepped, mapper);
+        self.stepped.insert(id, Box::new(param.base_val()));
+        param
     }
 }
 
@@ -137,7 +171,7 @@ macro_rules! adaptor_record {
 
         impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> AdaptorRecord<O, B> {
             fn from_state<const D: usize>(state: O::State<D>) -> Self {
-                let state: Box<dyn std::any::Any> = Box::new(state);
+                let state: Box<dyn Any> = Box::new(state);
                 match D {
                     $($rank => match state.downcast::<O::State<$rank>>() {
                         Ok(state) => Self::$variant(*state),
@@ -150,7 +184,7 @@ macro_rules! adaptor_record {
             /// # Panics
             /// When the state belongs to a parameter of another rank.
             fn into_state<const D: usize>(self) -> O::State<D> {
-                let (rank, state): (usize, Box<dyn std::any::Any>) = match self {
+                let (rank, state): (usize, Box<dyn Any>) = match self {
                     $(Self::$variant(state) => ($rank, Box::new(state)),)*
                 };
                 match state.downcast::<O::State<D>>() {

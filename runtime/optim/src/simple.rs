@@ -4,8 +4,8 @@ use crate::{GradientsParams, LearningRate, MultiGradientsParams};
 use kiln_core::Tensor;
 use kiln_core::module::AutodiffModule;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::{AutodiffBackend, Backend};
+use kiln_core::tensor::{DType, Device};
 
 /// An optimizer of a single tensor. [`OptimizerAdaptor`](crate::OptimizerAdaptor) makes an [`Optimizer`] of it.
 pub trait SimpleOptimizer<B: Backend>: Send + Sync + Clone {
@@ -23,6 +23,13 @@ pub trait SimpleOptimizer<B: Backend>: Send + Sync + Clone {
 
     /// The state on another device.
     fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D>;
+
+    /// The state for a tensor of a dtype; it may come from a record, which has a dtype of its own for all floats. It stays as
+    /// it is, unless the optimizer computes with it in the tensor's dtype.
+    #[must_use]
+    fn to_dtype<const D: usize>(state: Self::State<D>, _dtype: DType) -> Self::State<D> {
+        state
+    }
 }
 
 /// An optimizer of a module.

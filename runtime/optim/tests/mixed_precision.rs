@@ -76,6 +76,19 @@ fn a_factor_stays_within_f32() {
     assert_eq!(scaler.factor(), 2.0_f64.powi(127));
 }
 
+/// A factor of 0 has no inverse.
+#[test]
+fn factors_that_end_nowhere_are_refused() {
+    let configs =
+        [0.0, -0.5, 1.0, f64::NAN].map(|factor| LossScalerConfig::new().with_backoff_factor(factor));
+    for config in configs {
+        let refused = std::panic::catch_unwind(|| config.init()).expect_err("a panic");
+        let message = refused.downcast_ref::<String>().expect("a message");
+        assert!(message.contains("backoff_factor"), "{message}");
+    }
+    LossScalerConfig::new().with_backoff_factor(0.9).init();
+}
+
 type B = Autodiff<NdArray>;
 
 #[derive(Module, Debug)]

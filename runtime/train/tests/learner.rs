@@ -11,7 +11,9 @@ use kiln_data::dataloader::DataLoaderBuilder;
 use kiln_data::dataloader::batcher::Batcher;
 use kiln_optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use kiln_optim::{AdamConfig, GradientsAccumulator, GradientsParams, SgdConfig};
-use kiln_train::checkpoint::KeepLastNCheckpoints;
+use kiln_train::checkpoint::{
+    CheckpointingStrategy, ComposedCheckpointingStrategy, KeepLastNCheckpoints, MetricCheckpointingStrategy,
+};
 use kiln_train::logger::InMemoryMetricLogger;
 use kiln_train::metric::store::{Aggregate, Direction, EventStoreClient, Split};
 use kiln_train::metric::{
@@ -378,6 +380,66 @@ fn it_goes_on_from_what_a_recorder_kept() {
 }
 
 /// A metric waits, in the first step, until the fourth batch was made: the training has to go on without it.
+/// The epochs whose model a run leaves; the loggers know nothing of a run before, unless they are files.
+fn models_after<CS: CheckpointingStrategy + 'static>(
+    folder: &Path,
+    epochs: usize,
+    files: bool,
+    strategy: CS,
+) -> Vec<usize> {
+    let (train, valid) = loaders(0);
+    let builder = LearnerBuilder::new(folder)
+        .metrics((LossMetric::new(),))
+        .with_file_checkpointer(CompactRecorder::new())
+        .with_checkpointing_strategy(strategy)
+        .with_application_logger(None)
+        .renderer(CliMetricsRenderer::to(std::io::sink()))
+        .num_epochs(epochs)
+        .resume();
+    let builder = match files {
+        true => builder,
+        false => builder.metric_loggers(InMemoryMetricLogger::new(), InMemoryMetricLogger::new()),
+    };
+    builder.build(model(2), AdamConfig::new().init(), 2e-2).fit(train, valid);
+    let has_model = |epoch: &usize| {
+        let has = |name: &str| folder.join("checkpoint").join(name).exists();
+        let model = has(&format!("model-{epoch}.mpk"));
+        assert!(!model || has(&format!("resume-{epoch}")), "the state of epoch {epoch}");
+        model
+    };
+    (1..=epochs).filter(has_model).collect()
+}
+
+/// The best epoch is the first, by a loss that falls.
+fn highest_loss() -> MetricCheckpointingStrategy {
+    let loss = LossMetric::<Trained>::new();
+    MetricCheckpointingStrategy::new(&loss, Aggregate::Mean, Direction::Highest, Split::Valid)
+}
+
+#[test]
+fn what_is_not_known_any_more_is_not_removed() {
+    let composed = || ComposedCheckpointingStrategy::builder().add(KeepLastNCheckpoints::new(2));
+    let both = || composed().add(highest_loss()).build();
+    for (files, first, second, third) in [
+        (true, vec![1, 2], vec![1, 3, 4], vec![1, 4, 5]),
+        (false, vec![1, 2], vec![1, 2, 3, 4], (1..=5).collect()),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(models_after(folder.path(), 2, files, both()), first, "files: {files}");
+        assert_eq!(models_after(folder.path(), 4, files, both()), second, "files: {files}");
+        assert_eq!(models_after(folder.path(), 5, files, both()), third, "files: {files}");
+    }
+    // Nothing but the best, which is not known when the training goes on.
+    let folder = tempfile::tempdir().expect("a folder");
+    assert_eq!(models_after(folder.path(), 3, true, highest_loss()), [1]);
+    std::fs::remove_dir_all(folder.path().join("valid")).expect("removed");
+    assert!(models_after(folder.path(), 4, true, highest_loss()).contains(&1));
+    // Who does not ask misses nothing.
+    let folder = tempfile::tempdir().expect("a folder");
+    assert_eq!(models_after(folder.path(), 3, false, composed().build()), [2, 3]);
+    assert_eq!(models_after(folder.path(), 5, false, composed().build()), [4, 5]);
+}
+
 #[test]
 fn steps_do_not_wait_for_metrics() {
     #[derive(Clone)]

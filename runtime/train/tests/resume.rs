@@ -85,11 +85,14 @@ struct Run {
     devices: usize,
     /// In 16 bits, with losses whose gradients overflow at first.
     mixed: bool,
+    /// That of the parameters.
+    dtype: DType,
 }
 
 impl Run {
     fn new(trouble: Trouble) -> Self {
-        Self { trouble, workers: 0, after: None, epochs: EPOCHS, devices: 1, mixed: false }
+        let dtype = DType::F32;
+        Self { trouble, workers: 0, after: None, epochs: EPOCHS, devices: 1, mixed: false, dtype }
     }
 }
 
@@ -100,6 +103,7 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
     T::seed(&device, 11);
     let model: Model<T> = ModelConfig::new().init(&device);
     let model = model.load_file(start, &DefaultRecorder::new(), &device).expect("the start");
+    let model = if run.dtype == DType::F32 { model } else { model.with_float_dtype(run.dtype) };
     let loss = LossMetric::<T>::new();
     let condition = StoppingCondition::NoImprovementSince { n_epochs: 3 };
     let builder = LearnerBuilder::new(folder)
@@ -263,6 +267,30 @@ fn in_double_precision() {
         catch_unwind(AssertUnwindSafe(run)).expect_err("a panic");
         train::<Double>(&start, &folder, Run::new(Trouble::None));
         assert_same(&files(&folder), &files(&whole), &format!("killed with batch {batch}"));
+    }
+}
+
+/// A model may have another dtype than the backend: its states have that, too, wider or narrower.
+#[test]
+fn with_parameters_of_another_dtype() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = start(folder.path());
+    for dtype in [DType::F64, DType::BF16] {
+        let run = |folder: &Path, trouble: Trouble| {
+            train::<Trained>(&start, folder, Run { dtype, ..Run::new(trouble) });
+        };
+        let whole = folder.path().join(format!("whole-{dtype}"));
+        run(&whole, Trouble::None);
+        for batch in [5, 18, 27] {
+            let folder = folder.path().join(format!("killed-{batch}-{dtype}"));
+            catch_unwind(AssertUnwindSafe(|| run(&folder, Trouble::Panic(batch)))).expect_err("a panic");
+            run(&folder, Trouble::None);
+            assert_same(&files(&folder), &files(&whole), &format!("{dtype}, killed with batch {batch}"));
+        }
+        // What the user's recorder kept, of fewer digits, is enough to go on from, too.
+        std::fs::remove_dir_all(whole.join("checkpoint/resume-3")).expect("removed");
+        train::<Trained>(&start, &whole, Run { after: Some(3), dtype, ..Run::new(Trouble::None) });
     }
 }
 

@@ -153,6 +153,12 @@ macro_rules! tensor_module {
 
             fn load_record(self, record: Self::Record) -> Self {
                 let (id, value, _) = record.consume();
+                // Records in exact precision have the dtypes of where they were made.
+                let usual = <$kind as TensorKind<B>>::default_dtype();
+                let value = match self.lazy_unusual_dtype() {
+                    None => Parameter::detach(value).cast(usual),
+                    Some(_) => value,
+                };
                 self.transform_for_load(value, id)
             }
 

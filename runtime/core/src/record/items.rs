@@ -18,6 +18,11 @@ fn converted(data: TensorData, dtype: DType) -> TensorData {
     if data.dtype == dtype { data } else { data.convert_dtype(dtype) }
 }
 
+/// The dtype of floats on their way into a record or out of it: the usual one there, or their own.
+fn float_dtype<S: PrecisionSettings>(found: DType, usual: DType) -> DType {
+    if S::KEEPS_FLOAT_DTYPES && found.is_float() { found } else { usual }
+}
+
 /// A parameter as it is stored: its id and its value.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ParamSerde<T> {
@@ -27,7 +32,7 @@ pub struct ParamSerde<T> {
 
 /// Declares the stored form of one kind of tensor.
 macro_rules! tensor_item {
-    ($(#[$doc:meta])* $name:ident, $stored:expr, $kind:literal) => {
+    ($(#[$doc:meta])* $name:ident, |$found:ident| $stored:expr, $kind:literal) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         pub struct $name<S: PrecisionSettings, const D: usize> {
@@ -36,12 +41,11 @@ macro_rules! tensor_item {
         }
 
         impl<S: PrecisionSettings, const D: usize> $name<S, D> {
-            /// The dtype in which it is stored.
-            const STORED: DType = $stored;
-
             /// From any data of the kind. Data with numbers beyond the range of the settings' precision keeps its dtype.
             pub fn new(data: TensorData) -> Self {
-                let data = if data.fits(Self::STORED) { converted(data, Self::STORED) } else { data };
+                let $found = data.dtype;
+                let stored = $stored;
+                let data = if data.fits(stored) { converted(data, stored) } else { data };
                 Self { data, settings: PhantomData }
             }
 
@@ -112,25 +116,25 @@ fn ranked<'de, De: Deserializer<'de>>(
 tensor_item!(
     /// A float tensor as it is stored.
     FloatTensorSerde,
-    <S::FloatElem as Element>::DTYPE,
+    |found| float_dtype::<S>(found, S::FloatElem::DTYPE),
     0
 );
 tensor_item!(
     /// An integer tensor as it is stored.
     IntTensorSerde,
-    <S::IntElem as Element>::DTYPE,
+    |_found| S::IntElem::DTYPE,
     1
 );
 tensor_item!(
     /// A bool tensor as it is stored.
     BoolTensorSerde,
-    DType::Bool,
+    |_found| DType::Bool,
     2
 );
 
 /// Implements `Record` for the tensors of one kind, alone and as parameters.
 macro_rules! tensor_record {
-    ($tensor:ty, $item:ident, $dtype:expr, |$value:ident| $as_param:expr) => {
+    ($tensor:ty, $item:ident, |$found:ident| $dtype:expr, |$value:ident| $as_param:expr) => {
         impl<B: Backend, const D: usize> Record<B> for $tensor {
             type Item<S: PrecisionSettings> = $item<S, D>;
 
@@ -139,7 +143,8 @@ macro_rules! tensor_record {
             }
 
             fn from_item<S: PrecisionSettings>(item: Self::Item<S>, device: &B::Device) -> Self {
-                Tensor::from_data(converted(item.data, $dtype), device)
+                let $found = item.data.dtype;
+                Tensor::from_data_dtype(item.data, device, $dtype)
             }
         }
 
@@ -159,9 +164,14 @@ macro_rules! tensor_record {
     };
 }
 
-tensor_record!(Tensor<B, D>, FloatTensorSerde, B::FloatElem::DTYPE, |value| value.require_grad());
-tensor_record!(Tensor<B, D, Int>, IntTensorSerde, B::IntElem::DTYPE, |value| value);
-tensor_record!(Tensor<B, D, Bool>, BoolTensorSerde, DType::Bool, |value| value);
+tensor_record!(
+    Tensor<B, D>,
+    FloatTensorSerde,
+    |found| float_dtype::<S>(found, B::FloatElem::DTYPE),
+    |value| value.require_grad()
+);
+tensor_record!(Tensor<B, D, Int>, IntTensorSerde, |_found| B::IntElem::DTYPE, |value| value);
+tensor_record!(Tensor<B, D, Bool>, BoolTensorSerde, |_found| DType::Bool, |value| value);
 
 /// Implements `Record` for values that are stored as they are.
 macro_rules! plain_records {

@@ -36,7 +36,8 @@ pub use parameters::{
 pub use parameters::{load_named, load_safetensors, save_safetensors};
 pub use recorder::{Recorder, RecorderError};
 pub use traits::{
-    DoublePrecisionSettings, FullPrecisionSettings, HalfPrecisionSettings, PrecisionSettings, Record,
+    DoublePrecisionSettings, ExactPrecisionSettings, FullPrecisionSettings, HalfPrecisionSettings,
+    PrecisionSettings, Record,
 };
 
 /// Bincode from bytes that are part of the program.

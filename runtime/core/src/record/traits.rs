@@ -31,6 +31,10 @@ pub trait PrecisionSettings: Send + Sync + core::fmt::Debug + Default + Clone {
 
     /// The precision, as the formats know it.
     const PRECISION: Precision;
+
+    /// Whether float tensors are stored in the dtype that they have, and come back in it, rather than in the settings' and
+    /// the backend's.
+    const KEEPS_FLOAT_DTYPES: bool = false;
 }
 
 /// Floats are stored as f32, integers as i32.
@@ -44,6 +48,11 @@ pub struct HalfPrecisionSettings;
 /// Floats are stored as f64, integers as i64.
 #[derive(Debug, Default, Clone)]
 pub struct DoublePrecisionSettings;
+
+/// Float tensors are stored in the dtype that they have, and come back in it: whatever the backend's usual one is, nothing
+/// is rounded. Integers are stored as i64. The metadata, which has no word for this, says double precision.
+#[derive(Debug, Default, Clone)]
+pub struct ExactPrecisionSettings;
 
 impl PrecisionSettings for FullPrecisionSettings {
     type FloatElem = f32;
@@ -61,4 +70,11 @@ impl PrecisionSettings for DoublePrecisionSettings {
     type FloatElem = f64;
     type IntElem = i64;
     const PRECISION: Precision = Precision::Double;
+}
+
+impl PrecisionSettings for ExactPrecisionSettings {
+    type FloatElem = f64;
+    type IntElem = i64;
+    const PRECISION: Precision = Precision::Double;
+    const KEEPS_FLOAT_DTYPES: bool = true;
 }

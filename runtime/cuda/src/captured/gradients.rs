@@ -11,7 +11,7 @@ use kiln_core::tensor::backend::{AutodiffBackend, Backend};
 use kiln_core::tensor::{Bool, Int};
 use kiln_optim::GradientsParams;
 use kiln_tensor::{Element, Tensor, TensorKind};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -93,7 +93,7 @@ struct Parameter {
 }
 
 /// What becomes of a tensor in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Role {
     /// Its gradient is wanted.
     Trained,
@@ -145,7 +145,7 @@ where
         module: &M,
         inputs: I,
     ) -> Result<(Tensor<B::InnerBackend, 1>, O, GradientsParams), CapturedError> {
-        let Content { parameters, tensors } = Content::of(module);
+        let Content { parameters, tensors, .. } = Content::of(module);
         let all: Vec<CudaTensor> = tensors.iter().cloned().chain(inputs.clone().into_all()).collect();
         let fits = |known: &Backward<I, O>| known.parameters == parameters && known.graph.fits(&all).is_ok();
         let computation = &mut self.computation;
@@ -206,12 +206,14 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Backward<I, O> {
     }
 }
 
-/// The tensors of a module, in the order in which visitors see them.
+/// The tensors of a module, in the order in which visitors see them. A parameter that is in several places of the module is one.
 #[derive(Default)]
 struct Content {
     parameters: Vec<Parameter>,
     /// Those that are inputs of a graph.
     tensors: Vec<CudaTensor>,
+    /// A place may be frozen where another is not.
+    seen: HashSet<(ParamId, Role)>,
 }
 
 impl Content {
@@ -227,6 +229,9 @@ impl Content {
     }
 
     fn add(&mut self, id: ParamId, role: Role, tensor: CudaTensor) {
+        if role != Role::Running && !self.seen.insert((id, role)) {
+            return;
+        }
         let place = if role == Role::Constant { Place::of(&tensor) } else { None };
         if place.is_none() {
             self.tensors.push(tensor);

@@ -1,12 +1,11 @@
 //! AdaDelta.
 
 use super::decay::{WeightDecay, WeightDecayConfig, decayed};
-use super::{initialize, moving_average};
+use super::{initialize, moving_average, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`AdaDelta`].
@@ -51,6 +50,12 @@ pub struct AdaDeltaState<B: Backend, const D: usize> {
     steps: Tensor<B, D>,
 }
 
+impl<B: Backend, const D: usize> AdaDeltaState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { square: change(self.square), steps: change(self.steps) }
+    }
+}
+
 impl<B: Backend> SimpleOptimizer<B> for AdaDelta {
     type State<const D: usize> = AdaDeltaState<B, D>;
 
@@ -73,7 +78,5 @@ impl<B: Backend> SimpleOptimizer<B> for AdaDelta {
         (tensor - step * lr, Some(AdaDeltaState { square, steps }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        AdaDeltaState { square: state.square.to_device(device), steps: state.steps.to_device(device) }
-    }
+    state_follows!();
 }

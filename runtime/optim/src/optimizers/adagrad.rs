@@ -1,12 +1,11 @@
 //! AdaGrad.
 
 use super::decay::{WeightDecay, WeightDecayConfig, decayed};
-use super::initialize;
+use super::{initialize, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`AdaGrad`].
@@ -49,6 +48,12 @@ pub struct AdaGradState<B: Backend, const D: usize> {
     sum: Tensor<B, D>,
 }
 
+impl<B: Backend, const D: usize> AdaGradState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { sum: change(self.sum), ..self }
+    }
+}
+
 impl<B: Backend> SimpleOptimizer<B> for AdaGrad {
     type State<const D: usize> = AdaGradState<B, D>;
 
@@ -70,7 +75,5 @@ impl<B: Backend> SimpleOptimizer<B> for AdaGrad {
         (tensor, Some(AdaGradState { time, sum }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        AdaGradState { sum: state.sum.to_device(device), ..state }
-    }
+    state_follows!();
 }

@@ -1,13 +1,13 @@
 //! Adam and AdamW.
 
 use super::decay::{WeightDecay, WeightDecayConfig};
-use super::{bias_correction, initialize};
+use super::{bias_correction, initialize, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
 use kiln_core::tensor::backend::Backend;
-use kiln_core::tensor::{Device, Traced, elementwise_all};
+use kiln_core::tensor::{Traced, elementwise_all};
 
 /// Config of [`Adam`].
 #[derive(Config, Debug)]
@@ -120,12 +120,12 @@ pub struct AdamState<B: Backend, const D: usize> {
 }
 
 impl<B: Backend, const D: usize> AdamState<B, D> {
-    fn on_device(self, device: &B::Device) -> Self {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
         Self {
             time: self.time,
-            moment_1: self.moment_1.to_device(device),
-            moment_2: self.moment_2.to_device(device),
-            max_moment_2: self.max_moment_2.map(|moment| moment.to_device(device)),
+            moment_1: change(self.moment_1),
+            moment_2: change(self.moment_2),
+            max_moment_2: self.max_moment_2.map(change),
         }
     }
 }
@@ -238,9 +238,7 @@ impl<B: Backend> SimpleOptimizer<B> for Adam {
         (tensor, Some(state))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        state.on_device(device)
-    }
+    state_follows!();
 }
 
 impl<B: Backend> SimpleOptimizer<B> for AdamW {
@@ -259,7 +257,5 @@ impl<B: Backend> SimpleOptimizer<B> for AdamW {
         (tensor, Some(state))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        state.on_device(device)
-    }
+    state_follows!();
 }

@@ -1,12 +1,11 @@
 //! AdaMax.
 
 use super::decay::{WeightDecay, WeightDecayConfig, decayed};
-use super::{bias_correction, initialize, moving_average};
+use super::{bias_correction, initialize, moving_average, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`AdaMax`].
@@ -54,6 +53,12 @@ pub struct AdaMaxState<B: Backend, const D: usize> {
     largest: Tensor<B, D>,
 }
 
+impl<B: Backend, const D: usize> AdaMaxState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { time: self.time, moment: change(self.moment), largest: change(self.largest) }
+    }
+}
+
 impl<B: Backend> SimpleOptimizer<B> for AdaMax {
     type State<const D: usize> = AdaMaxState<B, D>;
 
@@ -80,8 +85,5 @@ impl<B: Backend> SimpleOptimizer<B> for AdaMax {
         (tensor, Some(AdaMaxState { time, moment, largest }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        let (moment, largest) = (state.moment.to_device(device), state.largest.to_device(device));
-        AdaMaxState { time: state.time, moment, largest }
-    }
+    state_follows!();
 }

@@ -1,11 +1,10 @@
 //! Lion.
 
-use super::{initialize, moving_average};
+use super::{initialize, moving_average, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`Lion`].
@@ -48,6 +47,12 @@ pub struct LionState<B: Backend, const D: usize> {
     momentum: Tensor<B, D>,
 }
 
+impl<B: Backend, const D: usize> LionState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { momentum: change(self.momentum) }
+    }
+}
+
 impl<B: Backend> SimpleOptimizer<B> for Lion {
     type State<const D: usize> = LionState<B, D>;
 
@@ -65,7 +70,5 @@ impl<B: Backend> SimpleOptimizer<B> for Lion {
         (tensor, Some(LionState { momentum }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        LionState { momentum: state.momentum.to_device(device) }
-    }
+    state_follows!();
 }

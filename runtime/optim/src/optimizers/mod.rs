@@ -43,6 +43,26 @@ fn bias_correction(rate: f32, time: usize) -> f64 {
     1.0 - f64::from(rate).powf(time as f64)
 }
 
+/// Methods of an optimizer whose state follows its tensor, to devices and to dtypes, by the state's `each`.
+macro_rules! state_follows {
+    () => {
+        fn to_device<const D: usize>(
+            state: Self::State<D>,
+            device: &kiln_core::tensor::Device<B>,
+        ) -> Self::State<D> {
+            state.each(|tensor| tensor.to_device(device))
+        }
+
+        fn to_dtype<const D: usize>(
+            state: Self::State<D>,
+            dtype: kiln_core::tensor::DType,
+        ) -> Self::State<D> {
+            state.each(|tensor| tensor.cast(dtype))
+        }
+    };
+}
+use state_follows;
+
 /// `init`: the config's optimizer for all parameters of a module.
 macro_rules! initialize {
     ($config:ident, $optimizer:ty) => {

@@ -44,7 +44,11 @@ pub struct MomentumState<B: Backend, const D: usize> {
 impl<B: Backend, const D: usize> MomentumState<B, D> {
     /// The state on another device.
     pub fn to_device(self, device: &B::Device) -> Self {
-        Self { velocity: self.velocity.to_device(device) }
+        self.each(|velocity| velocity.to_device(device))
+    }
+
+    pub(super) fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { velocity: change(self.velocity) }
     }
 }
 

@@ -1,23 +1,23 @@
 //! Muon.
 
 use super::decay::WeightDecayConfig;
-use super::initialize;
 use super::momentum::{Momentum, MomentumConfig, MomentumState};
+use super::{initialize, state_follows};
+use crate::clipping::{scaled, sum_of_squares};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 use std::marker::PhantomData;
 
 /// How the learning rate follows from a matrix's size.
 #[derive(Config, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdjustLrFn {
-    /// `√max(1, rows / columns)` (Jordan et al. 2024).
+    /// `√max(1, outputs / inputs)` (Jordan et al. 2024).
     #[default]
     Original,
-    /// `0.2 √max(rows, columns)`: steps as large as AdamW's (Liu et al., "Muon is Scalable for LLM Training", 2025).
+    /// `0.2 √max(inputs, outputs)`: steps as large as AdamW's (Liu et al., "Muon is Scalable for LLM Training", 2025).
     MatchRmsAdamW,
 }
 
@@ -26,7 +26,8 @@ pub enum AdjustLrFn {
 pub struct MuonConfig {
     /// The penalty is the part of a parameter that a step of learning rate 1 takes away.
     pub weight_decay: Option<WeightDecayConfig>,
-    /// Momentum. Its scale is of no consequence, so that dampening is not either.
+    /// Momentum; without dampening it is that of `torch.optim.Muon`, which has none. What dampening changes is how much the
+    /// first gradient weighs, which it leaves alone, and how far Nesterov's form looks ahead.
     #[config(default = "MomentumConfig { momentum: 0.95, dampening: 0.0, nesterov: true }")]
     pub momentum: MomentumConfig,
     /// Coefficients of the Newton-Schulz iteration, chosen for speed near 0 (Jordan et al. 2024).
@@ -46,7 +47,11 @@ pub struct MuonConfig {
 }
 
 /// Momentum whose matrices are made orthogonal (Jordan et al. 2024), as in `torch.optim.Muon`, computed in the
-/// parameters' own precision.
+/// parameters' own precision, but for the norm, which f16 may not hold.
+///
+/// A matrix is taken as `[inputs, outputs]`, as the weight of [`Linear`](kiln_core::nn::Linear) is: a network is stepped as in
+/// PyTorch, whose weights are the other way round. (Burn takes it for PyTorch's, so that its steps differ where the learning
+/// rate follows from which is larger, [`AdjustLrFn::Original`].)
 ///
 /// For matrices alone: biases, embeddings and the last layer belong to another optimizer
 /// ([`GradientsParams::from_params`](crate::GradientsParams::from_params)).
@@ -86,6 +91,12 @@ pub struct MuonState<B: Backend, const D: usize> {
     momentum: MomentumState<B, D>,
 }
 
+impl<B: Backend, const D: usize> MuonState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { momentum: self.momentum.each(change) }
+    }
+}
+
 impl<B: Backend> Muon<B> {
     /// The nearest matrix with orthogonal rows or columns, roughly, by a Newton-Schulz iteration.
     fn orthogonal<const D: usize>(&self, matrix: Tensor<B, D>) -> Tensor<B, D> {
@@ -93,8 +104,8 @@ impl<B: Backend> Muon<B> {
         let [rows, columns] = [matrix.dims()[D - 2], matrix.dims()[D - 1]];
         let is_tall = rows > columns;
         let mut x = if is_tall { matrix.swap_dims(D - 2, D - 1) } else { matrix };
-        let norm = (x.clone() * x.clone()).sum().sqrt().clamp_min(self.epsilon);
-        x = x / norm.reshape([1; D]);
+        let norm = sum_of_squares(x.clone()).sqrt().clamp_min(self.epsilon);
+        x = scaled(x, norm.recip());
         for _ in 0..self.ns_steps {
             let gram = x.clone().matmul(x.clone().swap_dims(D - 2, D - 1));
             let polynomial = gram.clone() * b + gram.clone().matmul(gram) * c;
@@ -103,11 +114,11 @@ impl<B: Backend> Muon<B> {
         if is_tall { x.swap_dims(D - 2, D - 1) } else { x }
     }
 
-    fn adjusted(&self, lr: LearningRate, rows: usize, columns: usize) -> LearningRate {
-        let (rows, columns) = (rows as f64, columns as f64);
+    fn adjusted(&self, lr: LearningRate, [inputs, outputs]: [usize; 2]) -> LearningRate {
+        let (inputs, outputs) = (inputs as f64, outputs as f64);
         match self.adjust_lr_fn {
-            AdjustLrFn::Original => lr * (rows / columns).max(1.0).sqrt(),
-            AdjustLrFn::MatchRmsAdamW => lr * 0.2 * rows.max(columns).sqrt(),
+            AdjustLrFn::Original => lr * (outputs / inputs).max(1.0).sqrt(),
+            AdjustLrFn::MatchRmsAdamW => lr * 0.2 * inputs.max(outputs).sqrt(),
         }
     }
 }
@@ -130,13 +141,11 @@ impl<B: Backend> SimpleOptimizer<B> for Muon<B> {
              `GradientsParams::from_params`"
         );
         let (direction, momentum) = self.momentum.transform(grad, state.map(|state| state.momentum));
-        let (rows, columns) = (direction.dims()[0], direction.dims()[1]);
-        let direction = self.orthogonal(direction) * self.adjusted(lr, rows, columns);
+        let sizes = [direction.dims()[0], direction.dims()[1]];
+        let direction = self.orthogonal(direction) * self.adjusted(lr, sizes);
         let tensor = tensor * (1.0 - lr * self.weight_decay) - direction;
         (tensor, Some(MuonState { momentum }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        MuonState { momentum: state.momentum.to_device(device) }
-    }
+    state_follows!();
 }

@@ -1,12 +1,11 @@
 //! NAdam.
 
 use super::decay::{WeightDecay, WeightDecayConfig, decayed};
-use super::{bias_correction, initialize, moving_average};
+use super::{bias_correction, initialize, moving_average, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`NAdam`].
@@ -60,6 +59,12 @@ pub struct NAdamState<B: Backend, const D: usize> {
     moment_2: Tensor<B, D>,
 }
 
+impl<B: Backend, const D: usize> NAdamState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { moment_1: change(self.moment_1), moment_2: change(self.moment_2), ..self }
+    }
+}
+
 impl NAdam {
     /// The momentum of a step; 0.96 is the paper's.
     fn momentum(&self, time: usize) -> f64 {
@@ -93,11 +98,5 @@ impl<B: Backend> SimpleOptimizer<B> for NAdam {
         (tensor, Some(NAdamState { time, momenta, moment_1, moment_2 }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        NAdamState {
-            moment_1: state.moment_1.to_device(device),
-            moment_2: state.moment_2.to_device(device),
-            ..state
-        }
-    }
+    state_follows!();
 }

@@ -2,12 +2,11 @@
 
 use super::decay::{WeightDecay, WeightDecayConfig, decayed};
 use super::momentum::{Momentum, MomentumState};
-use super::{initialize, moving_average};
+use super::{initialize, moving_average, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
-use kiln_core::tensor::Device;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`RmsProp`].
@@ -64,6 +63,16 @@ pub struct RmsPropState<B: Backend, const D: usize> {
     momentum: Option<MomentumState<B, D>>,
 }
 
+impl<B: Backend, const D: usize> RmsPropState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self {
+            square: change(self.square),
+            mean: self.mean.map(&change),
+            momentum: self.momentum.map(|momentum| momentum.each(&change)),
+        }
+    }
+}
+
 impl<B: Backend> SimpleOptimizer<B> for RmsProp {
     type State<const D: usize> = RmsPropState<B, D>;
 
@@ -96,11 +105,5 @@ impl<B: Backend> SimpleOptimizer<B> for RmsProp {
         (tensor - direction * lr, Some(RmsPropState { square, mean, momentum }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        RmsPropState {
-            square: state.square.to_device(device),
-            mean: state.mean.map(|mean| mean.to_device(device)),
-            momentum: state.momentum.map(|momentum| momentum.to_device(device)),
-        }
-    }
+    state_follows!();
 }

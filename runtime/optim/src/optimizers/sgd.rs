@@ -1,14 +1,14 @@
 //! Stochastic gradient descent.
 
 use super::decay::{WeightDecay, WeightDecayConfig};
-use super::initialize;
 use super::momentum::{Momentum, MomentumConfig, MomentumState};
+use super::{initialize, state_follows};
 use crate::{GradientClippingConfig, LearningRate, SimpleOptimizer};
 use kiln_core::Tensor;
 use kiln_core::config::Config;
 use kiln_core::record::Record;
 use kiln_core::tensor::backend::Backend;
-use kiln_core::tensor::{Device, Traced, elementwise, elementwise_all};
+use kiln_core::tensor::{Traced, elementwise, elementwise_all};
 use std::marker::PhantomData;
 
 /// Config of [`Sgd`].
@@ -46,6 +46,12 @@ initialize!(SgdConfig, Sgd<B::InnerBackend>, gradient_clipping);
 #[derive(Record, Clone, Debug)]
 pub struct SgdState<B: Backend, const D: usize> {
     momentum: Option<MomentumState<B, D>>,
+}
+
+impl<B: Backend, const D: usize> SgdState<B, D> {
+    fn each(self, change: impl Fn(Tensor<B, D>) -> Tensor<B, D>) -> Self {
+        Self { momentum: self.momentum.map(|momentum| momentum.each(change)) }
+    }
 }
 
 impl<B: Backend> SimpleOptimizer<B> for Sgd<B> {
@@ -86,7 +92,5 @@ impl<B: Backend> SimpleOptimizer<B> for Sgd<B> {
         (tensor, Some(SgdState { momentum: Some(MomentumState { velocity }) }))
     }
 
-    fn to_device<const D: usize>(state: Self::State<D>, device: &Device<B>) -> Self::State<D> {
-        SgdState { momentum: state.momentum.map(|state| state.to_device(device)) }
-    }
+    state_follows!();
 }

@@ -6,9 +6,8 @@
 use super::files::{By, Recorded, Records, remove, settle};
 use crate::TrainError;
 use kiln_core::module::AutodiffModule;
-use kiln_core::record::{BinFileRecorder, DoublePrecisionSettings, FullPrecisionSettings};
-use kiln_core::tensor::backend::{AutodiffBackend, Backend};
-use kiln_core::tensor::{DType, Element};
+use kiln_core::record::{BinFileRecorder, ExactPrecisionSettings};
+use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_optim::Optimizer;
 use kiln_optim::lr_scheduler::LrScheduler;
 use serde::{Deserialize, Serialize};
@@ -64,14 +63,10 @@ where
     O: Optimizer<M, B>,
     S: LrScheduler,
 {
-    /// In a folder, which need not exist. Floats are stored as they are: as f64 where that is the backend's dtype, as f32
-    /// otherwise, which holds the narrower ones.
+    /// In a folder, which need not exist. Floats are stored as they are: a parameter, and what is remembered of it, may have
+    /// another dtype than the backend's.
     pub(crate) fn new(folder: PathBuf) -> Self {
-        let records: Box<dyn Records<B, M, O, S>> = match <B as Backend>::FloatElem::DTYPE {
-            DType::F64 => Box::new(By::new(BinFileRecorder::<DoublePrecisionSettings>::new())),
-            _ => Box::new(By::new(BinFileRecorder::<FullPrecisionSettings>::new())),
-        };
-        Self { folder, records }
+        Self { folder, records: Box::new(By::new(BinFileRecorder::<ExactPrecisionSettings>::new())) }
     }
 
     /// Writes a state.

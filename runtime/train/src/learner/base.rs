@@ -116,11 +116,11 @@ where
         // Strategies are asked again about what is over, each time with what was known then.
         let mut stopped = false;
         for epoch in 1..=place.epochs {
-            self.desk.recall(epoch);
+            self.desk.recall(epoch, true);
             self.keeper.recall(epoch, &store);
             stopped |= self.early_stopping.as_mut().is_some_and(|rule| rule.should_stop(epoch, &store));
         }
-        self.desk.recall(place.epochs + 1);
+        self.desk.recall(place.epochs + 1, false);
         self.keeper.clear(place.epochs)?;
         log::info!(
             "training from epoch {} of {}, after {} steps of it; checkpoints in {}",

@@ -29,7 +29,11 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Builds a [`Learner`]. All that a training writes goes to one directory:
+/// Builds a [`Learner`]. All that a training writes goes to one directory, which is one training's: one that begins anew in
+/// the directory of another, as it does without [`resume`](Self::resume) or [`checkpoint`](Self::checkpoint), takes its
+/// place: it empties the logs of metrics, writes checkpoints over those of the same epochs, and removes what the other could
+/// have been resumed from if it keeps checkpoints itself.
+///
 ///
 /// ```text
 /// ├── experiment.log          what the program logs
@@ -83,7 +87,8 @@ where
     TO: ItemLazy + 'static,
     VO: ItemLazy + 'static,
 {
-    /// A training of one epoch on the usual device, whose files go to a directory.
+    /// A training of one epoch on the usual device, whose files go to a directory: a new one, or that of the training to
+    /// [`resume`](Self::resume), which otherwise is lost.
     pub fn new(directory: impl AsRef<Path>) -> Self {
         let directory = directory.as_ref().to_owned();
         let experiment = FileApplicationLoggerInstaller::new(directory.join("experiment.log"));

@@ -35,6 +35,8 @@ pub(super) struct Keeper<B, M, O, S> {
     every: Option<usize>,
     /// Epochs whose checkpoints are kept.
     kept: BTreeSet<usize>,
+    /// Epochs up to this one are kept, too, for good: what the strategy chooses by is not known of all of them any more.
+    unjudged: usize,
     /// The last state.
     last: Option<TrainingPlace>,
 }
@@ -55,7 +57,7 @@ where
     ) -> Self {
         let has_states = resumable || every.is_some() || records.is_some();
         let states = has_states.then(|| StateFiles::new(folder.clone()));
-        Self { folder, records, states, strategy, every, kept: BTreeSet::new(), last: None }
+        Self { folder, records, states, strategy, every, kept: BTreeSet::new(), unjudged: 0, last: None }
     }
 
     /// The files of an epoch's checkpoint, such as `model-3`.
@@ -117,7 +119,16 @@ where
 
     /// Finds out which checkpoints are kept after an epoch that is over already.
     pub(super) fn recall(&mut self, epoch: usize, store: &EventStoreClient) {
-        for action in self.strategy.checkpointing(epoch, store) {
+        let (actions, missed) = store.observed(|| self.strategy.checkpointing(epoch, store));
+        if let Some(reason) = missed {
+            if self.unjudged == 0 {
+                log::warn!(
+                    "no checkpoint of the epochs that are over is removed, since it is not known which are to be kept: {reason}"
+                );
+            }
+            self.unjudged = epoch;
+        }
+        for action in actions {
             match action {
                 CheckpointingAction::Save => self.kept.insert(epoch),
                 CheckpointingAction::Delete(old) => self.kept.remove(&old),
@@ -125,9 +136,14 @@ where
         }
     }
 
+    /// Whether an epoch's checkpoint, if there is one, stays.
+    fn is_kept(&self, epoch: usize) -> bool {
+        epoch <= self.unjudged || self.kept.contains(&epoch)
+    }
+
     /// Removes what is not kept of the epochs that are over, but was still there when the training was stopped.
     pub(super) fn clear(&self, epochs: usize) -> Result<(), TrainError> {
-        for epoch in (1..=epochs).filter(|epoch| !self.kept.contains(epoch)) {
+        for epoch in (1..=epochs).filter(|epoch| !self.is_kept(*epoch)) {
             if let Some(records) = &self.records {
                 records.delete(&self.files(epoch))?;
             }
@@ -135,7 +151,7 @@ where
         let Some(states) = &self.states else { return Ok(()) };
         let is_kept = |epochs: usize, steps: usize| {
             let is_last = self.last.is_some_and(|last| (last.epochs, last.steps) == (epochs, steps));
-            is_last || (steps == 0 && self.kept.contains(&epochs))
+            is_last || (steps == 0 && self.is_kept(epochs))
         };
         let old = states.all()?.into_iter().filter(|(epochs, steps)| !is_kept(*epochs, *steps));
         old.into_iter().try_for_each(|(epochs, steps)| states.delete(epochs, steps))
@@ -162,7 +178,7 @@ where
         }
         states.save(&place, &recorded.by_ref())?;
         let last = self.last.replace(place);
-        match last.filter(|last| last.steps > 0 || !self.kept.contains(&last.epochs)) {
+        match last.filter(|last| last.steps > 0 || !self.is_kept(last.epochs)) {
             Some(last) => states.delete(last.epochs, last.steps),
             None => Ok(()),
         }
@@ -187,6 +203,9 @@ where
         for action in actions {
             let CheckpointingAction::Delete(old) = action else { continue };
             self.kept.remove(&old);
+            if self.is_kept(old) {
+                continue;
+            }
             if let Some(records) = &self.records {
                 records.delete(&self.files(old))?;
             }

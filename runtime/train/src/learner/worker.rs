@@ -43,16 +43,27 @@ impl<T, V> Desk<T, V> {
         self.valid_logger.resume_at(epoch, 0);
     }
 
-    /// Takes an epoch's values from the logs to the store. What is not there is not known: a metric may be new, a log removed.
-    pub(super) fn recall(&mut self, epoch: usize) {
+    /// Takes an epoch's values from the logs to the store. What is not there is not known: a metric may be new, a log removed,
+    /// a logger forgetful. The store is told so of an epoch that is over.
+    pub(super) fn recall(&mut self, epoch: usize, is_over: bool) {
         let parts: [(Split, &[_], &mut Box<dyn MetricLogger>); 2] = [
             (Split::Train, self.train.numeric(), &mut self.train_logger),
             (Split::Valid, self.valid.numeric(), &mut self.valid_logger),
         ];
         for (split, names, logger) in parts {
             for name in names {
-                for entry in logger.read_numeric(name, epoch).unwrap_or_default() {
-                    self.store.add(split, name, epoch, entry);
+                let entries = match logger.read_numeric(name, epoch) {
+                    Ok(entries) if entries.is_empty() => {
+                        Err(format!("{name} has no values in epoch {epoch}"))
+                    }
+                    entries => entries,
+                };
+                match entries {
+                    Ok(entries) => {
+                        entries.into_iter().for_each(|entry| self.store.add(split, name, epoch, entry));
+                    }
+                    Err(reason) if is_over => self.store.lose(split, name, reason),
+                    Err(_) => {}
                 }
             }
         }

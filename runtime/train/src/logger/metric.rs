@@ -22,7 +22,8 @@ pub trait MetricLogger: Send {
     /// The epoch is over; the next one begins.
     fn end_epoch(&mut self, epoch: usize);
 
-    /// A metric's values of an epoch, in order.
+    /// A metric's values of an epoch, in order. A training that goes on asks for those of all epochs that are over; where it
+    /// gets none that its checkpoints are chosen by, it removes no checkpoint of these epochs.
     ///
     /// # Errors
     /// When they cannot be read, or are no numbers.

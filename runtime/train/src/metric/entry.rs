@@ -89,6 +89,14 @@ impl NumericEntry {
         }
     }
 
+    /// The sum of the values that it stands for; that of none is 0, though their mean is no number.
+    pub(crate) fn sum(&self) -> f64 {
+        match self.count() {
+            0 => 0.0,
+            count => self.current() * count as f64,
+        }
+    }
+
     /// As it is logged: `value` or `value,count`, from which [`NumericEntry::deserialize`] makes the same number again.
     pub fn serialize(&self) -> String {
         self.to_string()

@@ -76,10 +76,9 @@ impl NumericMetricState {
     /// Takes in the value of a step, a mean over `count` items; the result is a [`MetricEntry`] or a
     /// [`SerializedEntry`](super::SerializedEntry), whatever the metric yields.
     pub fn update<E: From<MetricEntry>>(&mut self, value: f64, count: usize, format: FormatOptions) -> E {
-        self.sum += value * count as f64;
+        (self.current, self.current_count) = (value, count);
+        self.sum += self.current_value().sum();
         self.count += count;
-        self.current = value;
-        self.current_count = count;
         let formatted = format!("epoch {} - batch {}", format.format(self.mean()), format.format(value));
         MetricEntry::new(format.name, formatted, self.current_value().serialize()).into()
     }
@@ -116,6 +115,9 @@ mod tests {
         let entry: MetricEntry = state.update(100.0, 1, options());
         assert_eq!(entry.formatted, "epoch 62.50 % - batch 100.00 %");
         assert_eq!((entry.name.as_str(), entry.serialize.as_str()), ("Part", "100,1"));
+        assert_eq!(state.running_value(), NumericEntry::Aggregated { aggregated_value: 62.5, count: 4 });
+        let entry: MetricEntry = state.update(f64::NAN, 0, options());
+        assert_eq!(entry.formatted, "epoch 62.50 % - batch NaN %");
         assert_eq!(state.running_value(), NumericEntry::Aggregated { aggregated_value: 62.5, count: 4 });
         state.reset();
         assert_eq!(state.running_value().count(), 0);

@@ -60,7 +60,25 @@ type Epochs = BTreeMap<(Split, String), BTreeMap<usize, Sum>>;
 /// What the numeric metrics of each epoch were: by this, a training is stopped early and checkpoints are chosen.
 #[derive(Debug, Default)]
 pub struct EventStoreClient {
-    epochs: Mutex<Epochs>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    epochs: Epochs,
+    /// Metrics of which there are no values of an epoch that an earlier run went through, and why.
+    lost: BTreeMap<(Split, String), String>,
+    /// Why an answer lacked something, since [`EventStoreClient::observed`] began to look.
+    missed: Option<String>,
+}
+
+impl Known {
+    /// Notes that an answer about a metric would need what is lost, if something is.
+    fn miss(&mut self, metric: &(Split, String)) {
+        if let Some(reason) = self.lost.get(metric) {
+            self.missed = Some(reason.clone());
+        }
+    }
 }
 
 /// A metric's values by epoch.
@@ -72,22 +90,43 @@ pub(crate) struct History {
 }
 
 impl EventStoreClient {
-    fn epochs(&self) -> MutexGuard<'_, Epochs> {
-        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in the value of a step.
+    /// Takes in the value of a step; nothing if it is of no items.
     pub(crate) fn add(&self, split: Split, name: &str, epoch: usize, entry: NumericEntry) {
-        let mut epochs = self.epochs();
-        let sum = epochs.entry((split, name.to_owned())).or_default().entry(epoch).or_default();
-        sum.weighted += entry.current() * entry.count() as f64;
+        if entry.count() == 0 {
+            return;
+        }
+        let mut known = self.known();
+        let sum = known.epochs.entry((split, name.to_owned())).or_default().entry(epoch).or_default();
+        sum.weighted += entry.sum();
         sum.count += entry.count();
+    }
+
+    /// Takes in that a metric's values of an epoch that is over are not known any more.
+    pub(crate) fn lose(&self, split: Split, name: &str, reason: String) {
+        self.known().lost.entry((split, name.to_owned())).or_insert(reason);
+    }
+
+    /// What somebody makes of the store, and why something was missing for it that an earlier run knew, if it was.
+    pub(crate) fn observed<T>(&self, look: impl FnOnce() -> T) -> (T, Option<String>) {
+        self.known().missed = None;
+        let seen = look();
+        (seen, self.known().missed.take())
     }
 
     /// A metric's value over an epoch; nothing if it has none.
     pub fn find_metric(&self, name: &str, epoch: usize, aggregate: Aggregate, split: Split) -> Option<f64> {
         let Aggregate::Mean = aggregate;
-        self.epochs().get(&(split, name.to_owned()))?.get(&epoch).map(|sum| sum.mean())
+        let metric = (split, name.to_owned());
+        let mut known = self.known();
+        let value = known.epochs.get(&metric).and_then(|epochs| epochs.get(&epoch)).map(|sum| sum.mean());
+        if value.is_none() {
+            known.miss(&metric);
+        }
+        value
     }
 
     /// The first epoch with a metric's best value.
@@ -99,8 +138,10 @@ impl EventStoreClient {
         split: Split,
     ) -> Option<usize> {
         let Aggregate::Mean = aggregate;
-        let epochs = self.epochs();
-        let values = epochs.get(&(split, name.to_owned()))?.iter().map(|(epoch, sum)| (*epoch, sum.mean()));
+        let metric = (split, name.to_owned());
+        let mut known = self.known();
+        known.miss(&metric);
+        let values = known.epochs.get(&metric)?.iter().map(|(epoch, sum)| (*epoch, sum.mean()));
         best(values, direction).map(|(epoch, _)| epoch)
     }
 
@@ -111,7 +152,7 @@ impl EventStoreClient {
             name: name.clone(),
             values: sums.iter().map(|(epoch, sum)| (*epoch, sum.mean())).collect(),
         };
-        self.epochs().iter().map(of).collect()
+        self.known().epochs.iter().map(of).collect()
     }
 }
 
@@ -140,5 +181,12 @@ mod tests {
         let at = |direction| store.find_epoch("Loss", Aggregate::Mean, direction, Split::Valid);
         assert_eq!([at(Direction::Lowest), at(Direction::Highest)], [Some(2), Some(1)]);
         assert_eq!(store.find_epoch("Loss", Aggregate::Mean, Direction::Lowest, Split::Train), None);
+        // A batch of padding alone has no loss.
+        for (epoch, mean, count) in [(6, f64::NAN, 0), (6, 0.25, 2), (6, f64::NAN, 0), (7, f64::NAN, 0)] {
+            add(epoch, mean, count);
+        }
+        let mean = |epoch| store.find_metric("Loss", epoch, Aggregate::Mean, Split::Valid);
+        assert_eq!([mean(6), mean(7)], [Some(0.25), None]);
+        assert_eq!(at(Direction::Lowest), Some(6));
     }
 }

@@ -107,7 +107,7 @@ impl<L: MetricLogger> crate::logger::MetricLogger for Part<L> {
 
     fn log_numeric(&mut self, item: &MetricEntry, number: NumericEntry) {
         let (sum, count) = self.sums.entry(item.name.clone()).or_default();
-        *sum += number.current() * number.count() as f64;
+        *sum += number.sum();
         *count += number.count();
         let running_entry =
             NumericEntry::Aggregated { aggregated_value: *sum / *count as f64, count: *count };
@@ -129,5 +129,40 @@ impl<L: MetricLogger> crate::logger::MetricLogger for Part<L> {
     fn resume_at(&mut self, epoch: usize, _entries: usize) {
         self.epoch = epoch;
         self.sums.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logger::MetricLogger as _;
+
+    /// The running values that it was told.
+    #[derive(Default)]
+    struct Running(Vec<NumericEntry>);
+
+    impl MetricLogger for Running {
+        fn log(&mut self, update: MetricsUpdate, _epoch: usize, _split: Split, _tag: Option<Arc<String>>) {
+            self.0.extend(update.entries_numeric.iter().map(|update| update.running_entry));
+        }
+
+        fn read_numeric(&mut self, _: &str, _: usize, _: Split) -> Result<Vec<NumericEntry>, String> {
+            Ok(Vec::new())
+        }
+
+        fn log_metric_definition(&mut self, _definition: MetricDefinition) {}
+
+        fn log_epoch_summary(&mut self, _summary: EpochSummary) {}
+    }
+
+    #[test]
+    fn a_batch_without_items_leaves_the_mean_as_it_is() {
+        let [mut train, _] = Part::both(Running::default());
+        let item = MetricEntry::new("Perplexity".to_owned(), String::new(), String::new());
+        for (aggregated_value, count) in [(2.0, 3), (f64::NAN, 0), (4.0, 1)] {
+            train.log_numeric(&item, NumericEntry::Aggregated { aggregated_value, count });
+        }
+        let means: Vec<_> = train.logger().0.iter().map(NumericEntry::current).collect();
+        assert_eq!(means, [2.0, 2.0, 2.5]);
     }
 }

@@ -52,6 +52,7 @@ impl ModelConfig {
 impl<B: Backend> Model<B> {
     pub fn forward(&self, points: Tensor<B, 2>) -> Tensor<B, 2> {
         let [batch, _] = points.dims();
+        let points = points.cast(self.first.weight.val().dtype());
         let x = self.first.forward(points).unsqueeze_dim::<3>(2);
         let x = self.norm.forward(x).reshape([batch as i32, -1]);
         self.last.forward(self.dropout.forward(self.relu.forward(x)))
