@@ -6,8 +6,7 @@ use crate::rows::{Rows, walk};
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
 use kiln_kernels::threads::parallel_chunks;
-use kiln_tensor::backend::Layout;
-use kiln_tensor::backend::Primitive;
+use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{DType, Shape};
 
 /// An index tensor as row-major i64.
@@ -44,9 +43,13 @@ pub(crate) fn select(tensor: NdArrayTensor, dim: usize, index: NdArrayTensor) ->
     let index = index.slice::<i64>();
     check(index, tensor.dims()[dim], dim, "select");
     if let &[only] = index {
-        let mut layout = tensor.layout().clone();
-        layout.offset = (layout.offset as isize + only as isize * layout.strides[dim]) as usize;
-        layout.shape.dims[dim] = 1;
+        let ranges: Vec<SliceRange> = (0..tensor.dims().len())
+            .map(|axis| match axis == dim {
+                true => SliceRange { start: only as usize, end: only as usize + 1, step: 1 },
+                false => SliceRange::full(tensor.dims()[axis]),
+            })
+            .collect();
+        let layout = tensor.layout().slice(&ranges);
         return tensor.with_layout(layout);
     }
     let mut shape = tensor.shape();

@@ -156,6 +156,10 @@ impl Layout {
             out.shape.dims[i] = len;
             out.strides[i] *= range.step;
         }
+        if out.is_empty() {
+            // What has no elements may have no memory, either, where others would begin.
+            out.offset = 0;
+        }
         out
     }
 

@@ -3,13 +3,26 @@
 use super::calc::{T, add, along, index_dtype, indices as host_indices, mul, reshape, to_dtype};
 use crate::backend::{Backend, Primitive};
 use crate::check::ensure;
-use crate::{BinaryOp, CompareOp, DType, Dims, ReduceOp, Scalar, ScatterOp, Shape};
+use crate::{BinaryOp, CompareOp, DType, Dims, Expression, ReduceOp, Scalar, ScatterOp, Shape, Step};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Indices that may be negative, made to count from the start of a dim of the given size.
+/// Indices that may be negative, made to count from the start of a dim of the given size. Those that are out of its range still are.
 pub(crate) fn wrapped<B: Backend>(indices: T<B>, size: usize) -> T<B> {
-    B::binary_scalar(BinaryOp::Remainder, indices, Scalar::from(size.max(1)))
+    let own = index_dtype::<B>();
+    // A narrow dtype may not have the size.
+    let indices = if indices.dtype().size() < own.size() { to_dtype::<B>(indices, own) } else { indices };
+    let dtype = indices.dtype();
+    let expression = Expression::new(vec![
+        Step::Input(0),
+        Step::Parameter(0, dtype),
+        Step::Binary(BinaryOp::Add, 0, 1),
+        Step::Constant(Scalar::Int(0), dtype),
+        Step::Compare(CompareOp::Lower, 0, 3),
+        Step::Where(4, 2, 0),
+    ]);
+    let mut results = B::elementwise(&expression, [indices].into(), &[Scalar::from(size)]);
+    results.remove(0)
 }
 
 /// See `Tensor::take`.

@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::check::{self, ensure};
 use crate::compose::{self, RnnOperands};
-use crate::{Int, RnnOptions, Shape, Tensor};
+use crate::{DType, Int, RnnOptions, Shape, Tensor};
 
 /// Operands of [`rnn`] and [`lstm`], laid out as ONNX's recurrent operators do.
 #[derive(Clone, Debug)]
@@ -48,7 +48,16 @@ impl<B: Backend> RnnInputs<B> {
         expect("the first hidden state", self.initial_hidden.as_ref().map(Tensor::shape), &state);
         expect("the first cell state", self.initial_cell.as_ref().map(Tensor::shape), &state);
         expect("the peephole weight", self.peepholes.as_ref().map(Tensor::shape), &[directions, 3 * hidden]);
-        check::same_dtype("rnn", self.input.dtype(), self.weight.dtype());
+        let dtypes = |tensors: [Option<DType>; 6]| tensors.into_iter().flatten();
+        let all = dtypes([
+            Some(self.weight.dtype()),
+            Some(self.recurrent.dtype()),
+            self.bias.as_ref().map(Tensor::dtype),
+            self.initial_hidden.as_ref().map(Tensor::dtype),
+            self.initial_cell.as_ref().map(Tensor::dtype),
+            self.peepholes.as_ref().map(Tensor::dtype),
+        ]);
+        all.for_each(|dtype| check::same_dtype("rnn", self.input.dtype(), dtype));
         ensure!(
             options.activations.len() == directions * functions,
             "rnn",

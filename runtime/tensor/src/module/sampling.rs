@@ -85,7 +85,9 @@ fn aligned<B: Backend>(x: Tensor<B, 4>, read: &[TensorData], options: &RoiAlignO
     };
     let [batch, channels, height, width] = x.dims();
     let (count, four) = (regions.shape[0], regions.shape[1]);
-    let indices: Vec<usize> = batch_indices.iter::<i64>().map(|i| i.max(0) as usize).collect();
+    // A negative one is beyond all images, too.
+    let indices: Vec<usize> =
+        batch_indices.iter::<i64>().map(|index| usize::try_from(index).unwrap_or(usize::MAX)).collect();
     ensure!(
         four == 4 && indices.len() == count && indices.iter().all(|&index| index < batch),
         "roi_align",

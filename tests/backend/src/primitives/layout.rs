@@ -1,6 +1,7 @@
 //! Views, copies, joins.
 
 use super::{counting, read, tensor};
+use kiln_tensor::DType;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 
 fn range(start: usize, end: usize, step: isize) -> SliceRange {
@@ -15,6 +16,14 @@ pub fn views<B: Backend>() {
     let row = B::slice(x.clone(), &[range(1, 2, 1), range(0, 3, 1)]);
     assert_eq!(read::<B, f32>(B::expand(row, [2, 2, 3].into())), [3., 4., 5.].repeat(4));
     assert!(read::<B, f32>(B::slice(x, &[range(1, 1, 1), range(0, 3, 1)])).is_empty());
+    // Parts of what has no elements begin beyond what memory it has.
+    let none = counting::<B>(&[0, 4]);
+    let column = B::select(none.clone(), 1, tensor::<B, i64>(&[3], &[1]));
+    for part in [B::slice(none, &[range(0, 0, 1), range(2, 4, 1)]), column] {
+        assert!(read::<B, f32>(part.clone()).is_empty());
+        assert!(read::<B, i32>(B::cast(part.clone(), DType::I32)).is_empty());
+        assert_eq!(B::sort(part, 0, true).0.shape()[0], 0);
+    }
     let scalar = B::reshape(tensor::<B, f32>(&[7.], &[1]), Vec::new().into());
     assert_eq!(scalar.shape().rank(), 0);
     assert_eq!(read::<B, f32>(B::expand(scalar, [2].into())), [7., 7.]);

@@ -131,6 +131,13 @@ pub fn indexing<B: Backend>() {
     same(x.clone().select(1, tensor([2, 0])), [[3, 1], [6, 4]]);
     same(x.clone().take::<2, 3>(0, tensor([[1], [0]])), [[[4, 5, 6]], [[1, 2, 3]]]);
     same(x.clone().take_wrapped::<0, 1>(1, tensor(-1)), [3, 6]);
+    // A dim's size need not be a number of the indices' dtype.
+    for size in [256, 300] {
+        let long = Tensor::<B, 1, Int>::arange(0..size, &B::Device::default());
+        let narrow = Tensor::<B, 1, Int>::from_data([255_u8, 3], &B::Device::default()).cast(DType::U8);
+        same(long.clone().take_wrapped::<1, 1>(0, narrow.clone()), [255, 3]);
+        same(long.gather_wrapped(0, narrow), [255, 3]);
+    }
     same(x.clone().gather(1, tensor([[2], [0]])), [[3], [4]]);
     same(x.clone().gather_wrapped(1, tensor([[-1], [0]])), [[3], [4]]);
     let updated = x.clone().scatter(1, tensor([[2], [0]]), tensor([[10], [20]]), ScatterOp::Add);
