@@ -2,7 +2,7 @@
 
 use kiln_ndarray::{NdArray, NdArrayTensor};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{BinaryOp, Element, TensorData};
+use kiln_tensor::{BinaryOp, Element, Int, Tensor, TensorData, module};
 
 fn tensor<E: Element>(elements: &[E], shape: &[usize]) -> NdArrayTensor {
     <NdArray>::from_data(TensorData::new(elements.to_vec(), shape), &Default::default())
@@ -27,6 +27,14 @@ fn panics_say_what_was_wrong() {
         message_of(|| drop(B::gather(x(), 0, indices()))),
         "gather: index 7 is out of range for dim 0 of size 3"
     );
+    // A token that the table does not have is no other token.
+    let embedding = |token: i64| {
+        let table = Tensor::<B, 2>::zeros([10, 2], &Default::default());
+        drop(module::embedding(table, Tensor::<B, 2, Int>::from_backend(tensor::<i64>(&[token], &[1, 1]))));
+    };
+    embedding(-10);
+    assert_eq!(message_of(|| embedding(12)), "select: index 12 is out of range for dim 0 of size 10");
+    assert_eq!(message_of(|| embedding(-11)), "select: index -1 is out of range for dim 0 of size 10");
     let zero = || tensor::<i32>(&[0], &[1]);
     assert_eq!(
         message_of(|| drop(B::binary(BinaryOp::Div, x(), zero()))),

@@ -88,7 +88,7 @@ impl Windows {
         let count = if padded >= extent { (padded - extent) / stride + 1 } else { 0 };
         let hangs = padded + stride > extent && !(padded + stride - extent).is_multiple_of(stride);
         let starts_inside = count * stride < input + before;
-        if ceil && (hangs || count == 0) && starts_inside { count + 1 } else { count }
+        if ceil && hangs && starts_inside { count + 1 } else { count }
     }
 
     /// The spatial dims of a result.

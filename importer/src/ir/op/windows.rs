@@ -99,8 +99,16 @@ impl Windows {
         for (axis, place) in places.iter_mut().enumerate() {
             let (before, after) = self.padding[axis];
             let extent = (self.kernel[axis].checked_sub(1)?) * self.dilation[axis] + 1;
-            let free = (self.size[axis] + before + after).checked_sub(extent)?;
             let stride = self.stride[axis].max(1);
+            let padded = self.size[axis] + before + after;
+            let Some(free) = padded.checked_sub(extent) else {
+                // One that hangs over the end by less than a step.
+                if !ceil_mode || padded + stride <= extent || self.size[axis] + before == 0 {
+                    return None;
+                }
+                *place = 1;
+                continue;
+            };
             *place = if ceil_mode { free.div_ceil(stride) + 1 } else { free / stride + 1 };
             if ceil_mode && (*place - 1) * stride >= self.size[axis] + before {
                 *place -= 1;

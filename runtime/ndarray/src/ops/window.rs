@@ -54,7 +54,10 @@ impl Windows {
         let padded = self.input[i] + self.before[i] + self.after[i];
         let span = self.dilation[i] * (self.kernel[i].max(1) - 1) + 1;
         let stride = self.stride[i].max(1);
-        let Some(room) = padded.checked_sub(span) else { return 0 };
+        let Some(room) = padded.checked_sub(span) else {
+            // One that hangs over, if it has what a whole one would have within a step.
+            return usize::from(ceil && padded + stride > span && self.input[i] + self.before[i] > 0);
+        };
         if !ceil {
             return room / stride + 1;
         }

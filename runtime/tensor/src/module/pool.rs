@@ -24,8 +24,10 @@ fn check_pool(x: &[usize], options: &PoolOptions) {
     for i in 0..spatial {
         let ((before, after), kernel) = (options.padding[i], options.kernel[i]);
         let reach = options.dilation[i] * (kernel.max(1) - 1) + 1;
+        // Rounded up, there is one that hangs over the end by less than a step.
+        let hanging = if options.ceil_mode { options.stride[i].saturating_sub(1) } else { 0 };
         ensure!(
-            kernel > 0 && options.stride[i] > 0 && x[i + 2] + before + after >= reach,
+            kernel > 0 && options.stride[i] > 0 && x[i + 2] + before + after + hanging >= reach,
             "pool",
             "a window of {reach} does not fit dim {} of {x:?}, padded by {before} and {after}",
             i + 2

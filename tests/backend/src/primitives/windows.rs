@@ -1,9 +1,9 @@
 //! Convolution and pooling; expected values from PyTorch 2 where not evident.
 
 use super::products::values;
-use super::{assert_close, counting, read, tensor};
+use super::{assert_close, counting, has, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions};
+use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions};
 
 /// Sizes of a convolution over three spatial dims.
 struct Case {
@@ -237,6 +237,14 @@ pub fn ceil_mode<B: Backend>() {
     assert_eq!(read::<B, f32>(average), [3., 5., 6.5, 13., 15., 16.5, 20.5, 22.5, 24.]);
     let end_padding = B::pool(PoolOp::Max, x(), &options(2, 2, (0, 2), true));
     assert_eq!(end_padding.shape().dims, [1, 1, 3, 3]);
+    // A window that is larger than the image, by less than a step.
+    let hanging = options(3, 2, (0, 0), true);
+    for dtype in [DType::F32, DType::F64, DType::I32].into_iter().filter(|&dtype| has::<B>(dtype)) {
+        let pooled = B::pool(PoolOp::Max, B::cast(counting::<B>(&[1, 1, 2, 2]), dtype), &hanging);
+        assert_eq!(read::<B, f32>(B::cast(pooled, DType::F32)), [3.], "{dtype}");
+    }
+    let average = B::pool(PoolOp::Average { include_pad: true }, counting::<B>(&[1, 1, 2, 2]), &hanging);
+    assert_eq!(read::<B, f32>(average), [1.5]);
 }
 
 pub fn pool_positions<B: Backend>() {
