@@ -99,7 +99,7 @@ macro_rules! suite {
     (@level gradients) => {
         $crate::suite! { @families gradients:
             finite: activations convolutions transposed_convolutions pools adaptive_pools resizes softmaxes cross_entropies norms embeddings embeddings_of_few_rows;
-            training: attentions recurrent dropout;
+            training: attentions attentions_without_keys recurrent dropout;
             pytorch: activations windows norms cross_entropies attentions recurrent;
         }
     };

@@ -74,6 +74,8 @@ pub(super) struct Scores<B: Backend> {
     pub(super) capped: Option<T<B>>,
     /// What a bool mask or the order hides.
     pub(super) hidden: Option<T<B>>,
+    /// `[batch, heads, queries, 1]`: the queries to which an added mask leaves no key, if the options say what they yield.
+    pub(super) empty: Option<T<B>>,
     /// What has no share, where a query may be left without any key.
     without_share: Vec<T<B>>,
 }
@@ -145,9 +147,9 @@ pub(super) fn scores<B: Backend>(
     }
     let without_share = match options.fully_masked {
         Some(FullyMasked::Mean) => Vec::new(),
-        _ => hidden.clone().filter(|_| may_be_empty).into_iter().chain(empty).collect(),
+        _ => hidden.clone().filter(|_| may_be_empty).into_iter().chain(empty.clone()).collect(),
     };
-    Scores { scores, capped, hidden, without_share }
+    Scores { scores, capped, hidden, empty, without_share }
 }
 
 /// The values, weighted by their keys' shares.
