@@ -23,6 +23,7 @@ mod raise;
 mod random;
 mod residual;
 mod rewrite;
+mod roots;
 mod scopes;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -168,7 +169,7 @@ const SIMPLIFY: [Rule; 3] = [identities::RULE, movement::RULE, counters::RULE];
 const FUSE: [Rule; 4] = [affine::RULE, branches::RULE, residual::RULE, activation::RULE];
 
 /// Rules that come last, since nothing reads what they make.
-const CHAIN: [Rule; 2] = [making::RULE, elementwise::RULE];
+const CHAIN: [Rule; 3] = [making::RULE, roots::RULE, elementwise::RULE];
 
 struct Runner<'g> {
     graph: &'g mut Graph,

@@ -4,7 +4,7 @@ use kiln_autodiff::Autodiff;
 use kiln_autodiff::checkpoint::BalancedCheckpointing;
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{AutodiffBackend, Backend};
-use kiln_tensor::{Distribution, Tensor, TensorData};
+use kiln_tensor::{Distribution, Tensor, TensorData, linalg};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
@@ -194,6 +194,57 @@ fn ties_and_edges_are_as_in_pytorch() {
     assert_eq!(gradient(&[0.0, 2.0, 0.0], |x| x.prod()), [0.0, 0.0, 0.0]);
     assert_eq!(gradient(&[0.0, 2.0, 5.0], |x| x.prod()), [10.0, 0.0, 0.0]);
     assert_eq!(gradient(&[2.0, 0.0, 5.0, 3.0], |x| x.cumprod(0)), [1.0, 42.0, 0.0, 0.0]);
+}
+
+/// Nothing flows to a vector of zeros from its norm, whatever the norm is; that of what is not zero is as it was.
+#[test]
+fn norms_are_flat_at_zero() {
+    let rows = || -> Tensor<A, 2> {
+        let values = vec![3.0f32, 0.0, -4.0, 0.0, 0.0, 0.0];
+        Tensor::from_data(TensorData::new(values, [2, 3]), &Default::default()).require_grad()
+    };
+    let gradient_of = |function: &dyn Fn(Tensor<A, 2>) -> Tensor<A, 2>| {
+        let x = rows();
+        let gradients = function(x.clone()).sum().backward();
+        x.grad(&gradients).map(numbers).expect("a gradient")
+    };
+    // By hand: sign(x) |x|^(p-1) norm^(1-p).
+    let slopes = |p: f64| {
+        let norm = (3f64.powf(p) + 4f64.powf(p)).powf(1.0 / p);
+        let slope = |x: f64| x.signum() * (x.abs() / norm).powf(p - 1.0);
+        [slope(3.0), 0.0, slope(-4.0), 0.0, 0.0, 0.0]
+    };
+    let close = |found: Vec<f32>, wanted: [f64; 6], name: &str| {
+        let all = found.iter().zip(wanted).all(|(x, y)| (f64::from(*x) - y).abs() <= 1e-5 * y.abs().max(1.0));
+        assert!(all, "{name}: {found:?}, not {wanted:?}");
+    };
+    for p in [0.5, 1.0, 1.5, 2.0, 3.0] {
+        close(gradient_of(&|x| linalg::vector_norm(x, p, 1)), slopes(p), &format!("norm {p}"));
+        close(gradient_of(&|x| linalg::lp_norm(x, p, 1)), slopes(p), &format!("lp_norm {p}"));
+        let normalized = gradient_of(&|x| linalg::vector_normalize(x, p, 1, 0.5));
+        assert!(normalized.iter().all(|x| x.is_finite()), "normalized {p}: {normalized:?}");
+        // What the zeros are divided by is the bound.
+        assert_eq!(normalized[3..], [2.0; 3], "normalized {p}");
+    }
+    let ones = || Tensor::<A, 2>::ones([2, 3], &Default::default());
+    let cosines = gradient_of(&|x| linalg::cosine_similarity(x, ones(), 1, None));
+    assert!(cosines.iter().all(|x| x.is_finite()), "cosines: {cosines:?}");
+}
+
+/// The values of norms are what they always were.
+#[test]
+fn norms_have_all_their_bits() {
+    let values = [1e-20f32, 3e-4, -0.7, 5.0, 1e18, f32::INFINITY, f32::NAN, 0.0, -0.0];
+    for (a, b) in values.iter().flat_map(|a| values.map(|b| (*a, b))) {
+        let x = || Tensor::<Inner, 2>::from_data(TensorData::new(vec![a, b], [1, 2]), &Default::default());
+        let bits = |x: Tensor<Inner, 2>| numbers(x).into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        let root = bits(x().square().sum_dim(1).sqrt());
+        assert_eq!(bits(linalg::l2_norm(x(), 1)), root, "of {a} and {b}");
+        for p in [-2.0, -0.5, 0.5, 3.0] {
+            let wanted = bits(x().abs().powf_scalar(p).sum_dim(1).powf_scalar(1.0 / p));
+            assert_eq!(bits(linalg::lp_norm(x(), p, 1)), wanted, "{p} of {a} and {b}");
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod host;
 use kiln_cuda::{Cuda, CudaDevice, set_tf32};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, SliceRange};
-use kiln_tensor::{AttentionOptions, DType, TensorData};
+use kiln_tensor::{AttentionOptions, DType, FullyMasked, Scalar, TensorData, UnaryOp};
 
 const DEVICE: CudaDevice = CudaDevice { index: 0 };
 
@@ -30,12 +30,16 @@ enum Mask {
     /// Keeps some keys, of the first query none.
     Bool,
     Added,
+    /// Adds -∞ where [`Mask::Bool`] hides.
+    AddedInfinite,
 }
 
 const PLAIN: AttentionOptions =
     AttentionOptions { scale: None, is_causal: false, softcap: None, fully_masked: None };
 const CAUSAL: AttentionOptions = AttentionOptions { is_causal: true, ..PLAIN };
 const CAPPED: AttentionOptions = AttentionOptions { softcap: Some(1.5), scale: Some(0.4), ..CAUSAL };
+const ZEROS: AttentionOptions = AttentionOptions { fully_masked: Some(FullyMasked::Zeros), ..PLAIN };
+const MEAN: AttentionOptions = AttentionOptions { fully_masked: Some(FullyMasked::Mean), ..PLAIN };
 const BATCH: usize = 2;
 
 const fn case(heads: [usize; 2], [queries, keys]: [usize; 2], [size, value_size]: [usize; 2]) -> Case {
@@ -57,6 +61,21 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+/// A query to which the mask leaves no key, whatever it yields.
+fn cases_without_keys() -> Vec<Case> {
+    let masked = |mask, options| Case { mask, options, ..case([2, 1], [19, 37], [8, 6]) };
+    let capped = AttentionOptions { softcap: Some(1.5), ..ZEROS };
+    let causal = AttentionOptions { is_causal: true, ..ZEROS };
+    vec![
+        masked(Mask::Bool, ZEROS),
+        masked(Mask::Bool, MEAN),
+        masked(Mask::AddedInfinite, ZEROS),
+        masked(Mask::AddedInfinite, MEAN),
+        masked(Mask::AddedInfinite, capped),
+        masked(Mask::AddedInfinite, causal),
+    ]
+}
+
 /// Numbers between -1 and 1 that every dtype rounds alike: multiples of 1/64.
 fn tensor<B: Backend>(shape: &[usize], seed: usize, dtype: DType, device: &B::Device) -> B::Primitive {
     let count = shape.iter().product::<usize>();
@@ -70,13 +89,20 @@ impl Case {
     fn mask<B: Backend>(&self, dtype: DType, device: &B::Device) -> Option<B::Primitive> {
         match self.mask {
             Mask::None => None,
-            Mask::Bool => {
-                let keep = (0..self.queries * self.keys).map(|n| n >= self.keys && n % 3 != 1);
-                let data = TensorData::new(keep.collect::<Vec<bool>>(), [1, 1, self.queries, self.keys]);
-                Some(B::from_data(data, device))
-            }
+            Mask::Bool => Some(self.keep::<B>(device)),
             Mask::Added => Some(tensor::<B>(&[self.heads, 1, self.keys], 5, dtype, device)),
+            Mask::AddedInfinite => {
+                let hidden = B::unary(UnaryOp::Not, self.keep::<B>(device));
+                let added = tensor::<B>(&[1, 1, self.queries, self.keys], 5, dtype, device);
+                Some(B::mask_fill(added, hidden, Scalar::Float(f64::NEG_INFINITY)))
+            }
         }
+    }
+
+    fn keep<B: Backend>(&self, device: &B::Device) -> B::Primitive {
+        let keep = (0..self.queries * self.keys).map(|n| n >= self.keys && n % 3 != 1);
+        let data = TensorData::new(keep.collect::<Vec<bool>>(), [1, 1, self.queries, self.keys]);
+        B::from_data(data, device)
     }
 
     /// The result, and the gradients of queries, keys and values.
@@ -126,6 +152,21 @@ impl Case {
 fn halves_attend_as_the_cpu_does() {
     for case in cases() {
         case.check(DType::F16, 10);
+    }
+}
+
+#[test]
+fn halves_without_keys_as_on_the_cpu() {
+    for case in cases_without_keys() {
+        case.check(DType::F16, 10);
+    }
+}
+
+/// By plain arithmetic, without tensor cores.
+#[test]
+fn floats_without_keys_as_on_the_cpu() {
+    for case in cases_without_keys() {
+        case.check(DType::F32, 18);
     }
 }
 

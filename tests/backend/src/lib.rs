@@ -79,7 +79,7 @@ macro_rules! suite {
             products: matrices batches integers;
             quantized: matrices zeros_of_batches convolutions;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
-            fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise softmaxes rows_of_all_lengths norms norm_gradients programs several_results recurrent wide_recurrent half_weights
+            fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise masked_out_before_others softmaxes rows_of_all_lengths norms norm_gradients programs several_results recurrent wide_recurrent half_weights
                 cached_weights;
             orders: elementwise programs joins large_joins narrow_rows folds windows first_layers;
             making: filled counted seeded distributions data_round_trip;
@@ -99,7 +99,7 @@ macro_rules! suite {
     (@level gradients) => {
         $crate::suite! { @families gradients:
             finite: activations convolutions transposed_convolutions pools adaptive_pools resizes softmaxes cross_entropies norms embeddings embeddings_of_few_rows;
-            training: attentions recurrent dropout;
+            training: attentions attentions_without_keys recurrent dropout;
             pytorch: activations windows norms cross_entropies attentions recurrent;
         }
     };

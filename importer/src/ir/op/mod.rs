@@ -34,6 +34,7 @@ mod pooling;
 mod quantized;
 mod recurrence;
 mod reduce;
+mod root;
 mod rules;
 mod site;
 mod slice;
@@ -73,6 +74,7 @@ pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
 pub use quantized::{QuantizedConv, QuantizedMatMul};
 pub use reduce::{ArgReduce, Reduce};
+pub use root::RootOfSquares;
 pub use slice::{AxisRange, Slice};
 pub use softmax::{LogSoftmax, Softmax};
 
@@ -344,6 +346,8 @@ operations! {
     without {
         /// Elements of one or another.
         Where,
+        /// A root whose derivative at 0 counts as 0.
+        RootOfSquares,
         /// A product of matrices.
         MatMul,
         /// A product of matrices of quantized integers.

@@ -146,7 +146,19 @@ macro_rules! plain {
     };
 }
 
-plain!(bool, usize, i64, f64, DType, Scalar, Symbol, super::Where, super::MatMul, super::QuantizedMatMul);
+plain!(
+    bool,
+    usize,
+    i64,
+    f64,
+    DType,
+    Scalar,
+    Symbol,
+    super::Where,
+    super::RootOfSquares,
+    super::MatMul,
+    super::QuantizedMatMul
+);
 plain!(UnaryOp, BinaryOp, CompareOp, Activation, Expression, ReduceOp, ArgReduceOp, CumulativeOp, ScatterOp);
 plain!(AttentionOptions, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, PadMode, RnnOptions);
 plain!(InterpolateMode, CoordinateTransform);

@@ -74,6 +74,9 @@ pub(super) struct Scores<B: Backend> {
     pub(super) capped: Option<T<B>>,
     /// What a bool mask or the order hides.
     pub(super) hidden: Option<T<B>>,
+    /// `[batch, heads, queries, 1]`: the queries to which an added mask leaves no key that they see, if the options say what
+    /// they yield.
+    pub(super) empty: Option<T<B>>,
     /// What has no share, where a query may be left without any key.
     without_share: Vec<T<B>>,
 }
@@ -119,16 +122,9 @@ pub(super) fn scores<B: Backend>(
     };
     // Rows without any key arise from bool masks and from queries before the first key.
     let may_be_empty = kept.is_some() || (options.is_causal && queries > keys);
-    let mut empty = None;
+    let is_added = added.is_some();
     if let Some(added) = added {
         scores = add::<B>(scores, added);
-        if options.fully_masked.is_some() {
-            let best = B::reduce(ReduceOp::Max, scores.clone(), &[3]);
-            let rows = B::compare_scalar(CompareOp::Equal, best, Scalar::Float(f64::NEG_INFINITY));
-            // Equal scores, whose softmax is finite.
-            scores = B::mask_fill(scores, rows.clone(), Scalar::Float(0.0));
-            empty = Some(rows);
-        }
     }
     let kept = match (kept, options.is_causal) {
         (Some(kept), true) => {
@@ -139,15 +135,27 @@ pub(super) fn scores<B: Backend>(
         (kept, false) => kept,
     };
     let hidden = kept.map(|kept| B::unary(UnaryOp::Not, kept));
+    let mut empty = None;
+    if is_added && options.fully_masked.is_some() {
+        // Of the keys that the order shows: what is added to others' scores is none of the query's business.
+        let seen = hidden.iter().fold(scores.clone(), |scores, hidden| {
+            B::mask_fill(scores, hidden.clone(), Scalar::Float(f64::NEG_INFINITY))
+        });
+        let best = B::reduce(ReduceOp::Max, seen, &[3]);
+        let rows = B::compare_scalar(CompareOp::Equal, best, Scalar::Float(f64::NEG_INFINITY));
+        // Equal scores, whose softmax is finite.
+        scores = B::mask_fill(scores, rows.clone(), Scalar::Float(0.0));
+        empty = Some(rows);
+    }
     if let Some(hidden) = &hidden {
         let lowest = Scalar::Float(lowest(scores.dtype()));
         scores = B::mask_fill(scores, hidden.clone(), lowest);
     }
     let without_share = match options.fully_masked {
         Some(FullyMasked::Mean) => Vec::new(),
-        _ => hidden.clone().filter(|_| may_be_empty).into_iter().chain(empty).collect(),
+        _ => hidden.clone().filter(|_| may_be_empty).into_iter().chain(empty.clone()).collect(),
     };
-    Scores { scores, capped, hidden, without_share }
+    Scores { scores, capped, hidden, empty, without_share }
 }
 
 /// The values, weighted by their keys' shares.

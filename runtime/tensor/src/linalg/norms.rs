@@ -1,7 +1,7 @@
 //! Norms of vectors along a dim, which stays with size 1.
 
 use crate::backend::Backend;
-use crate::{ElementConversion, Numeric, Scalar, Tensor};
+use crate::{ElementConversion, Numeric, Scalar, Tensor, Traced, elementwise};
 
 /// Which norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,12 +85,33 @@ pub fn l1_norm<B: Backend, const D: usize, K: Numeric<B>>(x: Tensor<B, D, K>, di
 
 /// The root of the sum of squares along `dim`.
 pub fn l2_norm<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
-    x.square().sum_dim(dim).sqrt()
+    root_of_squares(x.square().sum_dim(dim))
+}
+
+/// The roots of sums of squares, [`Tensor::sqrt`] but for its derivative: that of 0 counts as 0, as in PyTorch's norms. Infinity would
+/// make NaN of whatever flows back through a vector of zeros.
+pub fn root_of_squares<B: Backend, const D: usize>(squares: Tensor<B, D>) -> Tensor<B, D> {
+    flat_at_zero(squares, Traced::sqrt)
 }
 
 /// `(Σ |x|^p)^(1/p)` along `dim`.
 pub fn lp_norm<B: Backend, const D: usize>(x: Tensor<B, D>, p: f64, dim: usize) -> Tensor<B, D> {
-    x.abs().powf_scalar(p).sum_dim(dim).powf_scalar(1.0 / p)
+    let power = |x: Tensor<B, D>, exponent: f64| match exponent > 0.0 && exponent < 1.0 {
+        true => flat_at_zero(x, |x| x.powf_scalar(exponent)),
+        false => x.powf_scalar(exponent),
+    };
+    power(power(x.abs(), p).sum_dim(dim), 1.0 / p)
+}
+
+/// A function that is 0 at 0 and infinitely steep there, with a derivative of 0 instead.
+fn flat_at_zero<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    function: impl FnOnce(Traced) -> Traced,
+) -> Tensor<B, D> {
+    elementwise([x], |[x]| {
+        let is_zero = x.clone().equal_elem(0.0);
+        function(x.mask_fill(is_zero.clone(), 1.0)).mask_fill(is_zero, 0.0)
+    })
 }
 
 /// The largest absolute value along `dim`.

@@ -1,10 +1,12 @@
 //! What keeps something for its gradient, or draws random numbers.
 
-use super::{check, has_f64, noise};
+use super::{check, check_in_f32, has_f64, noise};
 use crate::primitives::{mask, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::{RnnOperands, RnnOutput};
-use kiln_tensor::{Activation, AttentionOptions, DType, RnnDirection, RnnKind, RnnOptions, Scalar};
+use kiln_tensor::{
+    Activation, AttentionOptions, DType, FullyMasked, RnnDirection, RnnKind, RnnOptions, Scalar, UnaryOp,
+};
 
 /// Grouped queries, masks of both kinds, an order, a cap; a query without any key.
 pub fn attentions<B: Backend>() {
@@ -56,6 +58,70 @@ pub fn attentions<B: Backend>() {
         let plain = B::attention(q, k, v, None, &options);
         let [trained, plain] = [trained.output, plain].map(super::numbers::<B>);
         assert!(trained.iter().zip(plain).all(|(a, b)| (a - b).abs() < 1e-12));
+    }
+}
+
+/// A query to which the mask leaves no key: what it yields has a gradient of the values alone, if any.
+pub fn attentions_without_keys<B: Backend>() {
+    if !has_f64::<B>() {
+        return;
+    }
+    let plain = AttentionOptions::default();
+    let capped = AttentionOptions { scale: Some(0.7), softcap: Some(1.5), ..plain };
+    let causal = AttentionOptions { is_causal: true, ..plain };
+    let [zeros, mean] = [Some(FullyMasked::Zeros), Some(FullyMasked::Mean)];
+    let bools = [None, zeros, mean];
+    for (options, of_bool, of_added) in [
+        (plain, &bools[..], &[zeros, mean][..]),
+        (capped, &bools[..], &[zeros, mean][..]),
+        // The mean has no meaning beside an order.
+        (causal, &[None, zeros][..], &[zeros][..]),
+    ] {
+        let operands =
+            || vec![noise::<B>(&[2, 2, 3, 2], 1), noise::<B>(&[2, 1, 2, 2], 2), noise::<B>(&[2, 1, 2, 2], 3)];
+        // Without a key: two queries of one batch, and the last of the other.
+        let keep = mask::<B>(&[0, 0, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0], &[2, 1, 3, 2]);
+        for &fully_masked in of_bool {
+            let options = AttentionOptions { fully_masked, ..options };
+            let train = |t: &[B::Primitive]| {
+                B::attention_train(t[0].clone(), t[1].clone(), t[2].clone(), Some(keep.clone()), &options)
+            };
+            check_in_f32::<B>(
+                &format!("attention {options:?} without keys"),
+                operands(),
+                |t| train(t).output,
+                |gradient, t| {
+                    let found = B::attention_gradient(gradient, train(t), &options, true);
+                    vec![found.q, found.k, found.v]
+                },
+            );
+        }
+        let added = B::mask_fill(
+            noise::<B>(&[2, 1, 3, 2], 4),
+            B::unary(UnaryOp::Not, keep.clone()),
+            Scalar::Float(f64::NEG_INFINITY),
+        );
+        for &fully_masked in of_added {
+            let options = AttentionOptions { fully_masked, ..options };
+            for of_mask in [true, false] {
+                let train = |t: &[B::Primitive]| {
+                    let mask = t.get(3).cloned().unwrap_or_else(|| B::cast(added.clone(), t[0].dtype()));
+                    B::attention_train(t[0].clone(), t[1].clone(), t[2].clone(), Some(mask), &options)
+                };
+                let mut operands = operands();
+                operands.extend(of_mask.then(|| added.clone()));
+                check_in_f32::<B>(
+                    &format!("attention {options:?} without keys by an added mask, of the mask: {of_mask}"),
+                    operands,
+                    |t| train(t).output,
+                    |gradient, t| {
+                        let found = B::attention_gradient(gradient, train(t), &options, of_mask);
+                        assert_eq!(found.mask.is_some(), of_mask);
+                        [found.q, found.k, found.v].into_iter().chain(found.mask).collect()
+                    },
+                );
+            }
+        }
     }
 }
 

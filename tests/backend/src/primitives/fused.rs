@@ -245,6 +245,24 @@ pub fn masked_out_otherwise<B: Backend>() {
     }
 }
 
+/// A query from which an added mask hides all keys up to its own sees none of those after it.
+pub fn masked_out_before_others<B: Backend>() {
+    let [q, k, v] = [1, 2, 3].map(|seed| random::<B>(&[1, 1, 3, 8], seed));
+    let first = mask::<B>(&[1, 0, 0], &[1, 1, 1, 3]);
+    let mask = B::mask_fill(random::<B>(&[1, 1, 3, 3], 4), first, Scalar::Float(f64::NEG_INFINITY));
+    let zeros = Some(FullyMasked::Zeros);
+    let options = AttentionOptions { is_causal: true, fully_masked: zeros, ..AttentionOptions::default() };
+    for dtype in crate::supported::<B>().filter(|dtype| dtype.is_float()) {
+        let [q, k, v, mask] = [&q, &k, &v, &mask].map(|x| B::cast(x.clone(), dtype));
+        let own = B::attention(q, k, v, Some(mask), &options);
+        let found = read::<B, f32>(B::cast(own, DType::F32));
+        assert_eq!(found[..8], [0.0; 8], "{dtype}");
+        assert!(found[8..].iter().all(|x| x.is_finite() && *x != 0.0), "{dtype}: {found:?}");
+    }
+    let own = B::attention(q.clone(), k.clone(), v.clone(), Some(mask.clone()), &options);
+    agree::<B>(own, compose::attention::<B>(q, k, v, Some(mask), &options));
+}
+
 pub fn softmaxes<B: Backend>() {
     let x = B::binary_scalar(BinaryOp::Mul, random::<B>(&[3, 19, 5], 1), Scalar::Float(20.0));
     for dim in 0..3 {

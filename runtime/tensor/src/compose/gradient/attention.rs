@@ -3,7 +3,7 @@
 use crate::backend::{Backend, Primitive};
 use crate::compose::attention::{scale_of, scores, weighted};
 use crate::compose::calc::{T, add, mul, mul_scalar, reshape, sub, swapped};
-use crate::{AttentionOptions, ReduceOp, Scalar, Shape, UnaryOp, trace};
+use crate::{AttentionOptions, FullyMasked, ReduceOp, Scalar, Shape, UnaryOp, trace};
 use alloc::vec::Vec;
 
 /// What attention keeps in training: its operands, its result, and what the shares were divided by.
@@ -72,8 +72,23 @@ pub fn attention_gradient<B: Backend>(
     let computed = scores::<B>(q.clone(), k.clone(), mask, options);
     let [mut shares] =
         trace::run::<B, 2, 1>([computed.scores, log_sum], |[score, sum]| [(score - sum).exp()]);
+    let mean = options.fully_masked == Some(FullyMasked::Mean);
+    // Queries without any key, whose shares are the same whatever the scores are.
+    let mut constant = Vec::new();
+    if let Some(empty) = computed.empty {
+        // For the mean, the scores are equal already.
+        if !mean {
+            shares = B::mask_fill(shares, empty.clone(), Scalar::Int(0));
+        }
+        constant.push(empty);
+    }
     if let Some(hidden) = computed.hidden {
-        shares = B::mask_fill(shares, hidden, Scalar::Int(0));
+        shares = B::mask_fill(shares, hidden.clone(), Scalar::Int(0));
+        if mean {
+            let empty = B::reduce(ReduceOp::All, hidden, &[3]);
+            shares = B::mask_fill(shares, empty.clone(), Scalar::Float(1.0 / keys as f64));
+            constant.push(empty);
+        }
     }
     let flow = B::reduce(ReduceOp::Sum, mul::<B>(gradient.clone(), output), &[3]);
     let gradient = reshape::<B>(gradient, &[batch, key_heads, rows, value_size]);
@@ -83,6 +98,7 @@ pub fn attention_gradient<B: Backend>(
     let of_shares = reshape::<B>(B::matmul(gradient, turned(v)), &[batch, heads, queries, keys]);
     let operands = [shares, of_shares, flow];
     let [of_scores] = trace::run::<B, 3, 1>(operands, |[share, gradient, flow]| [share * (gradient - flow)]);
+    let of_scores = constant.into_iter().fold(of_scores, |x, empty| B::mask_fill(x, empty, Scalar::Int(0)));
 
     let mask = mask_shape.filter(|_| of_mask).map(|shape| summed_to::<B>(of_scores.clone(), &shape));
     let of_products = match (options.softcap, computed.capped) {
