@@ -873,3 +873,74 @@ fn loops_are_checked() {
     );
     assert!(import(&fine).is_ok());
 }
+
+/// An `If` over `c` that yields `y`, and what follows.
+fn if_model(then_nodes: Vec<NodeProto>, else_nodes: Vec<NodeProto>, rest: Vec<NodeProto>) -> ModelProto {
+    let branch = |name: &str, nodes: Vec<NodeProto>| AttributeProto {
+        name: name.into(),
+        r#type: attribute_type::GRAPH,
+        g: Some(Box::new(GraphProto {
+            output: nodes.last().map(|last| value(&last.output[0], &[])).into_iter().collect(),
+            node: nodes,
+            ..GraphProto::default()
+        })),
+        ..AttributeProto::default()
+    };
+    let typed = |elem_type: i32, mut port: ValueInfoProto| {
+        if let Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), .. }) = &mut port.r#type {
+            tensor.elem_type = elem_type;
+        }
+        port
+    };
+    let mut choice = node("choice", "If", &["c"], &["y"]);
+    choice.attribute = vec![branch("then_branch", then_nodes), branch("else_branch", else_nodes)];
+    let inputs = vec![
+        typed(9, value("c", &[])),
+        value("x", &[DimensionValue::Param("n".into()), size(4)]),
+        typed(7, value("a", &[])),
+    ];
+    let nodes = std::iter::once(choice).chain(rest).collect();
+    model(inputs, nodes, &["z"])
+}
+
+#[test]
+fn branches_are_lost_to_shapes_only() {
+    let identity = || vec![node("same", "Identity", &["x"], &["e"])];
+    // Its axis is no constant.
+    let sums = || vec![node("sums", "CumSum", &["x", "a"], &["t"])];
+    let relu = || vec![node("after", "Relu", &["y"], &["z"])];
+    for (a, b) in [(sums(), identity()), (identity(), sums())] {
+        let found = error(&if_model(a, b, relu()));
+        assert!(found.contains("node `sums`") && found.contains("must be a constant"), "{found}");
+    }
+    // The same after the `If`, for one of its ranks.
+    let total = || {
+        let mut total = node("total", "ReduceSum", &["x"], &["t"]);
+        total.attribute = vec![int("keepdims", 0)];
+        vec![total]
+    };
+    let squeeze = || vec![node("flat", "Squeeze", &["y"], &["z"])];
+    for (a, b) in [(total(), identity()), (identity(), total())] {
+        let found = error(&if_model(a, b, squeeze()));
+        assert!(found.contains("node `flat`") && found.contains("the size n is unknown"), "{found}");
+    }
+    // What cannot be done with one of the ranks says which branch runs.
+    let transpose = || {
+        let mut turned = node("turned", "Transpose", &["y"], &["z"]);
+        let ints = vec![1, 0];
+        let attribute_type = attribute_type::INTS;
+        turned.attribute = vec![AttributeProto {
+            name: "perm".into(),
+            r#type: attribute_type,
+            ints,
+            ..AttributeProto::default()
+        }];
+        vec![turned]
+    };
+    for (a, b) in [(total(), identity()), (identity(), total())] {
+        let graph = import(&if_model(a, b, transpose())).unwrap();
+        assert!(graph.root.nodes.iter().all(|&id| !matches!(graph.node(id).op, ir::Op::If(_))), "{graph}");
+    }
+    let found = error(&if_model(total(), total(), transpose()));
+    assert!(found.contains("node `turned`") && found.contains("rank 0"), "{found}");
+}

@@ -174,7 +174,16 @@ fn choice(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         None if a == b => a,
         None => return None,
     };
-    cx.redirect(chosen)?;
+    if cx.redirect(chosen).is_none() {
+        // The others spread it out.
+        let dims = cx.ty(cx.output()?).dims.clone();
+        if cx.ty(chosen).rank() == dims.len() {
+            cx.replace(Op::Expand(Expand { dims }), vec![Some(chosen)])?;
+        } else {
+            let (value, dtype) = (literal(cx, chosen)?, cx.ty(chosen).dtype);
+            cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
+        }
+    }
     Some("decided choice")
 }
 
@@ -269,12 +278,13 @@ fn broadcast_operand(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             };
             (0..wanted.len()).all(axis)
         };
-        let rank = cx.ty(id).rank();
+        // Masks have the rank of what they choose from, and bool tensors meet no number.
+        let (rank, dtype) = (cx.ty(id).rank(), cx.ty(id).dtype);
         if rank > 0
+            && !dtype.is_bool()
             && covered(None)
             && let Some(value) = literal(cx, id)
         {
-            let dtype = cx.ty(id).dtype;
             let data = crate::data::fill(&[], value, dtype)?;
             let scalar = cx.add_constant(None, data);
             return swap(cx, &inputs, n, scalar, "number as a literal");
@@ -313,4 +323,49 @@ fn swap(
     let (op, origin) = (cx.op().clone(), cx.node().origin.clone());
     cx.replace_as(op, inputs, Some(origin))?;
     Some(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::testing::{checked, constant, graph, kinds};
+
+    #[test]
+    fn what_a_known_condition_chooses_is_spread_out() {
+        struct Case {
+            /// Dims of the side that is chosen; `None` is a number.
+            chosen: Option<&'static str>,
+            expected: &'static str,
+        }
+        let cases = [
+            Case { chosen: None, expected: "Fill" },
+            Case { chosen: Some("f32[1, m]"), expected: "Expand" },
+            Case { chosen: Some("f32[n, 1]"), expected: "Expand" },
+        ];
+        for (Case { chosen, expected }, value) in cases.iter().flat_map(|case| [(case, false), (case, true)])
+        {
+            let g = graph(&["f32[n, m]", chosen.unwrap_or("f32[1]")], |b, x| {
+                let (dims, value) = (b.graph.ty(x[0]).dims.clone(), Scalar::Bool(value));
+                let condition = b.add(Op::Fill(Fill { dims, value, dtype: DType::Bool }), &[]).unwrap();
+                let side = if chosen.is_some() { x[1] } else { constant(b, None, &[], &[0.5]) };
+                let sides = if value == Scalar::Bool(true) { [side, x[0]] } else { [x[0], side] };
+                vec![b.add(Op::Where, &[condition, sides[0], sides[1]]).unwrap()]
+            });
+            assert_eq!(kinds(&checked(g, &[("n", 2), ("m", 3)])), [*expected], "{chosen:?} {value}");
+        }
+    }
+
+    #[test]
+    fn a_mask_is_no_literal() {
+        // A parameter is no number that could fill the result.
+        let g = graph(&["f32[n, 3]"], |b, x| {
+            let (dims, value) = (b.graph.ty(x[0]).dims.clone(), Scalar::Bool(true));
+            let condition = b.add(Op::Fill(Fill { dims, value, dtype: DType::Bool }), &[]).unwrap();
+            let side = constant(b, Some("scale"), &[], &[0.5]);
+            vec![b.add(Op::Where, &[condition, side, x[0]]).unwrap()]
+        });
+        let g = checked(g, &[("n", 2)]);
+        let masks = g.root.nodes.iter().map(|&id| g.node(id)).filter(|node| node.op == Op::Where);
+        assert!(masks.filter_map(|node| node.inputs[0]).all(|mask| g.ty(mask).rank() == 2), "{g}");
+    }
 }

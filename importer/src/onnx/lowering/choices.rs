@@ -1,8 +1,8 @@
 //! Branches whose condition only the run tells: attempts, and what follows from a choice between ranks.
 
 use super::{Lowering, tensors};
-use crate::error::{ImportErrorKind, ImportResult};
-use crate::ir::{Dim, Op, SymbolOrigin, ValueId, op};
+use crate::error::{ImportError, ImportErrorKind, ImportResult};
+use crate::ir::{Dim, Op, RuleError, SymbolOrigin, ValueId, op};
 use crate::onnx::operator::{Operand, Outputs};
 use crate::onnx::proto::{GraphProto, NodeProto};
 
@@ -77,8 +77,14 @@ impl<'m> Lowering<'_, 'm> {
         self.choice = Some(choice);
     }
 
-    /// Lowers a branch and everything after it, for both branches. A branch with which the rest breaks a rule cannot
-    /// be the one that runs (PyTorch's `squeeze` of a size that the file does not give): the other is taken.
+    /// Whether what failed last in a subgraph contradicts the shapes that it met.
+    pub(crate) fn failed_on_shapes(&self) -> bool {
+        self.nested.as_ref().is_some_and(contradicts_shapes)
+    }
+
+    /// Lowers a branch and everything after it, for both branches. A branch with whose shapes the rest breaks a rule cannot
+    /// be the one that runs (PyTorch's `squeeze` of a size that the file does not give): the other is taken. Any other error
+    /// may lie in the branch that runs.
     pub(super) fn choose(
         &mut self,
         choice: &Choice<'m>,
@@ -95,15 +101,26 @@ impl<'m> Lowering<'_, 'm> {
             Err(error) => {
                 self.builder.close_region(outer, Vec::new());
                 self.restore(&before);
-                return self.attempt(other, node, rest, outputs).map_err(|_| error);
+                if !contradicts_shapes(&error) {
+                    return Err(error);
+                }
+                return self
+                    .attempt(other, node, rest, outputs)
+                    .map_err(|of_other| if contradicts_shapes(&of_other) { error } else { of_other });
             }
         };
         let outer = self.builder.open_region();
         let second = self.attempt(other, node, rest, outputs);
-        let Ok(Ok(values)) = second.map(tensors) else {
-            self.builder.close_region(outer, Vec::new());
-            self.restore(&before);
-            return self.attempt(taken, node, rest, outputs);
+        let values = match second.and_then(|values| Ok(tensors(values).map_err(ImportErrorKind::Rule)?)) {
+            Ok(values) => values,
+            Err(error) => {
+                self.builder.close_region(outer, Vec::new());
+                self.restore(&before);
+                if !contradicts_shapes(&error) {
+                    return Err(error);
+                }
+                return self.attempt(taken, node, rest, outputs);
+            }
         };
         if let Some(branch) = self.declared_branch(choice, outputs, [&first.outputs, &values]) {
             self.builder.close_region(outer, Vec::new());
@@ -150,6 +167,14 @@ impl<'m> Lowering<'_, 'm> {
         self.scopes.pop();
         result
     }
+}
+
+/// Whether shapes do not fit what is done with them.
+fn contradicts_shapes(error: &ImportError) -> bool {
+    let ImportErrorKind::Rule(rule) = &*error.kind else {
+        return false;
+    };
+    matches!(rule, RuleError::Rank { .. } | RuleError::Dims { .. } | RuleError::Axis { .. })
 }
 
 impl Snapshot {

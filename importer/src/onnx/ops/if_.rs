@@ -41,16 +41,18 @@ impl<'m> Operator<'m> for If<'m> {
         let else_region = then_region.and_then(|region| Ok((region, to.region(self.else_branch)?)));
         match else_region {
             Ok((then_region, else_region)) if unify(to, &then_region, &else_region) => {
-                finish(to, condition, then_region, else_region, &before)
+                return finish(to, condition, then_region, else_region, &before);
             }
-            // Another branch may be impossible, or the ranks differ: what follows decides.
-            _ => {
-                to.restore(&before);
-                to.request_choice(Choice { condition, branches: [self.then_branch, self.else_branch] });
-                let what = "an If whose branches yield tensors of different ranks or dtypes".to_owned();
-                Err(RuleError::Unsupported { what })
-            }
+            // The ranks differ: what follows decides.
+            Ok(_) => {}
+            // The other branch may be the one that runs.
+            Err(_) if to.failed_on_shapes() => {}
+            Err(error) => return Err(error),
         }
+        to.restore(&before);
+        to.request_choice(Choice { condition, branches: [self.then_branch, self.else_branch] });
+        let what = "an If whose branches yield tensors of different ranks or dtypes".to_owned();
+        Err(RuleError::Unsupported { what })
     }
 }
 

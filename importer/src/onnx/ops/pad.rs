@@ -49,6 +49,10 @@ impl<'m> Operator<'m> for Pad {
             None => (0..rank as i64).collect(),
         };
         if pads.len() != 2 * axes.len() {
+            if args.optional("axes")?.is_none() {
+                let expected = format!("expected half the {} entries of `pads`", pads.len());
+                return Err(RuleError::Rank { input: "data".into(), actual: rank, expected });
+            }
             return Err(invalid("pads", format!("has {} entries for {} axes", pads.len(), axes.len())));
         }
         let value = match args.optional("constant_value")? {

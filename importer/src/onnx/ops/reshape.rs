@@ -28,7 +28,7 @@ impl<'m> Operator<'m> for Reshape {
             match dim.as_constant() {
                 Some(0) if !self.allow_zero => match old.get(axis) {
                     Some(same) => *dim = same.clone(),
-                    None => return Err(invalid("shape", format!("copies axis {axis}, which is not there"))),
+                    None => return Err(RuleError::Axis { axis: axis as i64, rank: old.len() }),
                 },
                 Some(-1) if inferred.replace(axis).is_some() => {
                     return Err(invalid("shape", "holds -1 more than once"));

@@ -40,7 +40,13 @@ impl<'m> Operator<'m> for Split {
         }
         let sum = sizes.iter().fold(Dim::constant(0), |sum, size| &sum + size);
         if (&sum - &total).as_constant().is_some_and(|rest| rest != 0) {
-            return Err(invalid("split", format!("adds up to {sum}, the axis has {total}")));
+            let mut split = to.dims(x);
+            split[axis] = sum;
+            return Err(RuleError::Dims {
+                what: "sum of `split`".into(),
+                left: to.ty(x).clone(),
+                right: to.ty(x).with_dims(split),
+            });
         }
         let mut start = Dim::constant(0);
         let mut parts = Vec::with_capacity(sizes.len());

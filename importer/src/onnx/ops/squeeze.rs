@@ -32,7 +32,13 @@ impl<'m> Operator<'m> for Squeeze {
         };
         for &axis in &axes {
             if dims[axis].as_constant().is_some_and(|size| size != 1) {
-                return Err(invalid("axes", format!("name axis {axis} of size {}", dims[axis])));
+                let mut squeezed = dims.clone();
+                squeezed[axis] = 1.into();
+                return Err(RuleError::Dims {
+                    what: format!("axis {axis} to squeeze"),
+                    left: to.ty(x).clone(),
+                    right: to.ty(x).with_dims(squeezed),
+                });
             }
         }
         Ok(to.squeeze(x, &axes)?.into())

@@ -18,6 +18,10 @@ impl<'m> Operator<'m> for Transpose {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
         let rank = to.rank(x);
+        if let Some(perm) = self.perm.as_ref().filter(|perm| perm.len() != rank) {
+            let expected = format!("expected the {} of `perm`", perm.len());
+            return Err(RuleError::Rank { input: "data".into(), actual: rank, expected });
+        }
         let axes = match &self.perm {
             Some(perm) => perm.iter().map(|&axis| axis_of(axis, rank)).collect::<RuleResult<Vec<_>>>()?,
             None => (0..rank).rev().collect(),

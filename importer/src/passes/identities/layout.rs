@@ -181,11 +181,15 @@ pub(super) fn no_parameter(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if !bias && !weight {
         return None;
     }
-    if bias {
-        inputs.truncate(2);
+    if bias && let Some(slot) = inputs.get_mut(2) {
+        *slot = None;
     }
     if weight && let Some(slot) = inputs.get_mut(1) {
         *slot = None;
+    }
+    // A residual stays where it is.
+    while inputs.last() == Some(&None) {
+        inputs.pop();
     }
     let (op, origin) = (cx.op().clone(), cx.node().origin.clone());
     cx.replace_as(op, inputs, Some(origin))?;
@@ -259,7 +263,7 @@ pub(super) fn mean(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Builder, Take};
+    use crate::ir::{BatchNorm, Builder, Take};
     use crate::passes::testing::{checked, constant, graph, kinds, single};
     use kiln_types::{Activation, ConvOptions, TensorData};
 
@@ -351,6 +355,24 @@ mod tests {
             vec![b.add(Op::Slice(Slice { ranges: ranges.to_vec() }), &[y]).unwrap()]
         });
         assert_eq!(kinds(&checked(g, &[])), ["Conv", "Slice"]);
+    }
+
+    #[test]
+    fn what_is_added_to_a_convolution_outlives_its_bias() {
+        let g = graph(&["f32[n, 2, 5]"], |b, x| {
+            let r = b.add(Op::Activation(Activation::Relu), &[x[0]]).unwrap();
+            let weight = weight(b, &[2, 2, 3]);
+            let op = Op::Conv(Conv { options: ConvOptions::new([1], [1], [1], 1), activation: None });
+            let c = b.add(op, &[r, weight]).unwrap();
+            let (one, zero) = (constant(b, None, &[2], &[1.0; 2]), constant(b, None, &[2], &[0.0; 2]));
+            let norm = Op::BatchNorm(BatchNorm { epsilon: 0.0, momentum: None });
+            let n = b.add(norm, &[c, one, zero, zero, one]).unwrap();
+            vec![b.add(Op::Binary(BinaryOp::Add), &[n, x[0]]).unwrap()]
+        });
+        let g = checked(g, &[("n", 2)]);
+        assert_eq!(kinds(&g), ["Activation", "Conv"]);
+        let layer = g.node(g.root.nodes[1]);
+        assert_eq!(layer.inputs[2..], [None, Some(g.inputs[0])]);
     }
 
     #[test]

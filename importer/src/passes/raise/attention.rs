@@ -18,6 +18,8 @@ pub(in crate::passes) const RULE: Rule = Rule { apply };
 
 /// A number this low hides a key.
 pub(super) const HIDDEN: f64 = -1e4;
+/// More masks are no pattern, and a sum of sums could have a great many operands.
+const MAX_MASKS: usize = 8;
 
 /// What stands between the scores and the softmax.
 enum Mask {
@@ -129,11 +131,13 @@ fn unscaled(cx: &mut Rewrite<'_>, id: ValueId) -> (f64, ValueId) {
 
 /// The scores under a softmax over the last axis, and whether rows of NaN (all keys hidden) are replaced by zeros after it.
 fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)> {
+    let plain = |id: ValueId| {
+        let node = cx.producer(id).filter(|node| node.op == Op::Softmax(Softmax { axis: last }))?;
+        node.inputs.first().copied().flatten()
+    };
     let node = cx.producer(id)?;
     match &node.op {
-        Op::Softmax(Softmax { axis }) if *axis == last => {
-            Some((node.inputs.first().copied().flatten()?, false))
-        }
+        Op::Softmax(_) => Some((plain(id)?, false)),
         // where(isnan(p), 0, p), or where(isnan(p) == false, p, 0).
         Op::Where => {
             let [condition, a, b] = node.inputs[..] else {
@@ -145,7 +149,7 @@ fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)
                 None => (condition, a, b),
             };
             let guards = cx.unary(condition, UnaryOp::IsNan) == Some(p) && cx.uniform(zero) == Some(0.0);
-            if guards { softmax(cx, p, last).map(|(scores, _)| (scores, true)) } else { None }
+            if guards { Some((plain(p)?, true)) } else { None }
         }
         _ => None,
     }
@@ -154,8 +158,10 @@ fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)
 /// The masks on the scores, outermost first, and the scores without them.
 fn masks(cx: &Rewrite<'_>, mut scores: ValueId) -> (Vec<Mask>, ValueId) {
     let mut masks = Vec::new();
-    let is_scores = |id: ValueId| is_product(cx, id);
-    while let Some(node) = cx.producer(scores) {
+    let is_scores = |id: ValueId| is_product(cx, id, MAX_MASKS);
+    while let Some(node) = cx.producer(scores)
+        && masks.len() < MAX_MASKS
+    {
         let operand = |n: usize| node.inputs.get(n).copied().flatten();
         match (&node.op, operand(0), operand(1), operand(2)) {
             (Op::Binary(BinaryOp::Add), Some(_), Some(_), _) => {
@@ -183,23 +189,23 @@ fn masks(cx: &Rewrite<'_>, mut scores: ValueId) -> (Vec<Mask>, ValueId) {
     (masks, scores)
 }
 
-/// Whether a value is a product of matrices, scaled, capped or masked.
-fn is_product(cx: &Rewrite<'_>, id: ValueId) -> bool {
+/// Whether a value is a product of matrices, scaled, capped or under no more than so many masks.
+fn is_product(cx: &Rewrite<'_>, id: ValueId, masks: usize) -> bool {
     let (_, _, x) = capped(cx, id);
     let Some(node) = cx.producer(x) else {
         return false;
     };
+    let sides = match node.op {
+        Op::MatMul => return true,
+        Op::Binary(BinaryOp::Add) if x == id => [0, 1],
+        Op::Where if x == id => [1, 2],
+        _ => return false,
+    };
+    let Some(masks) = masks.checked_sub(1) else {
+        return false;
+    };
     let operand = |n: usize| node.inputs.get(n).copied().flatten();
-    match node.op {
-        Op::MatMul => true,
-        Op::Binary(BinaryOp::Add) if x == id => {
-            operand(0).is_some_and(|a| is_product(cx, a)) || operand(1).is_some_and(|b| is_product(cx, b))
-        }
-        Op::Where if x == id => {
-            operand(1).is_some_and(|a| is_product(cx, a)) || operand(2).is_some_and(|b| is_product(cx, b))
-        }
-        _ => false,
-    }
+    sides.into_iter().filter_map(operand).any(|side| is_product(cx, side, masks))
 }
 
 /// One mask from several, and what a row yields that it hides throughout: sums add up, choices become sums where there is

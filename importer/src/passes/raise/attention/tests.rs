@@ -200,3 +200,40 @@ fn low_numbers_among_other_masks_stay() {
         assert_eq!(kinds(&g).contains(&"Attention".to_owned()), raised, "{g}");
     }
 }
+
+/// Sums of `x[0]` with itself, or of a chain: no attention, found out in a moment.
+#[test]
+fn sums_of_sums_are_no_masks() {
+    const LEVELS: usize = 64;
+    const CHAIN: usize = 4000;
+    let under_softmax = |b: &mut Builder<'_>, s: ValueId, v: ValueId| {
+        let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
+        vec![b.add(Op::MatMul, &[p, v]).unwrap()]
+    };
+    let inputs = ["f32[n, 2, 3, 3]", "f32[n, 2, 3, 4]"];
+    let doubled = graph(&inputs, |b, x| {
+        let s = (0..LEVELS).fold(x[0], |s, _| bin(b, BinaryOp::Add, s, s));
+        under_softmax(b, s, x[1])
+    });
+    let chosen = graph(&["f32[n, 2, 3, 3]", "f32[n, 2, 3, 4]", "bool[n, 2, 3, 3]"], |b, x| {
+        let low = constant(b, None, &[], &[f32::MIN]);
+        let s = (0..LEVELS).fold(x[0], |s, _| {
+            let a = b.add(Op::Where, &[x[2], s, low]).unwrap();
+            bin(b, BinaryOp::Add, a, s)
+        });
+        under_softmax(b, s, x[1])
+    });
+    let chain = graph(&inputs, |b, x| {
+        let s = (0..CHAIN).fold(x[0], |s, _| bin(b, BinaryOp::Add, s, x[0]));
+        under_softmax(b, s, x[1])
+    });
+    let products = graph(&inputs, |b, x| {
+        let product = b.add(Op::MatMul, &[x[0], x[0]]).unwrap();
+        let s = (0..CHAIN).fold(product, |s, _| bin(b, BinaryOp::Add, s, product));
+        under_softmax(b, s, x[1])
+    });
+    for g in [doubled, chosen, chain, products] {
+        let g = crate::passes::testing::optimized(g);
+        assert!(!kinds(&g).iter().any(|kind| kind == "Attention"));
+    }
+}
