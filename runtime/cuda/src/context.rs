@@ -208,6 +208,8 @@ impl Context {
 impl State {
     /// Takes a buffer back that nobody uses any more.
     fn give_back(&mut self, buffer: Buffer) {
+        // Whoever gets it next lacks nothing.
+        self.lost.remove(&buffer.id);
         match (&mut self.capture, buffer.id) {
             (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
             (_, id) => match self.reserved.get(&id).and_then(|of| of.last()) {
@@ -235,12 +237,16 @@ impl State {
 
     /// Why something cannot run that uses these: there is no memory for one of them, or what computes it did not run.
     fn missing(&self, parts: &[Part]) -> Option<Arc<str>> {
-        let lost = || parts.iter().find_map(|part| self.lost.get(&part.id));
-        match (self.lost.is_empty(), parts.iter().all(|part| part.address.is_some())) {
-            (true, true) => None,
-            (false, true) => lost().cloned(),
-            (_, false) => Some(lost().cloned().unwrap_or_else(|| STALE.into())),
+        if self.lost.is_empty() && parts.iter().all(|part| part.address.is_some()) {
+            return None;
         }
+        parts.iter().find_map(|part| match (self.lost.get(&part.id), part) {
+            (Some(reason), _) => Some(reason.clone()),
+            (None, Part { address: Some(_), .. }) => None,
+            (None, Part { id: 0, .. }) => Some(STALE.into()),
+            // It was given back since.
+            (None, _) => Some("there was no memory for a tensor when it was made".into()),
+        })
     }
 
     /// Keeps buffers for the graph that is written down.

@@ -172,7 +172,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone> Graph<I, O> {
     /// compiled and weights packed, and while it is written down. Other threads that use the device wait meanwhile.
     ///
     /// # Errors
-    /// When it reads what the device computes or captures a graph itself; when its inputs are none or on several devices, or the device
+    /// When it reads what the device computes, or captures or replays a graph itself; when its inputs are none or on several devices, or the device
     /// fails.
     pub fn capture(inputs: I, mut forward: impl FnMut(I) -> O) -> Result<Self, CaptureError> {
         Self::capture_with_state((), inputs, |(), inputs| ((), forward(inputs)))
@@ -253,8 +253,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
     /// Runs the computation on other inputs, and on the state that the last replay left.
     ///
     /// # Errors
-    /// When these differ in number, shape, dtype or device from those that it was written down with, and nothing is run; or when the device
-    /// fails, after which the state is to be [set](Self::set_state) anew.
+    /// When these differ in number, shape, dtype or device from those that it was written down with, or within a computation that is being captured, and
+    /// nothing is run; or when the device fails, after which the state is to be [set](Self::set_state) anew.
     pub fn replay(&self, inputs: I) -> Result<O, ReplayError> {
         self.replay_all(&inputs.into_all())
     }
@@ -265,11 +265,15 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         context.check_graph(&self.recorded)?;
         context.check_replay()?;
         let _turn = self.turn(&context);
+        context.renew(self.inputs.iter().chain(&self.salt).filter_map(CudaTensor::memory));
         inputs.iter().zip(&self.inputs).for_each(|(input, own)| own.overwrite(input));
         if let Some(own) = &self.salt {
             own.overwrite(&salt::drawn(&self.device));
         }
-        context.check_memory(|| self.inputs.iter().chain(&self.state).filter_map(CudaTensor::memory))?;
+        context.check_memory(|| {
+            let own = self.inputs.iter().chain(&self.state).chain(&self.salt);
+            own.filter_map(CudaTensor::memory)
+        })?;
         context.replay(&self.recorded)?;
         // The next replay overwrites them.
         Ok(O::from_all(&mut copied(&self.outputs).into_iter(), &self.like_outputs))
@@ -300,6 +304,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let context = context(&self.device)?;
         context.check_graph(&self.recorded)?;
         let _turn = self.turn(&context);
+        context.renew(self.state.iter().filter_map(CudaTensor::memory));
         state.iter().zip(&self.state).for_each(|(state, own)| own.overwrite(state));
         Ok(())
     }

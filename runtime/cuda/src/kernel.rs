@@ -158,7 +158,8 @@ impl<'a> Launch<'a> {
                 operand.memory(&device).map_err(refused)
             })
             .collect();
-        expect_context(&device).record_own(kernel, &memories?, &parameters, (blocks, threads))
+        let writable: Vec<bool> = tensors.iter().map(Operand::is_output).collect();
+        expect_context(&device).record_own(kernel, (&memories?, &writable), &parameters, (blocks, threads))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::kernels::elementwise;
 use crate::language::{Storage, Type};
-use crate::runtime::Runtime;
+use crate::runtime::{Limits, Runtime};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{DType, Shape};
 use std::fmt;
@@ -109,7 +109,8 @@ pub(crate) const READ_BITS: u32 = 32;
 #[track_caller]
 pub(crate) fn counted(shape: &Shape, bits: u32) -> usize {
     let elements = shape.dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
-    let Some(elements) = elements.filter(|&elements| elements >> bits == 0) else {
+    // In browsers, what counts elements has no more than 32 bits itself.
+    let Some(elements) = elements.filter(|&elements| elements as u64 >> bits == 0) else {
         panic!("a tensor of shape {shape} has 2^{bits} elements or more, which kernels on a GPU cannot count")
     };
     elements
@@ -227,13 +228,18 @@ impl<R: Runtime> GpuTensor<R> {
 
     /// Whether kernels see all of the memory: its bytes, and each element by a position of 32 bits.
     pub(crate) fn is_visible(&self) -> bool {
-        R::bytes(&self.memory) <= self.most_visible()
+        self.is_visible_within(&R::limits(&self.device))
+    }
+
+    /// Likewise with the device's limits at hand.
+    pub(crate) fn is_visible_within(&self, limits: &Limits) -> bool {
+        R::bytes(&self.memory) <= self.most_visible(limits)
     }
 
     /// How many bytes of such elements kernels see at most.
-    fn most_visible(&self) -> usize {
+    fn most_visible(&self, limits: &Limits) -> usize {
         let counted = (u32::MAX as usize).saturating_mul(element_bytes(self.dtype));
-        R::limits(&self.device).binding_bytes.min(counted)
+        limits.binding_bytes.min(counted)
     }
 
     /// The tensor with no more of its memory than its elements span, where kernels do not see all of it.
@@ -267,9 +273,9 @@ impl<R: Runtime> GpuTensor<R> {
         if self.is_visible() {
             return vec![(0, self.clone())];
         }
-        let alignment = R::limits(&self.device).binding_alignment;
+        let limits = R::limits(&self.device);
         let step = self.layout.strides[dim].unsigned_abs().max(1) * element_bytes(self.dtype);
-        let most = (self.most_visible().saturating_sub(alignment) / step).max(1);
+        let most = (self.most_visible(&limits).saturating_sub(limits.binding_alignment) / step).max(1);
         let size = self.dims()[dim];
         let part = |start: usize| (start, self.part(dim, start..(start + most).min(size)));
         (0..size).step_by(most).map(part).collect()

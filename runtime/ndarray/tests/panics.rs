@@ -34,7 +34,7 @@ fn panics_say_what_was_wrong() {
     };
     embedding(-10);
     assert_eq!(message_of(|| embedding(12)), "select: index 12 is out of range for dim 0 of size 10");
-    assert_eq!(message_of(|| embedding(-11)), "select: index -1 is out of range for dim 0 of size 10");
+    assert_eq!(message_of(|| embedding(-11)), "select: index -11 is out of range for dim 0 of size 10");
     let zero = || tensor::<i32>(&[0], &[1]);
     assert_eq!(
         message_of(|| drop(B::binary(BinaryOp::Div, x(), zero()))),

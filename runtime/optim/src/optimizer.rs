@@ -107,19 +107,23 @@ impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> Stepper<'_, O, B> 
     /// A further place of a parameter that was stepped.
     fn repeated<const D: usize>(param: Param<Tensor<B, D>>, stepped: &Tensor<B, D>) -> Param<Tensor<B, D>> {
         let (id, tensor, mapper) = param.consume();
-        let (require_grad, device) = (tensor.is_require_grad(), tensor.device());
+        let device = tensor.device();
         // On its device it is the same leaf, so that gradients of both places meet there.
         let value = if stepped.device() == device {
             stepped.clone()
         } else {
             Tensor::from_inner(stepped.clone().inner().to_device(&device))
         };
-        Param::from_mapped_value(id, value.set_require_grad(require_grad), mapper)
+        Param::from_mapped_value(id, value.set_require_grad(true), mapper)
     }
 }
 
 impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B> for Stepper<'_, O, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        if !param.base_val().is_require_grad() {
+            // A place that is frozen stays as it is, though others of the parameter move: a teacher beside its student.
+            return param;
+        }
         if let Some(stepped) = self.stepped.get(&param.id) {
             return match stepped.downcast_ref() {
                 Some(stepped) => Self::repeated(param, stepped),
@@ -128,7 +132,6 @@ impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B> fo
         }
         let Some(gradient) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return param };
         let (id, tensor, mapper) = param.consume();
-        let require_grad = tensor.is_require_grad();
         let device = tensor.device();
         let gradient = if gradient.device() == device { gradient } else { gradient.to_device(&device) };
         let gradient = match self.clipping {
@@ -143,7 +146,7 @@ impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleMapper<B> fo
         if let Some(state) = state {
             self.states.insert(id, AdaptorRecord::from_state(state));
         }
-        let stepped = Tensor::from_inner(stepped).set_require_grad(require_grad);
+        let stepped = Tensor::from_inner(stepped).set_require_grad(true);
         let param = Param::from_mapped_value(id, stepped, mapper);
         self.stepped.insert(id, Box::new(param.base_val()));
         param

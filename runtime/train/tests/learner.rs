@@ -379,7 +379,6 @@ fn it_goes_on_from_what_a_recorder_kept() {
     assert!(!folder.path().join("checkpoint/resume-4").exists());
 }
 
-/// A metric waits, in the first step, until the fourth batch was made: the training has to go on without it.
 /// The epochs whose model a run leaves; the loggers know nothing of a run before, unless they are files.
 fn models_after<CS: CheckpointingStrategy + 'static>(
     folder: &Path,
@@ -440,6 +439,7 @@ fn what_is_not_known_any_more_is_not_removed() {
     assert_eq!(models_after(folder.path(), 5, false, composed().build()), [4, 5]);
 }
 
+/// A metric waits, in the first step, until the fourth batch was made: the training has to go on without it.
 #[test]
 fn steps_do_not_wait_for_metrics() {
     #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! Launches that are written down for a graph, with the memory that they use.
 
-use super::{Context, STALE, State, lock};
+use super::{Context, State, lock};
 use crate::driver::{Captured, DriverError};
 use crate::graph::CaptureError;
 use crate::memory::{Buffer, Memory};
@@ -11,6 +11,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
+
+/// What is said where a graph is replayed that was captured before the device was opened again.
+const STALE_GRAPH: &str =
+    "a graph cannot be used: it was made before the device was opened again, which took all of its memory";
 
 /// Buffers that nobody uses but a graph.
 #[derive(Default)]
@@ -158,7 +162,7 @@ impl Context {
     pub fn check_graph(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
         match self.holds(recorded) {
             true => Ok(()),
-            false => Err(self.error(format!("a graph cannot be used: {STALE}"))),
+            false => Err(self.error(STALE_GRAPH.to_owned())),
         }
     }
 

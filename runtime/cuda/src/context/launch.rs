@@ -41,22 +41,6 @@ impl Waiting {
         self.parts.iter().any(|part| part.id == buffer)
     }
 
-    /// Why it cannot run. What it writes all of has what was asked for, whatever became of that before.
-    fn missing(&self, state: &mut State) -> Option<Arc<str>> {
-        let (whole, others): (Parts, Parts) = self
-            .parts
-            .iter()
-            .copied()
-            .partition(|part| part.address.is_some() && self.writes.is_some_and(|(id, _)| id == part.id));
-        let missing = state.missing(&others);
-        if missing.is_none() && !state.lost.is_empty() {
-            whole.iter().for_each(|part| {
-                state.lost.remove(&part.id);
-            });
-        }
-        missing
-    }
-
     /// The buffers that it writes to.
     fn written(&self) -> impl Iterator<Item = u64> {
         let bindings = self.template.kernel().bindings;
@@ -99,7 +83,7 @@ impl Context {
             writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
         let parameters = Words::from_slice(parameters);
         let launch = Waiting { template, parts, parameters, blocks: groups, writes, held: Vec::new() };
-        if let Some(reason) = launch.missing(&mut state) {
+        if let Some(reason) = state.missing(&launch.parts) {
             self.lose(&mut state, launch.written(), &reason);
             return;
         }
@@ -199,7 +183,7 @@ impl Context {
     pub fn record_own(
         &self,
         kernel: &CudaKernel,
-        memories: &[Memory],
+        (memories, writable): (&[Memory], &[bool]),
         words: &[u32],
         (blocks, threads): ([u32; 3], [u32; 2]),
     ) -> Result<(), KernelError> {
@@ -221,14 +205,14 @@ impl Context {
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
         let parts: Parts = memories.iter().filter_map(|memory| self.part(memory)).collect();
         state.reserve(parts.iter().map(|part| part.id));
-        // Any of them may be written to.
-        let all = || parts.iter().map(|part| part.id);
+        let written =
+            || parts.iter().zip(writable).filter(|(_, writable)| **writable).map(|(part, _)| part.id);
         match state.missing(&parts) {
-            Some(reason) => self.lose(&mut state, all(), &reason),
+            Some(reason) => self.lose(&mut state, written(), &reason),
             None => {
                 let buffers = &addresses(&parts);
                 let launch = KernelLaunch { function, blocks, threads, buffers, words, is_table: false };
-                self.launch_now(&mut state, &launch, || all().collect());
+                self.launch_now(&mut state, &launch, || written().collect());
             }
         }
         Ok(())
@@ -321,7 +305,7 @@ impl Context {
                 (_, Some(kernel)) => {
                     let (mut table, mut written) = (Vec::new(), Vec::new());
                     for launch in launches {
-                        match launch.missing(state) {
+                        match state.missing(&launch.parts) {
                             Some(reason) => self.lose(state, launch.written(), &reason),
                             None => {
                                 let addresses: SmallVec<[u64; 8]> =
@@ -345,7 +329,7 @@ impl Context {
     }
 
     fn launch_one(&self, state: &mut State, launch: &Waiting, blocks: [u32; 3]) {
-        let kernel = match launch.missing(state) {
+        let kernel = match state.missing(&launch.parts) {
             Some(reason) => Err(reason),
             None => self.kernel(state, &launch.template),
         };

@@ -27,7 +27,7 @@ impl Context {
             buffer
         });
         if buffer.address.is_some() {
-            // What its last user lacked is not what this one lacks.
+            // A launch that was to write it before may have been refused since.
             state.lost.remove(&buffer.id);
         }
         drop(state);
@@ -169,6 +169,19 @@ impl Context {
         };
         let addresses: Vec<_> = parts.iter().filter_map(address).collect();
         self.driver.download(&addresses).map_err(|error| self.failure_behind(&error))
+    }
+
+    /// Has memory that is about to be written as a whole lack nothing, whatever became of what was to write it before.
+    pub fn renew(&self, memories: impl Iterator<Item = Memory>) {
+        let mut state = self.state();
+        if !state.lost.is_empty() {
+            self.launch_waiting(&mut state);
+            for memory in memories {
+                if let Some(buffer) = memory.buffer() {
+                    state.lost.remove(&buffer.id);
+                }
+            }
+        }
     }
 
     /// Refuses memory that does not have what was asked for; where that is not what went wrong first, tells what was.

@@ -89,7 +89,8 @@ impl Context {
             out: out_start,
             sums: columns.and_then(|columns| columns.address),
         };
-        self.driver.takes_product(&product) && self.by_library(&all, |driver| driver.product(&product))
+        self.driver.takes_product(&product)
+            && self.by_library(&all, &[Some(result), columns], |driver| driver.product(&product))
     }
 
     /// See [`Runtime::convolution`](kiln_gpu::runtime::Runtime::convolution).
@@ -111,7 +112,7 @@ impl Context {
             result: at_result,
             epilogue,
         };
-        self.by_library(&all, |driver| driver.convolve(&convolution))
+        self.by_library(&all, &[Some(result)], |driver| driver.convolve(&convolution))
     }
 
     /// See [`Runtime::channels_if_last`](kiln_gpu::runtime::Runtime::channels_if_last).
@@ -159,17 +160,25 @@ impl Context {
     }
 
     /// Asks a library, behind all that uses its buffers; says whether it does it, or failed at it.
-    fn by_library(&self, parts: &[Part], ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>) -> bool {
+    fn by_library(
+        &self,
+        parts: &[Part],
+        written: &[Option<Part>],
+        ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>,
+    ) -> bool {
         let mut state = self.state();
+        self.begin_alone(&mut state, parts);
         if state.missing(parts).is_some() {
             // A kernel, which is not run either, knows what is lost by that.
             return false;
         }
-        self.begin_alone(&mut state, parts);
         match ask(&*self.driver) {
             Ok(false) => return false,
             Ok(true) => {}
-            Err(error) => self.fail(error),
+            Err(error) => {
+                let written = written.iter().flatten().map(|part| part.id);
+                self.lose(&mut state, written, &error.to_string().into());
+            }
         }
         state.reserve(parts.iter().map(|part| part.id));
         count(&self.counters.launches, 1);

@@ -379,7 +379,9 @@ impl<R: Runtime> Views<'_, R> {
 
     /// Whether kernels see all of the tensors' memory.
     fn are_visible(&self) -> bool {
-        self.operands.iter().chain(self.results).all(GpuTensor::is_visible)
+        let Some(first) = self.results.first() else { return true };
+        let limits = R::limits(&first.device);
+        self.operands.iter().chain(self.results).all(|tensor| tensor.is_visible_within(&limits))
     }
 
     fn launch(&self, expression: &Expression, parameters: &[Scalar], shape: &Shape) {

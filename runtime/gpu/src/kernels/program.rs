@@ -359,7 +359,7 @@ fn activation_by<'k>(
         Activation::Sigmoid => sigmoid(x, exp),
         Activation::Tanh => x.tanh(),
         Activation::Silu => {
-            // Below, the product is 0 to 32 bits, and the bound keeps what sigmoid is there, which is not 0, from -∞.
+            // Below, the product is as good as 0, and the bound keeps what sigmoid is there, which is not 0, from large numbers.
             let least = if x.ty() == Type::F64 { -745.0 } else { -89.0 };
             let x = x.maximum(least.beside(x));
             x * sigmoid(x, exp)

@@ -60,7 +60,7 @@ pub fn activation<B: Backend>(activation: Activation, x: T<B>) -> T<B> {
         Activation::GeluTanh => widened::<B>(x, gelu_tanh::<B>),
         Activation::Sigmoid => widened::<B>(x, sigmoid::<B>),
         Activation::Silu => widened::<B>(x, |x| {
-            // Below, the product is 0, and the bound keeps ∞ · 0 away.
+            // Below, the product is as good as 0, and the bound keeps what sigmoid is there from large numbers.
             let least = if x.dtype() == DType::F64 { -745.0 } else { -89.0 };
             let x = B::clamp(x, Some(Scalar::Float(least)), None);
             mul::<B>(x.clone(), sigmoid::<B>(x))

@@ -7,7 +7,7 @@ use crate::{BinaryOp, CompareOp, DType, Dims, Expression, ReduceOp, Scalar, Scat
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Indices that may be negative, made to count from the start of a dim of the given size. Those that are out of its range still are.
+/// Indices that may be negative, made to count from the start of a dim of the given size. Those that are out of its range stay as they are.
 pub(crate) fn wrapped<B: Backend>(indices: T<B>, size: usize) -> T<B> {
     let own = index_dtype::<B>();
     // A narrow dtype may not have the size.
@@ -18,8 +18,10 @@ pub(crate) fn wrapped<B: Backend>(indices: T<B>, size: usize) -> T<B> {
         Step::Parameter(0, dtype),
         Step::Binary(BinaryOp::Add, 0, 1),
         Step::Constant(Scalar::Int(0), dtype),
+        Step::Compare(CompareOp::Lower, 2, 3),
+        Step::Where(4, 0, 2),
         Step::Compare(CompareOp::Lower, 0, 3),
-        Step::Where(4, 2, 0),
+        Step::Where(6, 5, 0),
     ]);
     let mut results = B::elementwise(&expression, [indices].into(), &[Scalar::from(size)]);
     results.remove(0)

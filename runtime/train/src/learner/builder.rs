@@ -29,11 +29,10 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Builds a [`Learner`]. All that a training writes goes to one directory, which is one training's: one that begins anew in
-/// the directory of another, as it does without [`resume`](Self::resume) or [`checkpoint`](Self::checkpoint), takes its
-/// place: it empties the logs of metrics, writes checkpoints over those of the same epochs, and removes what the other could
-/// have been resumed from if it keeps checkpoints itself.
-///
+/// Builds a [`Learner`]. All that a training writes goes to one directory, which is one training's. One that begins anew in the directory of
+/// another, as it does without [`resume`](Self::resume) or [`checkpoint`](Self::checkpoint), takes its place: it empties the logs of metrics,
+/// writes checkpoints over those of the same epochs, and removes what the other could have been resumed from if it keeps checkpoints itself.
+/// The directory then has:
 ///
 /// ```text
 /// ├── experiment.log          what the program logs

@@ -28,6 +28,7 @@ impl Context {
                     .into(),
             ),
             Some(buffer) => state.lost.get(&buffer.id).cloned(),
+            // Only while it is dropped.
             None => None,
         })
     }
@@ -45,7 +46,7 @@ impl Context {
         let mut state = lock(&self.state);
         let buffer = match state.pool.take(class) {
             Some(buffer) => {
-                // What its last user lacked is not what this one lacks.
+                // A kernel that was to write it before may have been refused since.
                 state.lost.remove(&buffer.id);
                 buffer
             }
@@ -152,6 +153,9 @@ impl Context {
 
 impl Owner<Buffer> for Context {
     fn give_back(&self, buffer: Buffer) {
-        lock(&self.state).pool.put(buffer);
+        let mut state = lock(&self.state);
+        // Whoever gets it next lacks nothing.
+        state.lost.remove(&buffer.id);
+        state.pool.put(buffer);
     }
 }

@@ -55,21 +55,10 @@ impl Context {
         );
         let state = &mut *lock(&self.state);
         self.record_last(state);
-        // What it writes all of has what was asked for, whatever became of that before.
-        let whole = writes_all_of
-            .and_then(|(output, _)| buffers.get(output)?.buffer())
-            .filter(|buffer| buffer.is_usable);
-        let is_whole =
-            |memory: &&&Memory| memory.buffer().map(|buffer| buffer.id) == whole.map(|buffer| buffer.id);
-        let others = buffers.iter().filter(|memory| whole.is_none() || !is_whole(memory));
-        if let Some(reason) = self.missing(state, others.copied()) {
-            let written =
-                written(&template, buffers.iter().map(|memory| memory.buffer().map(|buffer| buffer.id)));
-            self.lose(state, written, &reason);
+        if let Some(reason) = self.missing(state, buffers.iter().copied()) {
+            let ids = buffers.iter().map(|memory| memory.buffer().map(|buffer| buffer.id));
+            self.lose(state, written(&template, ids), &reason);
             return;
-        }
-        if let Some(whole) = whole {
-            state.lost.remove(&whole.id);
         }
         let last = &mut state.last;
         last.parts.clear();
@@ -110,11 +99,6 @@ impl Context {
         count(&self.counters.moved_bytes, moved as usize);
         let before = last.parts.len();
         self.add_parts(false, &buffers, &mut last.parts);
-        if let Some(reason) = self.missing(state, buffers.iter().copied()) {
-            self.lose_last(state, &reason);
-            return true;
-        }
-        let last = &mut state.last;
         let further = &last.parts[before..];
         let writes = instead.map_or(Some(last.writes), |Instead { writes_all_of, .. }| {
             writes_all_of.and_then(|(output, elements)| Some((further.get(output)?.id, elements)))
@@ -126,8 +110,12 @@ impl Context {
             }
             last.groups = groups;
         }
+        if let Some(reason) = self.missing(state, buffers.iter().copied()) {
+            self.lose_last(state, &reason);
+            return true;
+        }
         match writes {
-            Some(writes) => last.writes = writes,
+            Some(writes) => state.last.writes = writes,
             None => self.record_last(state),
         }
         true
