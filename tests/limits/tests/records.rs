@@ -1,17 +1,9 @@
 //! Records and checkpoints that are small, or would be refused for their size, and would take much.
 
 use flate2::{Compression, write::GzEncoder};
-use kiln_core::module::{ConstantRecord, Module};
-use kiln_core::nn::DropoutConfig;
-use kiln_core::record::{
-    BinBytesRecorder, BinFileRecorder, BinGzFileRecorder, FileRecorder, FullPrecisionSettings,
-    JsonGzFileRecorder, NamedMpkBytesRecorder, NamedMpkFileRecorder, NamedMpkGzFileRecorder,
-    PrettyJsonFileRecorder, Recorder, RecorderError,
-};
 use kiln_limits_tests::bounded;
-use kiln_ndarray::NdArray;
 use kiln_record::safetensors::Safetensors;
-use kiln_record::{Envelope, Format, Metadata, NamedRecord, Precision};
+use kiln_record::{Format, NamedRecord};
 use kiln_types::Bytes;
 use kiln_weights::Checkpoint;
 use std::io::Write;
@@ -87,111 +79,6 @@ fn lengths_that_nothing_backs() {
             assert!(Format::NamedMpk.read::<kiln_types::TensorData>(&head[15..]).is_err());
         }
         assert!(Format::Bincode.read::<kiln_types::TensorData>(&[0xfd; 9]).is_err());
-    });
-}
-
-/// A record in a format, up to its fields: these are what is put behind it.
-fn head(format: Format) -> Vec<u8> {
-    let whole = Envelope::new(Metadata::new(String::new(), Precision::Full), ());
-    let mut bytes = format.to_vec(&whole).expect("memory");
-    // The field that has no content, and the marker with its name.
-    let tail = match format {
-        Format::NamedMpk => "\u{0}\u{0}_b\u{0}".len(),
-        Format::PrettyJson => "null,\n  \"_b\": null\n}".len(),
-        Format::Bincode => 0,
-        Format::NamedMpkGz | Format::BincodeGz | Format::JsonGz => panic!("compressed"),
-    };
-    bytes.truncate(bytes.len() - tail);
-    bytes
-}
-
-/// The head of a record, and fields in the format.
-fn record(format: Format, fields: &[u8]) -> Vec<u8> {
-    [&head(format), fields].concat()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes).expect("memory");
-    encoder.finish().expect("memory")
-}
-
-type Settings = FullPrecisionSettings;
-
-/// What modules without state have in a record, where a list of them is.
-type Constants = Vec<ConstantRecord>;
-
-/// What a recorder reads from a file of these bytes.
-fn loaded<R: FileRecorder<NdArray>>(recorder: &R, bytes: &[u8]) -> Result<Constants, RecorderError> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("record").with_extension(R::file_extension());
-    std::fs::write(&path, bytes).expect("a file");
-    recorder.load::<Constants>(path, &Default::default())
-}
-
-#[test]
-fn lists_of_constants_that_nothing_backs() {
-    bounded(|| {
-        // 2^64 - 1 and 2^32 - 1 of them, of which there are three; and a list that does not end.
-        let binary = record(Format::Bincode, b"\xfd\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0");
-        let named = record(Format::NamedMpk, b"\xdd\xff\xff\xff\xff\xc0\xc0\xc0");
-        let text = record(Format::PrettyJson, b"[null, null, null");
-        let device = Default::default();
-        let (in_memory, named_in_memory) =
-            (BinBytesRecorder::<Settings>::new(), NamedMpkBytesRecorder::<Settings>::new());
-        for result in [
-            loaded(&BinFileRecorder::<Settings>::new(), &binary),
-            loaded(&BinGzFileRecorder::<Settings>::new(), &gzip(&binary)),
-            loaded(&NamedMpkFileRecorder::<Settings>::new(), &named),
-            loaded(&NamedMpkGzFileRecorder::<Settings>::new(), &gzip(&named)),
-            loaded(&PrettyJsonFileRecorder::<Settings>::new(), &text),
-            loaded(&JsonGzFileRecorder::<Settings>::new(), &gzip(&text)),
-            Recorder::<NdArray>::load::<Constants>(&in_memory, binary.clone(), &device),
-            Recorder::<NdArray>::load::<Constants>(&named_in_memory, named.clone(), &device),
-        ] {
-            assert!(matches!(result, Err(RecorderError::DeserializeError(_))), "{result:?}");
-        }
-    });
-}
-
-/// Formats that say what a value is skip what an older module had where there is a constant now.
-#[test]
-fn constants_in_place_of_values() {
-    bounded(|| {
-        let named = record(Format::NamedMpk, b"\x93\xc0\x81\xa1a\x92\x01\xc0\x07\xa2_b\xc0");
-        let text = record(Format::PrettyJson, br#"[null, {"a": [1, null]}, 7], "_b": null}"#);
-        for result in [
-            loaded(&NamedMpkFileRecorder::<Settings>::new(), &named),
-            loaded(&PrettyJsonFileRecorder::<Settings>::new(), &text),
-        ] {
-            assert_eq!(result.expect("three").len(), 3);
-        }
-        // Where it cannot be skipped, what follows would be taken for something else.
-        let binary = record(Format::Bincode, b"\x03\0\x01\x07\0");
-        let result = loaded(&BinFileRecorder::<Settings>::new(), &binary);
-        assert!(matches!(result, Err(RecorderError::DeserializeError(_))), "{result:?}");
-    });
-}
-
-/// Lists of modules without state go through every recorder.
-#[test]
-fn lists_of_constants() {
-    fn through<R: FileRecorder<NdArray>>(recorder: &R) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("record");
-        let layers = vec![DropoutConfig::new(0.5).init(); 3];
-        let record = Module::<NdArray>::into_record(layers);
-        recorder.record(record, path.clone()).expect("a file");
-        let record = recorder.load::<Constants>(path, &Default::default()).expect("what was written");
-        assert_eq!(record.len(), 3);
-    }
-    bounded(|| {
-        through(&BinFileRecorder::<Settings>::new());
-        through(&BinGzFileRecorder::<Settings>::new());
-        through(&NamedMpkFileRecorder::<Settings>::new());
-        through(&NamedMpkGzFileRecorder::<Settings>::new());
-        through(&PrettyJsonFileRecorder::<Settings>::new());
-        through(&JsonGzFileRecorder::<Settings>::new());
     });
 }
 

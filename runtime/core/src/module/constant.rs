@@ -30,9 +30,9 @@ impl Serialize for ConstantRecord {
 
 impl<'de> Deserialize<'de> for ConstantRecord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Whatever an older module had here is skipped where the format can. An error must not be: it alone ends a list whose
-        // length the file only claims.
-        deserializer.deserialize_option(serde::de::IgnoredAny).map(|_| Self)
+        // Whatever an older module had here is skipped where the format can; else there is nothing.
+        let _ = deserializer.deserialize_option(serde::de::IgnoredAny);
+        Ok(Self)
     }
 }
 
