@@ -5,7 +5,9 @@
 mod host;
 
 use host::{faults, mend};
-use kiln_cuda::{Captured, Cuda, CudaDevice, CudaTensor, Graph, InitError, init, reopen, statistics};
+use kiln_cuda::{
+    Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, init, reopen, statistics,
+};
 use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, Tensor, TensorData, UnaryOp};
 
@@ -87,6 +89,46 @@ fn what_depends_on_missing_memory_is_an_error_for_all_who_read_it() {
         }
     }
     B::sync(&DEVICE).expect("a device");
+}
+
+/// What a library multiplies may have been lost by the kernel that was waiting until then.
+fn a_product_of_what_a_kernel_could_not_compute_is_an_error() {
+    let x = full(64 * 64, 0.25);
+    B::sync(&DEVICE).expect("a device");
+    faults(&DEVICE, |faults| {
+        faults.library = true;
+        faults.load = Some(("no image for the device", false));
+    });
+    let lost = B::reshape(B::unary(UnaryOp::Atanh, x.clone()), Shape::from([64, 64]));
+    let product = B::matmul(lost, B::reshape(x, Shape::from([64, 64])));
+    mend(&DEVICE);
+    assert!(B::sync(&DEVICE).is_err());
+    let error = read(product).expect_err("what was lost");
+    assert!(error.contains("no image for the device"), "{error}");
+}
+
+/// A user's kernel loses what it writes, not what it reads.
+fn a_users_kernel_that_does_not_run_leaves_its_inputs() {
+    let text = r#"extern "C" __global__ void sum(const float *a, const float *b, float *out) {
+        out[threadIdx.x] = a[threadIdx.x] + b[threadIdx.x];
+    }"#;
+    let kernel = CudaKernel::new("sum", text);
+    let sum = |a: &CudaTensor, b: &CudaTensor| {
+        let mut out = CudaTensor::empty(Shape::from([4]), DType::F32, &DEVICE);
+        // SAFETY: three pointers to as many elements as there are threads; the last is written to.
+        unsafe { kernel.launch().input(a).input(b).output(&mut out).run([1; 3], [4, 1]) }.expect("a kernel");
+        out
+    };
+    let weight = full(4, 0.5);
+    B::sync(&DEVICE).expect("a device");
+    faults(&DEVICE, |faults| faults.memory = Some(1 << 20));
+    let large = full(1 << 20, 1.0);
+    let lost = B::unary(UnaryOp::Neg, B::slice(large, &[SliceRange { start: 0, end: 4, step: 1 }]));
+    let out = sum(&weight, &lost);
+    mend(&DEVICE);
+    assert!(B::sync(&DEVICE).is_err());
+    assert!(read(out).expect_err("what was lost").contains("out of memory"));
+    assert_eq!(read(sum(&weight, &weight)), Ok(vec![1.0; 4]));
 }
 
 /// Every launch of a kernel that cannot be loaded is an error; one for whose code there was no memory is loaded again.
@@ -214,6 +256,8 @@ fn failures_are_errors() {
     counters_for_which_there_is_no_memory_are_asked_for_again();
     what_depends_on_missing_memory_is_an_error_for_all_who_read_it();
     a_kernel_that_cannot_be_loaded_is_an_error_each_time();
+    a_product_of_what_a_kernel_could_not_compute_is_an_error();
+    a_users_kernel_that_does_not_run_leaves_its_inputs();
     what_the_pool_keeps_serves_other_sizes();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();

@@ -56,6 +56,12 @@ macro_rules! templates {
                     $(Template::$name(template) => template.kernel(),)*
                 }
             }
+
+            /// Those of its buffers, which are given in order, that it writes to.
+            pub fn written<T>(&self, buffers: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+                let bindings = self.kernel().bindings;
+                buffers.zip(bindings).filter(|(_, binding)| binding.writable).map(|(buffer, _)| buffer)
+            }
         }
 
         $(impl From<$template> for Template {

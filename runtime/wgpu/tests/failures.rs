@@ -58,6 +58,14 @@ fn tensors_larger_than_the_device_gives_are_errors() {
         lost.iter().for_each(|lost| refused(Wgpu::into_data(lost.clone()), &["no memory of 85899345"]));
     }
     drop(lost);
+    // A norm that computes the sum that it is of loses its result, and none of what it reads.
+    let bias = tensor(&[0.5, 0.25]);
+    let weight = Wgpu::slice(large.clone(), &[one]);
+    let sum = Wgpu::reshape(Wgpu::binary(BinaryOp::Add, before.clone(), before.clone()), Shape::from([1, 2]));
+    let norm = Wgpu::layer_norm(sum, weight, Some(bias.clone()), 1e-5);
+    refused(Wgpu::sync(&device), &["no memory"]);
+    refused(Wgpu::into_data(norm), &["no memory"]);
+    assert_eq!(floats(bias), [0.5, 0.25]);
     // Their memory serves others.
     assert_eq!(floats(Wgpu::binary(BinaryOp::Add, before.clone(), before.clone())), [2.0, 4.0]);
     assert_eq!(floats(Wgpu::reduce(ReduceOp::Sum, before.clone(), &[0])), [3.0]);

@@ -43,8 +43,7 @@ impl Waiting {
 
     /// The buffers that it writes to.
     fn written(&self) -> impl Iterator<Item = u64> {
-        let bindings = self.template.kernel().bindings;
-        self.parts.iter().zip(bindings).filter(|(_, binding)| binding.writable).map(|(part, _)| part.id)
+        self.template.written(self.parts.iter().map(|part| part.id))
     }
 
     /// Keeps a buffer of its own that nobody else uses any more.

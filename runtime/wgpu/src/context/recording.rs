@@ -56,8 +56,8 @@ impl Context {
         let state = &mut *lock(&self.state);
         self.record_last(state);
         if let Some(reason) = self.missing(state, buffers.iter().copied()) {
-            let ids = buffers.iter().map(|memory| memory.buffer().map(|buffer| buffer.id));
-            self.lose(state, written(&template, ids), &reason);
+            let ids = buffers.iter().filter_map(|memory| Some(memory.buffer()?.id));
+            self.lose(state, template.written(ids), &reason);
             return;
         }
         let last = &mut state.last;
@@ -152,8 +152,7 @@ impl Context {
     /// Forgets the kernel that waits for more to do, which cannot run.
     fn lose_last(&self, state: &mut State, reason: &Arc<str>) {
         let Some(template) = state.last.template.take() else { return };
-        let written: Vec<u64> =
-            written(&template, state.last.parts.iter().map(|part| Some(part.id))).collect();
+        let written: Vec<u64> = template.written(state.last.parts.iter().map(|part| part.id)).collect();
         self.lose(state, written.into_iter(), reason);
     }
 
@@ -259,10 +258,4 @@ impl Context {
         state.immediates.clear();
         self.release_unused(state);
     }
-}
-
-/// Those of a kernel's buffers that it writes to.
-fn written(template: &Template, buffers: impl Iterator<Item = Option<u64>>) -> impl Iterator<Item = u64> {
-    let bindings = template.kernel().bindings;
-    buffers.zip(bindings).filter(|(_, binding)| binding.writable).filter_map(|(buffer, _)| buffer)
 }
