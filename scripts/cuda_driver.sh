@@ -6,10 +6,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Whoever builds the whole workspace with some features says them: nothing is built twice then.
+library=(-p kiln-cuda-driver-tests)
 packages=(-p kiln-cuda)
-# Another suite has the same name.
-[ -z "${KILN_FEATURES:-}" ] || packages=(--workspace --exclude kiln-wgpu --features "$KILN_FEATURES")
-cargo build --quiet -p kiln-cuda-driver-tests
+if [ -n "${KILN_FEATURES:-}" ]; then
+    library=(--workspace --features "$KILN_FEATURES")
+    # Another suite has the same name.
+    packages=(--workspace --exclude kiln-wgpu --features "$KILN_FEATURES")
+fi
+cargo build --quiet "${library[@]}" --lib
 place="$PWD/target/cuda_driver"
 mkdir -p "$place"
 for name in cuda nvrtc cublasLt cudnn; do

@@ -33,6 +33,9 @@ const WIDE_NUMBERS: &str = "KILN_WGPU_WIDE_NUMBERS";
 const WIDE: wgpu::Features = wgpu::Features::SHADER_INT64.union(wgpu::Features::SHADER_F64);
 /// The variable that says, by 0, that kernels do without subgroups where the device has them.
 const SUBGROUPS: &str = "KILN_WGPU_SUBGROUPS";
+/// The variable that says how many workgroups a grid has along an axis at most, where that is fewer than the device's: what goes beyond is tried with
+/// tensors of few elements then.
+const GRID: &str = "KILN_WGPU_GRID";
 /// Bytes of the parameters that one kernel sees.
 pub(crate) const PARAMETER_BYTES: u64 = 4096;
 /// Bytes of the parameters of one submission.
@@ -115,10 +118,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Context {
     /// Opens an adapter with all that it offers of what kernels use.
     pub async fn open(adapter: &wgpu::Adapter) -> Result<Self, InitError> {
-        let (mut info, limits) = (adapter.get_info(), adapter.limits());
+        let (mut info, mut limits) = (adapter.get_info(), adapter.limits());
         if info.name.is_empty() {
             // Browsers do not tell their pages.
             info.name = String::from("WebGPU");
+        }
+        if let Some(groups) = std::env::var(GRID).ok().and_then(|value| value.parse().ok()) {
+            limits.max_compute_workgroups_per_dimension =
+                limits.max_compute_workgroups_per_dimension.min(groups);
         }
         let mut numbers = adapter.features() & (wgpu::Features::SHADER_F16 | WIDE);
         if std::env::var(WIDE_NUMBERS).is_ok_and(|value| value == "0") {

@@ -1,4 +1,4 @@
-//! Results of more blocks than a grid has workgroups along an axis: 65,535 on most devices.
+//! Results of more blocks than a grid has workgroups along an axis. Most devices have 65,535; here there are [`GRID`], of which the device says if there are more.
 
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, SliceRange};
@@ -8,6 +8,10 @@ use kiln_tensor::{
 };
 
 type Wgpu = kiln_wgpu::Wgpu;
+
+const GRID: usize = 1024;
+/// One for each workgroup, and some more.
+const MANY: usize = GRID + 77;
 
 /// Whole numbers below 7, which all backends add up exactly.
 fn numbers<B: Backend>(shape: &[usize], seed: usize) -> B::Primitive {
@@ -41,8 +45,8 @@ fn windows(padding: usize, groups: usize) -> ConvOptions {
 }
 
 #[test]
+#[ignore = "of `small_grids`"]
 fn many_images() {
-    const MANY: usize = 70_000;
     alike!("1 channel", 0.0, B => {
         B::conv(numbers::<B>(&[MANY, 1, 1, 1], 1), numbers::<B>(&[1, 1, 3, 3], 2), None, &windows(1, 1))
     });
@@ -72,101 +76,107 @@ fn many_images() {
 }
 
 #[test]
+#[ignore = "of `small_grids`"]
 fn many_groups_of_channels() {
     alike!("one channel each", 0.0, B => {
-        let weight = numbers::<B>(&[70_000, 1, 3, 1], 2);
-        B::conv(numbers::<B>(&[1, 70_000, 1, 1], 1), weight, None, &windows(1, 70_000))
+        let weight = numbers::<B>(&[MANY, 1, 3, 1], 2);
+        B::conv(numbers::<B>(&[1, MANY, 1, 1], 1), weight, None, &windows(1, MANY))
     });
     alike!("channels of one group, an odd number of them", 0.0, B => {
-        B::conv(numbers::<B>(&[1, 1, 2, 1], 1), numbers::<B>(&[70_001, 1, 2, 1], 2), None, &windows(0, 1))
+        B::conv(numbers::<B>(&[1, 1, 2, 1], 1), numbers::<B>(&[MANY, 1, 2, 1], 2), None, &windows(0, 1))
     });
 }
 
 #[test]
+#[ignore = "of `small_grids`"]
 fn large_images() {
     alike!("a tall image", 0.0, B => {
         let options = ConvOptions::new([1, 1], [1, 0], [1, 1], 1);
-        B::conv(numbers::<B>(&[1, 1, 530_000, 1], 1), numbers::<B>(&[1, 1, 3, 1], 2), None, &options)
+        B::conv(numbers::<B>(&[1, 1, 8 * MANY, 1], 1), numbers::<B>(&[1, 1, 3, 1], 2), None, &options)
     });
     alike!("single elements of a large image", 0.0, B => {
-        B::conv(numbers::<B>(&[1, 1, 2050, 2050], 1), numbers::<B>(&[1, 1, 1, 1], 2), None, &windows(0, 1))
+        B::conv(numbers::<B>(&[1, 1, 64, MANY], 1), numbers::<B>(&[1, 1, 1, 1], 2), None, &windows(0, 1))
     });
 }
 
 #[test]
+#[ignore = "of `small_grids`"]
 fn wide_products() {
     // One element of a row at a time, in blocks of few columns.
-    alike!("524,290 columns", 0.0, B => {
-        B::matmul(numbers::<B>(&[2, 2], 1), numbers::<B>(&[2, 524_290], 2))
+    alike!("8 columns for each workgroup", 0.0, B => {
+        B::matmul(numbers::<B>(&[2, 2], 1), numbers::<B>(&[2, 8 * MANY], 2))
     });
-    alike!("4,194,305 columns", 0.0, B => {
-        B::matmul(numbers::<B>(&[1, 1], 1), numbers::<B>(&[1, 4_194_305], 2))
+    alike!("64 columns for each workgroup", 0.0, B => {
+        B::matmul(numbers::<B>(&[1, 1], 1), numbers::<B>(&[1, 64 * MANY + 1], 2))
     });
 }
 
 #[test]
+#[ignore = "of `small_grids`"]
 fn deep_and_tall_products() {
-    alike!("70,000 products", 0.0, B => {
-        B::matmul(numbers::<B>(&[70_000, 2, 2], 1), numbers::<B>(&[70_000, 2, 1], 2))
+    alike!("many products", 0.0, B => {
+        B::matmul(numbers::<B>(&[MANY, 2, 2], 1), numbers::<B>(&[MANY, 2, 1], 2))
     });
-    alike!("530,000 rows", 0.0, B => {
-        B::matmul(numbers::<B>(&[530_000, 1], 1), numbers::<B>(&[1, 2], 2))
+    alike!("8 rows for each workgroup", 0.0, B => {
+        B::matmul(numbers::<B>(&[8 * MANY, 1], 1), numbers::<B>(&[1, 2], 2))
     });
 }
 
 #[test]
+#[ignore = "of `small_grids`"]
 fn attention_of_many() {
-    alike!("70,000 heads", 1e-5, B => {
-        let rows = |seed| numbers::<B>(&[35_000, 2, 2, 1], seed);
+    alike!("many heads", 1e-5, B => {
+        let rows = |seed| numbers::<B>(&[MANY, 2, 2, 1], seed);
         B::attention(rows(1), rows(2), rows(3), None, &AttentionOptions::default())
     });
-    alike!("525,000 queries", 1e-5, B => {
+    alike!("8 queries for each workgroup", 1e-5, B => {
         let rows = |count: usize, seed| numbers::<B>(&[1, 1, count, 1], seed);
-        B::attention(rows(525_000, 1), rows(2, 2), rows(2, 3), None, &AttentionOptions::default())
+        B::attention(rows(8 * MANY, 1), rows(2, 2), rows(2, 3), None, &AttentionOptions::default())
     });
 }
 
 #[test]
+#[ignore = "of `small_grids`"]
 fn many_rows() {
-    const ROWS: usize = 70_000;
-    alike!("softmax", 1e-6, B => B::softmax(numbers::<B>(&[ROWS, 3], 1), 1));
+    alike!("softmax", 1e-6, B => B::softmax(numbers::<B>(&[MANY, 3], 1), 1));
     alike!("layer norm", 1e-4, B => {
-        B::layer_norm(numbers::<B>(&[ROWS, 3], 1), numbers::<B>(&[3], 2), None, 1e-5)
+        B::layer_norm(numbers::<B>(&[MANY, 3], 1), numbers::<B>(&[3], 2), None, 1e-5)
     });
-    alike!("sums", 0.0, B => B::reduce(ReduceOp::Sum, numbers::<B>(&[ROWS, 300], 1), &[1]));
+    alike!("sums", 0.0, B => B::reduce(ReduceOp::Sum, numbers::<B>(&[MANY, 300], 1), &[1]));
     alike!("running sums", 0.0, B => {
-        B::cumulative(CumulativeOp::Sum, numbers::<B>(&[ROWS, 3], 1), 1, false, false)
+        B::cumulative(CumulativeOp::Sum, numbers::<B>(&[MANY, 3], 1), 1, false, false)
     });
     alike!("positions", 0.0, B => {
-        B::arg_reduce(ArgReduceOp::Max, numbers::<B>(&[ROWS, 3], 1), 1, false)
+        B::arg_reduce(ArgReduceOp::Max, numbers::<B>(&[MANY, 3], 1), 1, false)
     });
-    alike!("sorted", 0.0, B => B::sort(numbers::<B>(&[ROWS, 3], 1), 1, false).1);
+    alike!("sorted", 0.0, B => B::sort(numbers::<B>(&[MANY, 3], 1), 1, false).1);
 }
 
-/// More elements than workgroups of one axis have invocations: the line of workgroups goes on in the next row of the grid.
+/// More elements than workgroups of one axis have invocations: the line of workgroups goes on in the next row of the grid. The grid is the device's own.
 #[test]
 fn many_elements() {
-    const MANY: usize = 65_535 * 256 + 7;
+    const ELEMENTS: usize = 65_535 * 256 + 7;
     alike!("elements", 0.0, B => {
-        let x = B::expand(numbers::<B>(&[1, 7], 1), [MANY / 7 + 1, 7].into());
+        let x = B::expand(numbers::<B>(&[1, 7], 1), [ELEMENTS / 7 + 1, 7].into());
         let x = B::unary(kiln_tensor::UnaryOp::Neg, x);
-        let last = SliceRange { start: MANY / 7 - 20, end: MANY / 7 + 1, step: 1 };
+        let last = SliceRange { start: ELEMENTS / 7 - 20, end: ELEMENTS / 7 + 1, step: 1 };
         B::slice(x, &[last, SliceRange::full(7)])
     });
 }
 
-/// Drivers that compute on the CPU get kernels of their own; those of GPUs are asked for here.
+/// The others of this file, on grids of few workgroups: with the kernels of this driver, which computes on the CPU, and with those of GPUs.
 #[test]
-fn with_shared_memory() {
-    const SHARED_MEMORY: &str = "KILN_WGPU_SHARED_MEMORY";
-    if std::env::var_os(SHARED_MEMORY).is_some() {
-        return;
-    }
+fn small_grids() {
     let this = std::env::current_exe().expect("the test's own path");
-    let tests = ["many_images", "wide_products"];
-    let run =
-        std::process::Command::new(this).args(tests).env(SHARED_MEMORY, "1").output().expect("a process");
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{said}");
-    assert_eq!(said.matches("... ok").count(), tests.len(), "{said}");
+    for shared_memory in ["0", "1"] {
+        let mut command = std::process::Command::new(&this);
+        command
+            .arg("--ignored")
+            .env("KILN_WGPU_GRID", GRID.to_string())
+            .env("KILN_WGPU_SHARED_MEMORY", shared_memory);
+        let run = command.output().expect("a process");
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success(), "{said}");
+        assert_eq!(said.matches("... ok").count(), 7, "{said}");
+    }
 }
