@@ -239,3 +239,22 @@ def dtype_image_bytes(rng):
     return Case(
         g.model(), [[rng.integers(0, 256, (n, h, w, 3)).astype(np.uint8)] for n, h, w in ((1, 5, 6), (2, 4, 3))]
     )
+
+
+@case("dtype_f16_batch_norm")
+def dtype_f16_batch_norm(rng):
+    """Halves normalized by parameters of single precision, some of which no half has room for."""
+
+    def build(halves: bool):
+        g = Graph("dtype_f16_batch_norm", opset=15)
+        x = g.input("x", F16, ["n", 3, 4, 4])
+        wide = np.array([2e5, 3e-9, 1.0], np.float32)
+        mean = np.array([7e4, 0.0, 0.5], np.float32)
+        scale, bias = np.array([900.0, 1e-3, 1.5], np.float32), np.array([1.0, 0.25, -0.5], np.float32)
+        operand = x if halves else g.op("Cast", x, to=F32)
+        y = g.op("BatchNormalization", operand, scale, bias, mean, wide, epsilon=1e-9)
+        g.show("y", "Identity" if halves else "Cast", y, dtype=F16, dims=["n", 3, 4, 4], **({} if halves else {"to": F16}))
+        return g.model()
+
+    x = normal(rng, np.float16, 2, 3, 4, 4) * np.array([3e4, 1e-4, 1], np.float16).reshape(3, 1, 1)
+    return Case(build(True), [[x]], reference=build(False))

@@ -44,6 +44,20 @@ def max_unpool(rng):
     return Case(g.model(), [[floats(rng, 1, 2, 4, 6)]])
 
 
+@case("op_max_unpool_shape")
+def max_unpool_shape(rng):
+    """Positions of a tensor that windows do not cover, which goes back to its shape."""
+    g = Graph("max_unpool_shape", opset=11)
+    x = g.input("x", F32, ["n", 2, 5, 7])
+    y, where = g.op("MaxPool", x, out=2, kernel_shape=[2, 2], strides=[2, 2])
+    window = dict(kernel_shape=[2, 2], strides=[2, 2])
+    dims = ["n", 2, 5, 7]
+    g.show("back", "MaxUnpool", y, where, g.op("Shape", x), dtype=F32, dims=dims, **window)
+    # With a shape, pads say nothing.
+    g.show("padded", "MaxUnpool", y, where, g.op("Shape", x), pads=[0, 0, 1, 1], dtype=F32, dims=dims, **window)
+    return Case(g.model(), [[floats(rng, n, 2, 5, 7)] for n in (2, 1)])
+
+
 @case("op_mean_variance")
 def mean_variance(rng):
     g = Graph("mean_variance", opset=13)

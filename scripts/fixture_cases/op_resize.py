@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fixture_lib.graph import F32, I64, U8, Graph
+from fixture_lib.graph import F32, I32, I64, U8, Graph
 from fixture_lib.registry import Case, case
 
 
@@ -224,3 +224,21 @@ def resize_dynamic(rng):
         g.model(),
         [[floats(rng, 1, 2, 3, 4), floats(rng, 1, 1, 6, 9)], [floats(rng, 2, 2, 5, 4), floats(rng, 2, 1, 4, 4)]],
     )
+
+
+@case("op_resize_ints")
+def resize_ints(rng):
+    """Nearest neighbours of integers that single precision has no room for."""
+    g = Graph("resize_ints", opset=18)
+    x = g.input("x", I32, [1, 1, 4, 5])
+    base = np.int32(2**30)
+
+    def show(label, *operands, **attributes):
+        # Without what all have in common, so that a difference of one counts.
+        g.show(label, "Sub", g.op("Resize", x, None, *operands, **attributes), base)
+
+    show("up", np.array([1, 1, 2, 1.5], np.float32))
+    down = np.array([1, 1, 0.5, 0.6], np.float32)
+    show("down", down, nearest_mode="floor", coordinate_transformation_mode="asymmetric")
+    show("sizes", None, [1, 1, 7, 3], coordinate_transformation_mode="align_corners")
+    return Case(g.model(), [[base + rng.integers(-99, 99, (1, 1, 4, 5), dtype=np.int32)]])

@@ -21,9 +21,12 @@ impl Allowance {
         let rest = |left: u64| left.checked_sub(amount);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
     }
-}
 
-impl Allowance {
+    /// How much is left.
+    pub fn left(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn add(&self, amount: u64) {
         let more = |left: u64| Some(left.saturating_add(amount));
         // Something is always stored.
@@ -33,7 +36,7 @@ impl Allowance {
 
 impl Clone for Allowance {
     fn clone(&self) -> Self {
-        Self::of(self.0.load(Ordering::Relaxed))
+        Self::of(self.left())
     }
 }
 

@@ -74,6 +74,14 @@ pub enum RuleError {
         /// What is wrong: "is 3, must be 0 or 1".
         reason: String,
     },
+    /// An attribute or a constant operand contradicts the shapes of the operands, whatever the run brings.
+    #[error("`{attribute}` {reason}")]
+    Misfit {
+        /// Its name.
+        attribute: String,
+        /// What is wrong: "is 3 for an axis of size 2".
+        reason: String,
+    },
     /// An operand must be known at build time and is not.
     #[error(
         "`{input}` must be a constant (or computed from shapes); here it is computed from the model's data"

@@ -28,6 +28,12 @@ pub(crate) fn invalid(attribute: &str, reason: impl Into<String>) -> RuleError {
     RuleError::Attribute { attribute: attribute.to_owned(), reason: reason.into() }
 }
 
+/// An error about an attribute or a constant operand that the operands' shapes contradict: where a branch of an `If` has it, that is
+/// not the one that runs.
+pub(crate) fn misfit(attribute: &str, reason: impl Into<String>) -> RuleError {
+    RuleError::Misfit { attribute: attribute.to_owned(), reason: reason.into() }
+}
+
 impl<'m> SourceNode<'m> {
     pub(crate) fn new(proto: &'m NodeProto, opset: i64, attributes: Vec<Attribute<'m>>) -> Self {
         let read = vec![false; attributes.len()];

@@ -231,16 +231,11 @@ fn cast(cx: &mut Rewrite<'_>, to: DType) -> Option<&'static str> {
 }
 
 /// Whether every value of `narrow` is one of `wide`.
-fn holds_all(wide: DType, narrow: DType) -> bool {
-    let signed = |dtype| matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8);
-    match (narrow.is_float(), wide.is_float()) {
-        _ if narrow.is_bool() => true,
-        (true, true) => wide.size() > narrow.size() && wide != DType::BF16,
-        (false, false) if wide.is_bool() => false,
-        (false, false) if signed(narrow) => signed(wide) && wide.size() >= narrow.size(),
-        (false, false) => wide.size() > narrow.size() || (wide.size() == narrow.size() && !signed(wide)),
-        _ => false,
+pub(super) fn holds_all(wide: DType, narrow: DType) -> bool {
+    if let (Some((least, most)), Some(range)) = (narrow.integers(), wide.integers()) {
+        return range.0 <= least && most <= range.1;
     }
+    narrow.is_bool() || (narrow.is_float() && wide.is_float() && wide.size() > narrow.size())
 }
 
 /// An operation on a value that is spread out, and else on numbers: computed before it is.
@@ -328,7 +323,7 @@ fn swap(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::passes::testing::{checked, constant, graph, kinds};
+    use crate::passes::testing::{checked, constant, graph, kinds, optimized};
 
     #[test]
     fn what_a_known_condition_chooses_is_spread_out() {
@@ -352,6 +347,23 @@ mod tests {
                 vec![b.add(Op::Where, &[condition, sides[0], sides[1]]).unwrap()]
             });
             assert_eq!(kinds(&checked(g, &[("n", 2), ("m", 3)])), [*expected], "{chosen:?} {value}");
+        }
+    }
+
+    #[test]
+    fn casts_that_lose_nothing_go() {
+        // A nibble of -1 is no byte without a sign.
+        for (wide, expected) in [
+            (DType::U8, vec!["Cast", "Cast"]),
+            (DType::U32, vec!["Cast", "Cast"]),
+            (DType::I8, vec!["Cast"]),
+            (DType::I64, vec!["Cast"]),
+        ] {
+            let g = graph(&["i4[2, 3]"], |b, x| {
+                let between = b.add(Op::Cast(Cast { to: wide }), &[x[0]]).unwrap();
+                vec![b.add(Op::Cast(Cast { to: DType::I32 }), &[between]).unwrap()]
+            });
+            assert_eq!(kinds(&optimized(g)), expected, "{wide}");
         }
     }
 

@@ -128,9 +128,14 @@ impl Rewrite<'_> {
     /// The operand and axes of a reduction that keeps its axes, or gets them back.
     pub(super) fn kept_reduction(&self, id: ValueId, wanted: ReduceOp) -> Option<(ValueId, Vec<usize>)> {
         let (x, axes) = self.reduction(id, wanted)?;
+        self.keeps_axes(id, x, &axes).then_some((x, axes))
+    }
+
+    /// Whether a value has the axes of another, those over which that was folded with size 1.
+    pub(super) fn keeps_axes(&self, id: ValueId, x: ValueId, axes: &[usize]) -> bool {
         let kept = self.ty(x).dims.iter().enumerate();
         let kept = kept.map(|(i, dim)| if axes.contains(&i) { Dim::constant(1) } else { dim.clone() });
-        kept.eq(self.ty(id).dims.iter().cloned()).then_some((x, axes))
+        kept.eq(self.ty(id).dims.iter().cloned())
     }
 
     /// The operand and axes of a reduction, whether it keeps its axes or not.

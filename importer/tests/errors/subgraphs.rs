@@ -199,4 +199,23 @@ fn branches_are_lost_to_shapes_only() {
     }
     let found = error(&if_model(total(), total(), transpose()));
     assert!(found.contains("node `turned`") && found.contains("rank 0"), "{found}");
+    // So does an attribute that the shapes contradict, but no attribute that nobody can read.
+    let sums = |equation: &str| {
+        let mut sums = node("sums", "Einsum", &["x"], &["t"]);
+        sums.attribute = vec![AttributeProto {
+            name: "equation".into(),
+            r#type: attribute_type::STRING,
+            s: equation.as_bytes().to_vec().into(),
+            ..AttributeProto::default()
+        }];
+        vec![sums]
+    };
+    for (a, b) in [(sums("abc->ab"), identity()), (identity(), sums("abc->ab"))] {
+        let graph = import(&if_model(a, b, relu())).unwrap();
+        assert!(graph.root.nodes.iter().all(|&id| !matches!(graph.node(id).op, ir::Op::If(_))), "{graph}");
+    }
+    for (a, b) in [(sums("a1->a"), identity()), (identity(), sums("a1->a"))] {
+        let found = error(&if_model(a, b, relu()));
+        assert!(found.contains("node `sums`") && found.contains("`equation`"), "{found}");
+    }
 }

@@ -91,7 +91,10 @@ limits! {
         model(graph(vec![relu], Vec::new(), &["y"]))
     };
 
-    loops_without_nodes Refused("out of proportion") => nested_loops(4);
+    loops_without_nodes Converts => nested_loops(4);
+    /// Written out, the rounds would have more nodes than a model may have.
+    loops_of_many_nodes Converts => long_loop(false);
+    scans_of_many_nodes Converts => long_loop(true);
     repeated_names Refused("out of proportion") => {
         let mut model = doubling(17, node("Relu", &["x"], &["y"], Vec::new()));
         let last = model.functions.last_mut().expect("a function");
@@ -286,7 +289,7 @@ limits! {
         });
         with_inputs(vec![input("x", &[size(512), size(512)])], graph(nodes, vec![data], &["v2000"]))
     };
-    constants_in_loops Refused("out of proportion") => {
+    constants_in_loops Converts => {
         let mut body = graph(Vec::new(), vec![truth("on", true)], &["on", "y"]);
         let value = AttributeProto { ints: vec![1; 1 << 15], ..attribute("value_ints", attribute_type::INTS) };
         body.node = vec![node("Constant", &[], &["y"], vec![value])];
@@ -432,6 +435,25 @@ fn nested_unknown_loops(levels: usize) -> ModelProto {
     let body = graph_attribute("body", inner.expect("a level"));
     let nodes = vec![rounds_of_data(), node("Loop", &["rounds", "", "x"], &["y"], vec![body])];
     model(graph(nodes, Vec::new(), &["y"]))
+}
+
+/// A loop (or a scan) of a thousand rounds over a body of as many nodes.
+fn long_loop(scans: bool) -> ModelProto {
+    let relu =
+        |n: usize, from: &str, to: &str| node("Relu", &[if n == 0 { "h" } else { from }], &[to], Vec::new());
+    let mut body = graph(chain(1000, relu), Vec::new(), &["v1000"]);
+    body.input = vec![named("h")];
+    if scans {
+        body.input.push(named("row"));
+        let attributes = vec![graph_attribute("body", body), int("num_scan_inputs", 1)];
+        let rows = floats("rows", &[1000], &[0.5; 1000]);
+        return model(graph(vec![node("Scan", &["x", "rows"], &["y"], attributes)], vec![rows], &["y"]));
+    }
+    body.input.splice(..0, [named("i"), named("c")]);
+    body.output.insert(0, named("c"));
+    let data = vec![integers("rounds", &[], &[1000])];
+    let repeated = node("Loop", &["rounds", "", "x"], &["y"], vec![graph_attribute("body", body)]);
+    model(graph(vec![repeated], data, &["y"]))
 }
 
 /// Loops of a thousand rounds inside each other, with nothing in the innermost.

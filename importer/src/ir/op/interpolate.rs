@@ -1,6 +1,5 @@
 //! Resizing.
 
-use super::pooling::on_floats;
 use super::prelude::*;
 use kiln_types::{CoordinateTransform, InterpolateMode};
 
@@ -59,7 +58,7 @@ impl Operation for Interpolate {
                 ("extrapolation_value", Arg::Float(self.extrapolation_value)),
             ],
         );
-        Implementation::Call(on_floats(cx, |x| Arg::call("tensor::module::interpolate_with", [x, options])))
+        Implementation::Call(Arg::call("tensor::module::interpolate_with", [Arg::Operand(0), options]))
     }
 }
 

@@ -91,10 +91,7 @@ impl Operation for Repeat {
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (x, times) = (cx.ty(0)?, &self.times);
         if times.len() != x.rank() {
-            return Err(attribute(
-                "repeats",
-                format!("are {} for a tensor of rank {}", times.len(), x.rank()),
-            ));
+            return Err(misfit("repeats", format!("are {} for a tensor of rank {}", times.len(), x.rank())));
         }
         Ok(vec![x.with_dims(x.dims.iter().zip(times).map(|(dim, times)| dim * times).collect())])
     }

@@ -123,7 +123,7 @@ impl Operation for GroupNorm {
         need_float("x", x)?;
         let divides = x.dims[1].as_size().is_none_or(|channels| channels.checked_rem(groups) == Some(0));
         if groups == 0 || !divides {
-            return Err(attribute("num_groups", format!("is {groups} for {} channels", x.dims[1])));
+            return Err(misfit("num_groups", format!("is {groups} for {} channels", x.dims[1])));
         }
         check_channels(cx, x, &[1, 2])?;
         Ok(vec![x.clone()])

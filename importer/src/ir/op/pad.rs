@@ -26,10 +26,7 @@ impl Operation for Pad {
         let (padding, mode) = (self.padding.as_slice(), self.mode);
         let x = cx.ty(0)?;
         if padding.len() != x.rank() {
-            return Err(attribute(
-                "pads",
-                format!("are {} for a tensor of rank {}", padding.len(), x.rank()),
-            ));
+            return Err(misfit("pads", format!("are {} for a tensor of rank {}", padding.len(), x.rank())));
         }
         let mut dims = Vec::with_capacity(padding.len());
         for ((before, after), size) in padding.iter().zip(&x.dims) {
@@ -44,7 +41,7 @@ impl Operation for Pad {
                         .is_some_and(|(pad, size)| pad > 0 && pad >= size);
                 let empty = mode != PadMode::Constant && size.is(0) && !pad.is(0);
                 if short || empty {
-                    return Err(attribute(
+                    return Err(misfit(
                         "pads",
                         format!("of {pad} cannot be taken from an axis of size {size}"),
                     ));

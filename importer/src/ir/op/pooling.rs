@@ -138,7 +138,7 @@ impl Operation for AdaptiveAvgPool {
 }
 
 /// Windows are computed on floats; the integers that ONNX allows here have at most 24 bits.
-pub(super) fn on_floats(cx: &Site<'_>, call: impl FnOnce(Arg) -> Arg) -> Arg {
+fn on_floats(cx: &Site<'_>, call: impl FnOnce(Arg) -> Arg) -> Arg {
     let dtype = cx.dtype(0);
     if !dtype.is_int() {
         return call(Arg::Operand(0));

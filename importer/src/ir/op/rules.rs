@@ -39,10 +39,7 @@ pub(super) fn check_size(ty: &TensorType) -> RuleResult<()> {
         match dim.as_constant() {
             Some(0) => empty = true,
             Some(size) if size < 0 => {
-                return Err(RuleError::Attribute {
-                    attribute: "shape".into(),
-                    reason: format!("gives a result {ty} of negative size"),
-                });
+                return Err(misfit("shape", format!("gives a result {ty} of negative size")));
             }
             Some(size) => count = count.saturating_mul(size),
             None => {}
@@ -141,6 +138,11 @@ pub(super) fn need_equal(
 /// An error about an attribute.
 pub(super) fn attribute(attribute: &str, reason: impl Into<String>) -> RuleError {
     RuleError::Attribute { attribute: attribute.into(), reason: reason.into() }
+}
+
+/// An error about an attribute that the operands' shapes contradict.
+pub(super) fn misfit(attribute: &str, reason: impl Into<String>) -> RuleError {
+    RuleError::Misfit { attribute: attribute.into(), reason: reason.into() }
 }
 
 /// Sizes, when all are known.

@@ -31,10 +31,7 @@ impl Operation for Slice {
         let ranges = self.ranges.as_slice();
         let x = cx.ty(0)?;
         if ranges.len() != x.rank() {
-            return Err(attribute(
-                "ranges",
-                format!("are {} for a tensor of rank {}", ranges.len(), x.rank()),
-            ));
+            return Err(misfit("ranges", format!("are {} for a tensor of rank {}", ranges.len(), x.rank())));
         }
         let mut dims = Vec::with_capacity(ranges.len());
         for (range, size) in ranges.iter().zip(&x.dims) {
@@ -45,7 +42,7 @@ impl Operation for Slice {
                 && end.zip(size.as_constant()).is_none_or(|(end, size)| end <= size);
             if step == 0 || !inside {
                 let text = format!("{}..{} by {} are outside 0..{size}", range.start, range.end, range.step);
-                return Err(attribute("ranges", text));
+                return Err(misfit("ranges", text));
             }
             dims.push((&range.end - &range.start).ceil_div(&Dim::constant(step)));
         }

@@ -1,6 +1,6 @@
 //! Windows that slide over spatial axes: `[batch, channels, spatial…]`, 1 to 3 spatial axes.
 
-use super::rules::attribute;
+use super::rules::{attribute, misfit};
 use crate::ir::{Dim, RuleError, RuleResult, TensorType};
 use kiln_types::TensorData;
 
@@ -44,7 +44,7 @@ pub(super) fn spatial_rank(x: &TensorType) -> RuleResult<usize> {
 /// Checks that options have one entry per spatial axis and no zero steps.
 pub(super) fn check_options(rank: usize, lengths: &[usize], steps: &[&[usize]]) -> RuleResult<()> {
     if lengths.iter().any(|&n| n != rank) {
-        return Err(attribute(
+        return Err(misfit(
             "strides",
             format!("(or pads, dilations, kernel_shape) do not have {rank} entries, one per spatial axis"),
         ));
@@ -58,7 +58,7 @@ pub(super) fn check_options(rank: usize, lengths: &[usize], steps: &[&[usize]]) 
 /// An error when a window does not fit anywhere.
 pub(super) fn need_places(x: &TensorType, dims: Vec<Dim>) -> RuleResult<TensorType> {
     if dims[2..].iter().any(|dim| dim.as_constant().is_some_and(|size| size < 0)) {
-        return Err(attribute("kernel_shape", format!("is larger than the padded input {x}")));
+        return Err(misfit("kernel_shape", format!("is larger than the padded input {x}")));
     }
     Ok(x.with_dims(dims))
 }

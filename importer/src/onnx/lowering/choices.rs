@@ -174,7 +174,10 @@ fn contradicts_shapes(error: &ImportError) -> bool {
     let ImportErrorKind::Rule(rule) = &*error.kind else {
         return false;
     };
-    matches!(rule, RuleError::Rank { .. } | RuleError::Dims { .. } | RuleError::Axis { .. })
+    matches!(
+        rule,
+        RuleError::Rank { .. } | RuleError::Dims { .. } | RuleError::Axis { .. } | RuleError::Misfit { .. }
+    )
 }
 
 impl Snapshot {

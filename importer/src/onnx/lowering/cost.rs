@@ -1,7 +1,7 @@
 //! What lowering takes of the model's budget: steps for what is read, once or again (functions and loops are written out),
 //! and bytes for tables.
 
-use super::Lowering;
+use super::{Lowering, MAX_NODES};
 use crate::error::ImportErrorKind;
 use crate::ir::{RuleError, RuleResult, ValueId};
 use crate::onnx::proto::{NodeProto, SparseTensorProto, TensorProto};
@@ -17,6 +17,9 @@ pub(super) const BODY: usize = 16;
 
 /// Bytes of a name for each step.
 const BYTES: usize = 32;
+
+/// What lowering had left of nodes, operations and steps.
+pub(crate) struct Left([u64; 3]);
 
 /// Steps of looking names up: a few that are long take as long as many.
 pub(super) fn names<'n>(names: impl IntoIterator<Item = &'n String>) -> usize {
@@ -55,6 +58,23 @@ impl<'m> Lowering<'_, 'm> {
         let count = self.builder.graph.nodes.len();
         let added = count.saturating_sub(std::mem::replace(&mut self.counted, count));
         self.spend(added.saturating_mul(OPERATION))
+    }
+
+    /// What is left at the moment.
+    pub(crate) fn left(&self) -> Left {
+        let nodes = |used: usize| MAX_NODES.saturating_sub(used) as u64;
+        let graph = &*self.builder.graph;
+        Left([nodes(self.lowered), nodes(graph.nodes.len()), graph.budget.steps.left()])
+    }
+
+    /// Whether so many rounds, if all take what the first ones did, leave half of what there was before them to the rest of the
+    /// model.
+    pub(crate) fn affords(&self, before: &Left, written: u64, rounds: u64) -> bool {
+        let (Left(before), Left(now)) = (before, self.left());
+        before.iter().zip(now).all(|(&before, now)| {
+            let taken = u128::from(before.saturating_sub(now));
+            taken * u128::from(rounds) <= u128::from(before / 2) * u128::from(written)
+        })
     }
 
     /// Takes the bytes of a table before it is made.

@@ -257,7 +257,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 }
                 (Operand::Sequence(_) | Operand::Absent, _) | (_, Operand::Sequence(_) | Operand::Absent) => {
                     let what = "a sequence or an optional that a loop changes in a number of rounds which is not known \
-                                when the model is compiled";
+                                when the model is compiled, or too large to write them out";
                     return Err(RuleError::Unsupported { what: what.to_owned() });
                 }
             };

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::ir::{Dim, RuleError, RuleResult, ValueId};
-use crate::onnx::node::{SourceNode, invalid};
+use crate::onnx::node::{SourceNode, invalid, misfit};
 
 /// How padding is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,13 +77,10 @@ impl Windows {
         let fit = |name: &str, given: &Option<Vec<usize>>, default: usize, count: usize| match given {
             None => Ok(vec![default; count]),
             Some(values) if values.len() == count => Ok(values.clone()),
-            Some(values) => Err(invalid(name, format!("has {} entries, must have {count}", values.len()))),
+            Some(values) => Err(misfit(name, format!("has {} entries, must have {count}", values.len()))),
         };
         if kernel.len() != spatial {
-            return Err(invalid(
-                "kernel_shape",
-                format!("has {} entries, must have {spatial}", kernel.len()),
-            ));
+            return Err(misfit("kernel_shape", format!("has {} entries, must have {spatial}", kernel.len())));
         }
         let pads = match self.auto_pad {
             AutoPad::NotSet => fit("pads", &self.pads, 0, 2 * spatial)?,

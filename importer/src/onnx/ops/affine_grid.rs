@@ -21,7 +21,7 @@ impl<'m> Operator<'m> for AffineGrid {
         let size = to.host(args.value("size")?, "size")?;
         let spatial = match size.get(2..) {
             Some(spatial @ ([_, _] | [_, _, _])) => spatial.to_vec(),
-            _ => return Err(invalid("size", format!("has {} entries, must have 4 or 5", size.len()))),
+            _ => return Err(misfit("size", format!("has {} entries, must have 4 or 5", size.len()))),
         };
         let dtype = to.dtype(theta);
         let rank = spatial.len();

@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use crate::ir::op;
+use std::cmp::Ordering;
 
 pub(super) struct BatchNormalization {
     epsilon: f64,
@@ -30,22 +31,27 @@ impl<'m> Operator<'m> for BatchNormalization {
             .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let x = args.value("X")?;
-        let dtype = to.dtype(x);
-        let mut inputs = vec![x];
-        for name in ["scale", "B", "input_mean", "input_var"] {
-            // Half-precision models may keep their statistics in single precision.
-            let value = args.value(name)?;
-            inputs.push(to.cast(value, dtype)?);
+        let names = ["X", "scale", "B", "input_mean", "input_var"];
+        let given = names.iter().map(|name| args.value(name)).collect::<RuleResult<Vec<_>>>()?;
+        let (x, dtype) = (given[0], to.dtype(given[0]));
+        if !dtype.is_float() {
+            let expected = "expected a float".to_owned();
+            return Err(RuleError::DType { input: "X".to_owned(), actual: dtype, expected });
         }
+        let kept = to.dtype(given[3]);
+        // Half-precision models may keep their statistics in single precision, where there may be larger ones than a half
+        // has room for.
+        let wide = given.iter().fold(dtype, |wide, &value| wider(wide, to.dtype(value)));
+        let inputs = given.iter().map(|&value| to.cast(value, wide)).collect::<RuleResult<Vec<_>>>()?;
         // A model that is to be trained has a layer, which decides by itself whether it trains.
         let of_batch = to.trainable.then_some(1.0 - self.momentum);
         let op = Op::BatchNorm(op::BatchNorm { epsilon: self.epsilon, momentum: of_batch });
         if !self.training {
-            return Ok(to.add(op, &inputs)?.into());
+            let y = to.add(op, &inputs)?;
+            return Ok(to.cast(y, dtype)?.into());
         }
         let momentum = self.momentum;
-        let [mean, variance] = statistics(to, x)?;
+        let [mean, variance] = statistics(to, x, wide)?;
         let running = to.formulas(|f| {
             let pairs = [[inputs[3], mean], [inputs[4], variance]];
             pairs.map(|[running, current]| moved(f.value(running), f.value(current), momentum))
@@ -53,22 +59,38 @@ impl<'m> Operator<'m> for BatchNormalization {
         let y = if to.trainable {
             to.add(op, &inputs)?
         } else {
-            to.add(op, &[x, inputs[1], inputs[2], mean, variance])?
+            to.add(op, &[inputs[0], inputs[1], inputs[2], mean, variance])?
         };
-        Ok(vec![y, running[0], running[1], mean, variance].into())
+        let mut outputs = vec![to.cast(y, dtype)?];
+        for value in [running[0], running[1], mean, variance] {
+            outputs.push(to.cast(value, kept)?);
+        }
+        Ok(outputs.into())
     }
 }
 
-/// Mean and variance of each channel.
-fn statistics(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[ValueId; 2]> {
+/// The dtype that holds numbers of both.
+fn wider(a: DType, b: DType) -> DType {
+    match (a == b, a.size().cmp(&b.size())) {
+        (true, _) => a,
+        (false, Ordering::Less) => b,
+        (false, Ordering::Greater) => a,
+        (false, Ordering::Equal) => DType::F32,
+    }
+}
+
+/// Mean and variance of each channel, computed at least in single precision: squares of halves may be larger than any half.
+fn statistics(to: &mut Lowering<'_, '_>, x: ValueId, dtype: DType) -> RuleResult<[ValueId; 2]> {
     let rank = to.need_rank("X", x, 2)?;
+    let x = to.cast(x, wider(dtype, DType::F32))?;
     let axes: Vec<usize> = (0..rank).filter(|&axis| axis != 1).collect();
     let [mean, variance] = to.formulas(|f| {
         let x = f.value(x);
         let mean = x.mean(&axes);
         [mean, (x - mean).square().fold(ReduceOp::Mean, &axes)]
     })?;
-    Ok([to.squeeze(mean, &axes)?, variance])
+    let mean = to.squeeze(mean, &axes)?;
+    Ok([to.cast(mean, dtype)?, to.cast(variance, dtype)?])
 }
 
 /// `running · momentum + current · (1 - momentum)`.

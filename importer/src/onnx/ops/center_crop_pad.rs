@@ -27,7 +27,7 @@ impl<'m> Operator<'m> for CenterCropPad {
             None => (0..rank).collect(),
         };
         if axes.len() != wanted.len() {
-            return Err(invalid("shape", format!("has {} entries for {} axes", wanted.len(), axes.len())));
+            return Err(misfit("shape", format!("has {} entries for {} axes", wanted.len(), axes.len())));
         }
         let (zero, two) = (Dim::constant(0), Dim::constant(2));
         let mut ranges = to.full_ranges(x);

@@ -46,7 +46,7 @@ impl<'m> Operator<'m> for Col2Im {
             return Err(RuleError::Rank { input: "input".to_owned(), actual: dims.len(), expected });
         };
         if rows.as_size().is_some_and(|rows| rows % area != 0) {
-            return Err(invalid("block_shape", "does not divide the rows of the input"));
+            return Err(misfit("block_shape", "does not divide the rows of the input"));
         }
         // Channels are images of their own, so that their number need not be known.
         let channels = rows.floor_div(&Dim::from(area));
@@ -56,7 +56,7 @@ impl<'m> Operator<'m> for Col2Im {
             let (before, after) = (pads[axis], pads[axis + spatial]);
             let extent = dilation[axis] * (block[axis] - 1) + 1;
             let room = (image[axis] + before + after).checked_sub(extent);
-            let room = room.ok_or_else(|| invalid("block_shape", "is larger than the image"))?;
+            let room = room.ok_or_else(|| misfit("block_shape", "is larger than the image"))?;
             grid.push(Dim::from(room / stride[axis] + 1));
             padding.push((before, after));
             // What the stride does not reach.

@@ -97,7 +97,7 @@ pub(super) fn kernel_of(
     let kernel = kernel.ok_or_else(|| RuleError::NotConstant { input: "the kernel's size".to_owned() })?;
     match &windows.kernel {
         Some(given) if *given != kernel => {
-            Err(invalid("kernel_shape", format!("is {given:?}, the weight's is {kernel:?}")))
+            Err(misfit("kernel_shape", format!("is {given:?}, the weight's is {kernel:?}")))
         }
         _ => Ok(kernel),
     }

@@ -51,7 +51,7 @@ impl<'m> Operator<'m> for DepthToSpace {
             if rest == 0 {
                 Ok(dim.floor_div(by))
             } else {
-                Err(invalid("blocksize", format!("does not divide {dim}")))
+                Err(misfit("blocksize", format!("does not divide {dim}")))
             }
         };
         let [n, c, h, w] = [n, c, h, w].map(Clone::clone);

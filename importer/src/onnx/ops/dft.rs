@@ -112,7 +112,7 @@ impl Dft {
         };
         let axis = axis_of(axis, rank)?;
         if axis + 1 == rank {
-            return Err(invalid("axis", "is the one of real and imaginary parts"));
+            return Err(misfit("axis", "is the one of real and imaginary parts"));
         }
         if self.inverse && self.one_sided {
             return Err(RuleError::Unsupported { what: "an inverse one-sided transform".to_owned() });
@@ -161,9 +161,9 @@ impl Dft {
             (None, None) => return Err(RuleError::MissingInput { input: "frame_length".to_owned() }),
         };
         let dims = to.dims(signal);
-        let total = dims.get(1).ok_or_else(|| invalid("signal", "must have a batch and a time axis"))?;
+        let total = dims.get(1).ok_or_else(|| misfit("signal", "must have a batch and a time axis"))?;
         if total.as_size().is_some_and(|total| total < length) {
-            return Err(invalid("signal", "is shorter than a frame"));
+            return Err(misfit("signal", "is shorter than a frame"));
         }
         let positions = positions(to, total, length, step)?;
         let framed = to.add(Op::Take(op::Take { axis: 1, wrapped: false }), &[signal, positions])?;

@@ -74,7 +74,7 @@ fn letters(term: &str) -> RuleResult<Vec<u8>> {
 fn labels(term: &[u8], rank: usize) -> RuleResult<Vec<Label>> {
     let named = term.iter().filter(|&&letter| letter != ELLIPSIS).count();
     let hidden = rank.checked_sub(named).filter(|&hidden| hidden == 0 || term.contains(&ELLIPSIS));
-    let hidden = hidden.ok_or_else(|| invalid("equation", format!("names {named} axes of {rank}")))?;
+    let hidden = hidden.ok_or_else(|| misfit("equation", format!("names {named} axes of {rank}")))?;
     let mut labels = Vec::with_capacity(rank);
     for &letter in term {
         if letter == ELLIPSIS {

@@ -28,7 +28,7 @@ impl<'m> Operator<'m> for GatherNd {
             return Err(RuleError::NotConstant { input: "the last dim of indices".to_owned() });
         };
         if depth + batch > rank {
-            return Err(invalid("indices", format!("name {depth} axes of {}", rank - batch)));
+            return Err(misfit("indices", format!("name {depth} axes of {}", rank - batch)));
         }
         let mut dims = index[..index_rank - 1].to_vec();
         if depth == 1 && batch == 0 {

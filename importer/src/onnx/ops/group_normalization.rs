@@ -98,7 +98,7 @@ impl GroupNormalization {
 /// One parameter a group to one a channel.
 fn spread(to: &mut Lowering<'_, '_>, value: ValueId, groups: usize, channels: usize) -> RuleResult<ValueId> {
     if !channels.is_multiple_of(groups) {
-        return Err(invalid("num_groups", format!("is {groups} for {channels} channels")));
+        return Err(misfit("num_groups", format!("is {groups} for {channels} channels")));
     }
     let column = to.reshape(value, vec![Dim::from(groups), Dim::constant(1)])?;
     let matrix = to.expand(column, vec![Dim::from(groups), Dim::from(channels / groups)])?;

@@ -32,7 +32,7 @@ pub(super) fn split_heads(
     };
     let count = Dim::constant(heads);
     if width.as_constant().is_some_and(|width| width % heads != 0) {
-        return Err(invalid(name, format!("has {width} features, which {heads} heads cannot share")));
+        return Err(misfit(name, format!("has {width} features, which {heads} heads cannot share")));
     }
     let split = vec![batch.clone(), seq.clone(), count.clone(), width.floor_div(&count)];
     let split = to.reshape(x, split)?;

@@ -193,14 +193,14 @@ impl QuantizeLinear {
         let axis = axis_of(self.axis, rank)?;
         if self.block == 0 {
             let [size] = dims.as_slice() else {
-                return Err(invalid("scale", format!("has rank {}", dims.len())));
+                return Err(misfit("scale", format!("has rank {}", dims.len())));
             };
             let mut shape = vec![Dim::constant(1); rank];
             shape[axis] = size.clone();
             return to.reshape(parameter, shape);
         }
         if dims.len() != rank {
-            return Err(invalid("scale", format!("has rank {}, the input {rank}", dims.len())));
+            return Err(misfit("scale", format!("has rank {}, the input {rank}", dims.len())));
         }
         let column = to.unsqueeze(parameter, &[axis + 1])?;
         if in_blocks {

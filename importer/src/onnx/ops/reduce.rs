@@ -138,7 +138,12 @@ impl Reduce {
             Kind::SumSquare | Kind::L2 => {
                 let square = to.binary(BinaryOp::Mul, x, x)?;
                 let sum = fold(to, ReduceOp::Sum, square)?;
-                if self.kind == Kind::L2 { to.unary(UnaryOp::Sqrt, sum)? } else { sum }
+                match (self.kind, axes) {
+                    (Kind::L2, Axes::Known(_)) => to.unary(UnaryOp::Sqrt, sum)?,
+                    // Passes see no sum of squares behind the choices, and would leave a root that is steep at zero.
+                    (Kind::L2, Axes::Read(_)) => to.add(Op::RootOfSquares, &[sum])?,
+                    _ => sum,
+                }
             }
             Kind::LogSum => {
                 let sum = fold(to, ReduceOp::Sum, x)?;
@@ -167,5 +172,44 @@ impl Reduce {
             Axes::Known(axes) if !self.keep_dims => to.squeeze(result, axes),
             _ => Ok(result),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::proto::*;
+    use crate::onnx::{LoadOptions, load_bytes};
+    use prost::Message;
+
+    #[test]
+    fn norms_over_axes_of_the_run_are_flat_at_zero() {
+        let port = |name: &str, elem_type: i32, dims: &[i64]| {
+            let dim = dims.iter().map(|&size| DimensionProto { value: Some(DimensionValue::Value(size)) });
+            let tensor = TensorTypeProto { elem_type, shape: Some(TensorShapeProto { dim: dim.collect() }) };
+            let r#type = Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), ..TypeProto::default() });
+            ValueInfoProto { name: name.into(), r#type, ..ValueInfoProto::default() }
+        };
+        let node = NodeProto {
+            op_type: "ReduceL2".into(),
+            input: vec!["x".into(), "axes".into()],
+            output: vec!["y".into()],
+            ..NodeProto::default()
+        };
+        let graph = GraphProto {
+            node: vec![node],
+            input: vec![port("x", 1, &[2, 3]), port("axes", 7, &[1])],
+            output: vec![ValueInfoProto { name: "y".into(), ..ValueInfoProto::default() }],
+            ..GraphProto::default()
+        };
+        let opset = OperatorSetIdProto { domain: String::new(), version: 18 };
+        let model = ModelProto {
+            ir_version: 8,
+            graph: Some(graph),
+            opset_import: vec![opset],
+            ..ModelProto::default()
+        };
+        let graph = load_bytes(model.encode_to_vec(), &LoadOptions::default()).unwrap();
+        assert!(graph.nodes.iter().any(|node| node.op == Op::RootOfSquares), "{graph}");
     }
 }

@@ -45,7 +45,7 @@ impl<'m> Operator<'m> for Reshape {
                 return Err(invalid("shape", "holds -1 beside 0"));
             }
             if total.as_constant().zip(rest.as_constant()).is_some_and(|(total, rest)| total % rest != 0) {
-                return Err(invalid("shape", format!("needs {total} elements to divide by {rest}")));
+                return Err(misfit("shape", format!("needs {total} elements to divide by {rest}")));
             }
             dims[axis] = total.floor_div(&rest);
         }

@@ -180,7 +180,7 @@ impl Resize {
             Target::Sizes(sizes) => sizes.len(),
         };
         if count != axes.len() {
-            return Err(invalid("scales", format!("or sizes: {count} entries for {} axes", axes.len())));
+            return Err(misfit("scales", format!("or sizes: {count} entries for {} axes", axes.len())));
         }
         match target {
             Target::Scales(given) => {
@@ -242,7 +242,7 @@ impl Resize {
         }
         let values = to.known_floats(args.value("roi")?, "roi")?;
         if values.len() != 2 * axes.len() {
-            return Err(invalid("roi", format!("has {} entries for {} axes", values.len(), axes.len())));
+            return Err(misfit("roi", format!("has {} entries for {} axes", values.len(), axes.len())));
         }
         let mut roi = vec![(0.0, 1.0); rank];
         for (i, &axis) in axes.iter().enumerate() {

@@ -33,7 +33,7 @@ impl<'m> Operator<'m> for ScatterNd {
         let index_rank = to.need_rank("indices", indices, 1)?;
         let depth = to.dims(indices)[index_rank - 1].as_size();
         if depth.is_some_and(|depth| depth > rank || index_rank - 1 + rank - depth != to.rank(updates)) {
-            return Err(invalid("updates", format!("have rank {}", to.rank(updates))));
+            return Err(misfit("updates", format!("have rank {}", to.rank(updates))));
         }
         if to.dims(updates).iter().any(|dim| dim.is(0)) || to.dims(indices).iter().any(|dim| dim.is(0)) {
             return Ok(x.into());

@@ -98,7 +98,7 @@ impl Use {
 }
 
 fn outside(length: usize) -> RuleError {
-    invalid("position", format!("is outside a sequence of {length}"))
+    misfit("position", format!("is outside a sequence of {length}"))
 }
 
 fn concat(
@@ -107,7 +107,7 @@ fn concat(
     axis: i64,
     new_axis: bool,
 ) -> RuleResult<ValueId> {
-    let first = *values.first().ok_or_else(|| invalid("input_sequence", "is empty"))?;
+    let first = *values.first().ok_or_else(|| misfit("input_sequence", "is empty"))?;
     let axis = axis_of(axis, to.rank(first) + usize::from(new_axis))?;
     if new_axis {
         for value in &mut values {

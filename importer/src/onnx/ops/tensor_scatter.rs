@@ -26,7 +26,7 @@ impl<'m> Operator<'m> for TensorScatter {
         let rank = to.rank(cache);
         let axis = axis_of(self.axis, rank)?;
         if axis == 0 || to.rank(update) != rank {
-            return Err(invalid("axis", "is the batch's, or the ranks differ"));
+            return Err(misfit("axis", "is the batch's, or the ranks differ"));
         }
         // Where all entries of the batch have the same places, or there is one, these are rows.
         let start = args.optional("write_indices")?;

@@ -37,7 +37,7 @@ impl<'m> Operator<'m> for TopK {
         };
         let mut dims = to.dims(x);
         if k.as_constant().zip(dims[axis].as_constant()).is_some_and(|(k, size)| k < 0 || k > size) {
-            return Err(invalid("k", format!("is {k} for an axis of size {}", dims[axis])));
+            return Err(misfit("k", format!("is {k} for an axis of size {}", dims[axis])));
         }
         dims[axis] = k.clone();
         let values = to.ty(x).with_dims(dims);

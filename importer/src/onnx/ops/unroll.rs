@@ -1,7 +1,8 @@
 //! `Loop`, `Scan` and `SequenceMap`.
 //!
-//! Where it is known, round by round, whether another follows, and there are no more than [`MOST_ROUNDS`], the body is
-//! written out that many times: then constants fold, and lists may change. All others run as loops.
+//! Where it is known, round by round, whether another follows, and there are no more than [`MOST_ROUNDS`] and no more
+//! nodes in them than a model may have, the body is written out that many times: then constants fold, and lists may change.
+//! All others run as loops.
 
 use super::super::lowering::{Round, Rounds};
 use super::super::proto::GraphProto;
@@ -23,6 +24,56 @@ struct ScanAxes {
     input_backwards: Vec<i64>,
     output_axes: Vec<i64>,
     output_backwards: Vec<i64>,
+}
+
+impl ScanAxes {
+    /// The inputs with the axes along which they are read.
+    fn scanned<'i>(&self, to: &Lowering<'_, '_>, inputs: &'i [ValueId]) -> RuleResult<Scanned<'i>> {
+        let mut along = Vec::with_capacity(inputs.len());
+        let mut rounds: Option<Dim> = None;
+        for (n, &input) in inputs.iter().enumerate() {
+            let axis = axis_of(self.input_axes.get(n).copied().unwrap_or(0), to.rank(input))?;
+            let size = to.dims(input).get(axis).cloned().unwrap_or(Dim::constant(0));
+            match rounds.as_ref().map(|rounds| (rounds, (rounds - &size).as_constant())) {
+                Some((_, Some(difference))) if difference != 0 => {
+                    return Err(misfit("scan inputs", "have different lengths"));
+                }
+                // A number says more than a size that must be equal to it.
+                Some((rounds, _)) if rounds.as_constant().is_some() => {}
+                Some(_) if size.as_constant().is_none() => {}
+                _ => rounds = Some(size),
+            }
+            along.push((axis, self.input_backwards.get(n).is_some_and(|&direction| direction != 0)));
+        }
+        Ok(Scanned { inputs, along, rounds: rounds.unwrap_or(Dim::constant(0)) })
+    }
+
+    /// The axis and the direction along which an output is collected.
+    fn output(&self, n: usize) -> (i64, bool) {
+        let backwards = self.output_backwards.get(n).is_some_and(|&direction| direction != 0);
+        (self.output_axes.get(n).copied().unwrap_or(0), backwards)
+    }
+}
+
+/// What a scan reads a part of in each round.
+struct Scanned<'i> {
+    inputs: &'i [ValueId],
+    /// The axis and the direction for each.
+    along: Vec<(usize, bool)>,
+    rounds: Dim,
+}
+
+impl Scanned<'_> {
+    /// Adds the parts of a round to its operands.
+    fn slices(&self, to: &mut Lowering<'_, '_>, n: &Dim, operands: &mut Vec<Operand>) -> RuleResult<()> {
+        for (&input, &(axis, backwards)) in self.inputs.iter().zip(&self.along) {
+            let at = if backwards { &(&self.rounds - &Dim::constant(1)) - n } else { n.clone() };
+            let end = &at + &Dim::constant(1);
+            let part = to.slice(input, axis, at, end)?;
+            operands.push(Operand::Tensor(to.squeeze(part, &[axis])?));
+        }
+        Ok(())
+    }
 }
 
 pub(super) struct Unroll<'m> {
@@ -152,7 +203,8 @@ impl<'m> Unroll<'m> {
     }
 
     /// A loop whose body is written out; nothing, with what was appended to be undone, where it is not known whether another
-    /// round follows, where too many do, or where none does and the shape of what it would leave is to be found.
+    /// round follows, where too many or too large ones do, or where none does and the shape of what it would leave is to be
+    /// found.
     fn written_out(
         &self,
         to: &mut Lowering<'_, 'm>,
@@ -161,9 +213,11 @@ impl<'m> Unroll<'m> {
         (mut carried, scans): (Vec<Operand>, usize),
     ) -> RuleResult<Option<Outputs>> {
         let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
+        let left_before = to.left();
         let mut n = 0i64;
         while goes && limit.is_none_or(|limit| n < limit) {
-            if n >= MOST_ROUNDS as i64 {
+            let rounds = limit.unwrap_or(n + 1);
+            if n >= MOST_ROUNDS as i64 || (n > 0 && !to.affords(&left_before, n as u64, rounds as u64)) {
                 return Ok(None);
             }
             let mut operands = vec![
@@ -199,70 +253,57 @@ impl<'m> Unroll<'m> {
         let states = state.len().checked_sub(axes.inputs).filter(|_| axes.inputs > 0);
         let states = states.ok_or_else(|| invalid("num_scan_inputs", format!("is {}", axes.inputs)))?;
         let inputs = state.split_off(states).into_iter().map(tensor).collect::<RuleResult<Vec<_>>>()?;
+        let scanned = axes.scanned(to, &inputs)?;
         let scans = self.collected(states)?;
-        let mut along = Vec::with_capacity(inputs.len());
-        let mut rounds: Option<Dim> = None;
-        for (n, &input) in inputs.iter().enumerate() {
-            let axis = axis_of(axes.input_axes.get(n).copied().unwrap_or(0), to.rank(input))?;
-            let size = to.dims(input).get(axis).cloned().unwrap_or(Dim::constant(0));
-            match rounds.as_ref().map(|rounds| (rounds, (rounds - &size).as_constant())) {
-                Some((_, Some(difference))) if difference != 0 => {
-                    return Err(invalid("scan inputs", "have different lengths"));
-                }
-                // A number says more than a size that must be equal to it.
-                Some((rounds, _)) if rounds.as_constant().is_some() => {}
-                Some(_) if size.as_constant().is_none() => {}
-                _ => rounds = Some(size),
-            }
-            along.push((axis, axes.input_backwards.get(n).is_some_and(|&direction| direction != 0)));
-        }
-        let rounds = rounds.unwrap_or(Dim::constant(0));
-        let slices = |to: &mut Lowering<'_, 'm>, n: &Dim, operands: &mut Vec<Operand>| {
-            for (&input, &(axis, backwards)) in inputs.iter().zip(&along) {
-                let at = if backwards { &(&rounds - &Dim::constant(1)) - n } else { n.clone() };
-                let end = &at + &Dim::constant(1);
-                let part = to.slice(input, axis, at, end)?;
-                operands.push(Operand::Tensor(to.squeeze(part, &[axis])?));
-            }
-            Ok(())
-        };
-        let output = |n: usize| {
-            let backwards = axes.output_backwards.get(n).is_some_and(|&direction| direction != 0);
-            (axes.output_axes.get(n).copied().unwrap_or(0), backwards)
-        };
-        match rounds.as_size() {
-            Some(count) if count <= MOST_ROUNDS && (count > 0 || scans == 0) => {
-                let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
-                for n in 0..count {
-                    let mut operands = std::mem::take(&mut state);
-                    slices(to, &Dim::from(n), &mut operands)?;
-                    state = self.round(to, operands)?;
-                    for (list, value) in collected.iter_mut().zip(state.split_off(states.min(state.len()))) {
-                        list.push(tensor(value)?);
-                    }
-                }
-                for (n, rounds) in collected.iter().enumerate() {
-                    let (axis, backwards) = output(n);
-                    state.push(Operand::Tensor(stack(to, rounds, axis, backwards)?));
-                }
-                Ok(Outputs(state))
-            }
-            _ => {
-                let run = Rounds { trip_count: Some(rounds.clone()), condition: Dim::constant(1) };
-                let Outputs(mut outputs) = to.loop_over(run, &state, &|to, iteration, mut operands| {
-                    slices(to, iteration, &mut operands)?;
-                    let mut carried = self.round(to, operands)?;
-                    let left = carried.split_off(states.min(carried.len()));
-                    let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
-                    Ok(Round { condition: Dim::constant(1), carried, left })
-                })?;
-                for (n, left) in outputs.split_off(states.min(outputs.len())).into_iter().enumerate() {
-                    let (axis, backwards) = output(n);
-                    outputs.push(Operand::Tensor(place(to, tensor(left)?, axis, backwards)?));
-                }
-                Ok(Outputs(outputs))
+        let few = scanned.rounds.as_size().filter(|&count| count <= MOST_ROUNDS);
+        if let Some(count) = few.filter(|&count| count > 0 || scans == 0) {
+            let before = to.snapshot();
+            match self.scan_written_out(to, (axes, &scanned), count, (state.clone(), scans))? {
+                Some(outputs) => return Ok(outputs),
+                None => to.restore(&before),
             }
         }
+        let run = Rounds { trip_count: Some(scanned.rounds.clone()), condition: Dim::constant(1) };
+        let Outputs(mut outputs) = to.loop_over(run, &state, &|to, iteration, mut operands| {
+            scanned.slices(to, iteration, &mut operands)?;
+            let mut carried = self.round(to, operands)?;
+            let left = carried.split_off(states.min(carried.len()));
+            let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
+            Ok(Round { condition: Dim::constant(1), carried, left })
+        })?;
+        for (n, left) in outputs.split_off(states.min(outputs.len())).into_iter().enumerate() {
+            let (axis, backwards) = axes.output(n);
+            outputs.push(Operand::Tensor(place(to, tensor(left)?, axis, backwards)?));
+        }
+        Ok(Outputs(outputs))
+    }
+
+    /// A scan whose body is written out; nothing, with what was appended to be undone, where that is too much.
+    fn scan_written_out(
+        &self,
+        to: &mut Lowering<'_, 'm>,
+        (axes, scanned): (&ScanAxes, &Scanned<'_>),
+        rounds: usize,
+        (mut state, scans): (Vec<Operand>, usize),
+    ) -> RuleResult<Option<Outputs>> {
+        let states = state.len();
+        let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
+        let left_before = to.left();
+        for n in 0..rounds {
+            if n > 0 && !to.affords(&left_before, n as u64, rounds as u64) {
+                return Ok(None);
+            }
+            scanned.slices(to, &Dim::from(n), &mut state)?;
+            state = self.round(to, state)?;
+            for (list, value) in collected.iter_mut().zip(state.split_off(states.min(state.len()))) {
+                list.push(tensor(value)?);
+            }
+        }
+        for (n, rounds) in collected.iter().enumerate() {
+            let (axis, backwards) = axes.output(n);
+            state.push(Operand::Tensor(stack(to, rounds, axis, backwards)?));
+        }
+        Ok(Some(Outputs(state)))
     }
 
     fn map(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {

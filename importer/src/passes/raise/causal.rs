@@ -5,7 +5,8 @@ use super::attention::HIDDEN;
 use crate::data::{Elements, Strided};
 use crate::ir::{Arange, Dim, Fill, Op, Slice, Trilu, ValueId};
 use crate::passes::Rewrite;
-use kiln_types::{BinaryOp, CompareOp, UnaryOp};
+use crate::passes::identities::holds_all;
+use kiln_types::{BinaryOp, CompareOp, DType, UnaryOp, bf16, f16};
 
 /// Whether a mask over `[…, s, s]` keeps exactly the keys up to the query's own position.
 pub(super) fn is_causal(cx: &Rewrite<'_>, mask: ValueId) -> bool {
@@ -37,6 +38,23 @@ impl Triangle {
     fn map(self, f: impl Fn(f64) -> f64) -> Self {
         Self { lower: f(self.lower), upper: f(self.upper) }
     }
+
+    /// The same numbers in a dtype; `None` where an integer would wrap.
+    fn in_dtype(self, dtype: DType) -> Option<Self> {
+        let number = |x: f64| match dtype {
+            DType::Bool => Some(truth(x)),
+            DType::F16 => Some(f16::from_f64(x).to_f64()),
+            DType::BF16 => Some(bf16::from_f64(x).to_f64()),
+            DType::F32 => Some(f64::from(x as f32)),
+            DType::F64 => Some(x),
+            integer => {
+                let (least, most) = integer.integers()?;
+                let x = x.trunc();
+                (x >= least as f64 && x <= most as f64).then_some(x)
+            }
+        };
+        Some(Self { lower: number(self.lower)?, upper: number(self.upper)? })
+    }
 }
 
 fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
@@ -67,7 +85,7 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
             let (_, matrix) = cx.ty(id).dims.split_last_chunk::<2>()?;
             if from.ends_with(matrix) { of(0) } else { None }
         }
-        Op::Cast(_) => of(0).map(|t| if cx.ty(id).dtype.is_bool() { t.map(truth) } else { t }),
+        Op::Cast(_) => of(0)?.in_dtype(cx.ty(id).dtype),
         Op::Unary(UnaryOp::Not) => of(0).map(|t| t.map(|x| 1.0 - x)),
         Op::Unary(UnaryOp::Neg) => of(0).map(|t| t.map(|x| -x)),
         Op::Compare(op) => match positions(cx, operand(0)?, operand(1)?) {
@@ -89,11 +107,12 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
                 BinaryOp::Mul => |x, y| x * y,
                 _ => return None,
             };
-            match (number(0), number(1)) {
-                (_, Some(y)) => of(0).map(|t| t.map(|x| f(x, y))),
-                (Some(x), None) => of(1).map(|t| t.map(|y| f(x, y))),
-                (None, None) => None,
-            }
+            let result = match (number(0), number(1)) {
+                (_, Some(y)) => of(0)?.map(|x| f(x, y)),
+                (Some(x), None) => of(1)?.map(|y| f(x, y)),
+                (None, None) => return None,
+            };
+            result.in_dtype(cx.ty(id).dtype)
         }
         _ => None,
     }
@@ -119,7 +138,7 @@ fn first_column(cx: &Rewrite<'_>, id: ValueId, wanted: bool, depth: usize) -> Op
     let last = |id: ValueId| cx.ty(id).dims.last();
     match &node.op {
         Op::Fill(Fill { value, .. }) => Some(value.to_bool() == wanted),
-        Op::Cast(_) => of(0, wanted),
+        Op::Cast(_) if keeps_truth(cx.ty(operand(0)?).dtype, cx.ty(id).dtype) => of(0, wanted),
         Op::Unary(UnaryOp::Not) => of(0, !wanted),
         Op::Binary(op @ (BinaryOp::And | BinaryOp::Or)) => {
             let (a, b) = (of(0, wanted) == Some(true), of(1, wanted) == Some(true));
@@ -172,6 +191,11 @@ fn line(cx: &Rewrite<'_>, id: ValueId) -> Option<(usize, Dim)> {
         }
     }
     None
+}
+
+/// Whether a number becomes 0 where it is 0, and nowhere else: a half would be no integer, and 256 no byte.
+fn keeps_truth(from: DType, to: DType) -> bool {
+    to.is_bool() || (from.is_int() && to.is_float()) || holds_all(to, from)
 }
 
 fn truth(x: f64) -> f64 {

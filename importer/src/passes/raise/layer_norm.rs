@@ -116,7 +116,9 @@ fn difference_of_means(cx: &Rewrite<'_>, variance: ValueId) -> Option<(ValueId, 
     let (x, mean_axes) = cx.reduction(mean, ReduceOp::Mean)?;
     let squared = Polynomial::from([(vec![Factor::Value(x); 2], 1.0)]);
     let is_square = same(cx.ty(x).dtype, &cx.polynomial(square, &[x]), &squared);
-    (mean == same_mean && axes == mean_axes && is_square).then_some((x, axes))
+    // Reshaped otherwise, each row would meet the variances of all.
+    let fits = mean == same_mean && axes == mean_axes && is_square && cx.keeps_axes(variance, x, &axes);
+    fits.then_some((x, axes))
 }
 
 /// Weight and bias of `weight * (x - mean) / root + bias`.
@@ -295,6 +297,32 @@ mod tests {
     }
 
     /// Formulas that look like a norm and are none.
+    #[test]
+    fn variances_of_other_rows_are_no_norm() {
+        let g = graph(&["f32[4, 4]"], |b, x| {
+            let x = x[0];
+            let reduced = |b: &mut Builder<'_>, x| {
+                b.add(Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![1], keep_dims: false }), &[x])
+                    .unwrap()
+            };
+            let shaped = |b: &mut Builder<'_>, x, dims: [i64; 2]| {
+                b.add(Op::Reshape(Reshape { dims: dims.map(Dim::from).to_vec() }), &[x]).unwrap()
+            };
+            let square = bin(b, BinaryOp::Mul, x, x);
+            let (square, m) = (reduced(b, square), reduced(b, x));
+            let squared = bin(b, BinaryOp::Mul, m, m);
+            let variance = bin(b, BinaryOp::Sub, square, squared);
+            let variance = b.add(Op::Activation(Activation::Relu), &[variance]).unwrap();
+            let (variance, m) = (shaped(b, variance, [1, 4]), shaped(b, m, [4, 1]));
+            let epsilon = constant(b, None, &[], &[1e-3]);
+            let sum = bin(b, BinaryOp::Add, variance, epsilon);
+            let s = b.add(Op::Unary(UnaryOp::Sqrt), &[sum]).unwrap();
+            let d = bin(b, BinaryOp::Sub, x, m);
+            vec![bin(b, BinaryOp::Div, d, s)]
+        });
+        checked(g, &[]);
+    }
+
     #[test]
     fn other_powers_are_no_norm() {
         type Spelling = fn(&mut Builder<'_>, ValueId, ValueId, Option<ValueId>) -> ValueId;

@@ -3,8 +3,8 @@
 use crate::backend::Backend;
 use crate::check::ensure;
 use crate::{
-    CoordinateTransform, Dims, InlineVec, Int, InterpolateMode, InterpolateOptions, PoolOp, PoolOptions,
-    Tensor,
+    CoordinateTransform, Dims, InlineVec, Int, InterpolateMode, InterpolateOptions, Numeric, PoolOp,
+    PoolOptions, Tensor,
 };
 
 #[track_caller]
@@ -155,14 +155,14 @@ pub fn avg_pool2d<B: Backend>(
     pool(PoolOp::Average { include_pad: count_include_pad }, x, options)
 }
 
-/// Resizes; see [`InterpolateOptions`], which has one entry per dim.
+/// Resizes; see [`InterpolateOptions`], which has one entry per dim. Integers between samples are mixed in single precision.
 ///
 /// # Panics
 /// When the options are not for the rank.
-pub fn interpolate_with<B: Backend, const D: usize>(
-    x: Tensor<B, D>,
+pub fn interpolate_with<B: Backend, const D: usize, K: Numeric<B>>(
+    x: Tensor<B, D, K>,
     options: InterpolateOptions,
-) -> Tensor<B, D> {
+) -> Tensor<B, D, K> {
     let shape = x.shape();
     let fits = options.output_size.len() == D
         && options.scales.len() == D

@@ -1,7 +1,7 @@
 //! Spellings of attention.
 
 use super::*;
-use crate::ir::{Arange, Builder, Expand, Fill, Permute, Reshape, Softmax, Trilu};
+use crate::ir::{Arange, Builder, Cast, Expand, Fill, Permute, Reshape, Softmax, Trilu};
 use crate::passes::testing::{checked, constant, graph, kinds};
 
 fn bin(b: &mut Builder<'_>, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
@@ -144,6 +144,32 @@ fn a_choice_becomes_a_bool_mask() {
     assert_eq!(g.ty(attention.inputs[3].unwrap()).dtype, DType::Bool);
     let Op::Attention(options) = &attention.op else { unreachable!() };
     assert_eq!(options.scale, Some(1.0));
+}
+
+/// A triangle of halves is all zeros as integers, and one of 256 all zeros as bytes: nothing is kept.
+#[test]
+fn casts_may_empty_a_triangle() {
+    for (number, between) in [(0.5, DType::I64), (256.0, DType::U8)] {
+        let g = graph(&["f32[n, s, 4]", "f32[n, s, 4]"], |b, x| {
+            let k = turn(b, x[1], &[0, 2, 1]);
+            let scores = b.add(Op::MatMul, &[x[0], k]).unwrap();
+            let dims = vec![1.into(), Dim::symbol("s"), Dim::symbol("s")];
+            let value = kiln_types::Scalar::Float(number);
+            let all = b.add(Op::Fill(Fill { dims, value, dtype: DType::F32 }), &[]).unwrap();
+            let wide = b.add(Op::Cast(Cast { to: DType::I32 }), &[all]).unwrap();
+            let all = if between == DType::U8 { wide } else { all };
+            let lower = b.add(Op::Trilu(Trilu { upper: false, k: 0 }), &[all]).unwrap();
+            let lower = b.add(Op::Cast(Cast { to: between }), &[lower]).unwrap();
+            let keeps = b.add(Op::Cast(Cast { to: DType::Bool }), &[lower]).unwrap();
+            let low = constant(b, None, &[], &[-1e9]);
+            let s = b.add(Op::Where, &[keeps, scores, low]).unwrap();
+            let p = b.add(Op::Softmax(Softmax { axis: 2 }), &[s]).unwrap();
+            vec![b.add(Op::MatMul, &[p, x[1]]).unwrap()]
+        });
+        let g = checked(g, &SIZES);
+        let is_causal = |op: &Op| matches!(op, Op::Attention(options) if options.is_causal);
+        assert!(g.root.nodes.iter().all(|&id| !is_causal(&g.node(id).op)), "{number}\n{g}");
+    }
 }
 
 /// What a row yields that a choice masks throughout: equal weights, NaN, or zeros behind a guard.
