@@ -164,6 +164,7 @@ pub fn nd_indexing<B: Backend>() {
     same(x.clone().gather_nd::<2, 2>(tensor([[0, 1], [1, 0]]), 0), [[2, 3], [4, 5]]);
     same(x.clone().gather_nd::<2, 2>(tensor([[1], [0]]), 1), [[2, 3], [4, 5]]);
     same(x.clone().gather_nd::<1, 0>(tensor([1, -1, 0]), 0), 6);
+    same(x.clone().gather_nd::<3, 2>(tensor([[[1, -2], [0, 1]], [[-1, 1], [-2, 0]]]), 1), [[2, 1], [7, 4]]);
     let updates = tensor::<B, 2, Int>([[9, 9], [8, 8]]);
     let updated = x.scatter_nd(tensor::<B, 2, Int>([[0, 0], [-1, 1]]), updates, ScatterOp::Assign);
     same(updated, [[[9, 9], [2, 3]], [[4, 5], [8, 8]]]);
