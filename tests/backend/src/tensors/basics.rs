@@ -208,6 +208,10 @@ pub fn floats<B: Backend>() {
     close(mean, [[3.0f32], [4.0]]);
     // numpy.cov(x.T)
     close(x.clone().cov(0, 1), [[4.5f32, 3.0, -3.0], [3.0, 2.0, -2.0], [-3.0, -2.0, 2.0]]);
+    // Sums of many equal numbers are rounded; f32 in any case.
+    let equal = TensorData::new(vec![1_000_000.1f32; 777], [1, 777]);
+    let equal = Tensor::<B, 2>::from_data_dtype(equal, &B::Device::default(), DType::F32);
+    assert!(equal.var(1).into_data().iter::<f32>().all(|variance| variance < 1e-6));
     let odd = tensor::<B, 1, Float>([f32::NAN, f32::INFINITY, 1.0]);
     same(odd.clone().is_nan(), [true, false, false]);
     same(odd.clone().is_inf(), [false, true, false]);
