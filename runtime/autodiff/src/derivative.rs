@@ -44,10 +44,11 @@ pub(crate) enum Side {
     Right,
 }
 
-/// An operand of a binary operation: in a formula, and as a number if it is one.
+/// An operand of a binary operation: in a formula, whether it is a number, and which one if kernels are made for it.
 #[derive(Clone)]
 pub(crate) struct Operand {
     pub value: Traced,
+    pub is_number: bool,
     pub number: Option<f64>,
 }
 
@@ -77,10 +78,10 @@ pub(crate) fn binary(
         }
         (BinaryOp::Remainder, Right) => -g * (a / b).floor(),
         (BinaryOp::Fmod, Right) => -g * (a / b).trunc(),
-        (BinaryOp::Max, Left) => chosen(a, b, right.number.is_some(), Traced::greater, g),
-        (BinaryOp::Max, Right) => chosen(b, a, left.number.is_some(), Traced::greater, g),
-        (BinaryOp::Min, Left) => chosen(a, b, right.number.is_some(), Traced::lower, g),
-        (BinaryOp::Min, Right) => chosen(b, a, left.number.is_some(), Traced::lower, g),
+        (BinaryOp::Max, Left) => chosen(a, b, right.is_number, Traced::greater, g),
+        (BinaryOp::Max, Right) => chosen(b, a, left.is_number, Traced::greater, g),
+        (BinaryOp::Min, Left) => chosen(a, b, right.is_number, Traced::lower, g),
+        (BinaryOp::Min, Right) => chosen(b, a, left.is_number, Traced::lower, g),
         (BinaryOp::Atan2, Left) => g * angle(b.clone(), square(a) + square(b)),
         (BinaryOp::Atan2, Right) => -g * angle(a.clone(), square(a) + square(b)),
         (

@@ -86,7 +86,11 @@ fn backward(
     for (at, step) in program.steps.iter().enumerate().rev() {
         let Some(g) = gradients[at].take().filter(|_| depends[at]) else { continue };
         let value = |id: StepId| values[usize::from(id)].clone();
-        let side = |id: StepId| Operand { value: value(id), number: number(program, id) };
+        let side = |id: StepId| Operand {
+            value: value(id),
+            is_number: matches!(program.steps[usize::from(id)], Step::Constant(..) | Step::Parameter(..)),
+            number: number(program, id),
+        };
         let y = values[at].clone();
         let mut pass = |to: StepId, part: Option<Traced>| {
             if let Some(part) = part.filter(|_| depends[usize::from(to)]) {
@@ -164,7 +168,7 @@ fn dependents(program: &Expression, operand: usize) -> Vec<bool> {
     depends
 }
 
-/// The number that a step is.
+/// The number that a step is for all runs of its program.
 fn number(program: &Expression, id: StepId) -> Option<f64> {
     match program.steps.get(usize::from(id)) {
         Some(Step::Constant(number, _)) => Some(number.to_f64()),

@@ -4,6 +4,7 @@ use kiln_autodiff::Autodiff;
 use kiln_autodiff::checkpoint::BalancedCheckpointing;
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{AutodiffBackend, Backend};
+use kiln_tensor::module::{self, GridSampleOptions, SampleMode, SamplePadding};
 use kiln_tensor::{Distribution, Tensor, TensorData, linalg};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -197,6 +198,26 @@ fn ties_and_edges_are_as_in_pytorch() {
 }
 
 /// Nothing flows to a vector of zeros from its norm, whatever the norm is; that of what is not zero is as it was.
+#[test]
+fn a_running_maximum_is_that_of_the_last_nan() {
+    let x = tensor::<A>(&[3.0, f32::NAN, 1.0, 4.0, f32::NAN, 2.0]).require_grad();
+    let y = x.clone().cummax(0) * tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(x.grad(&y.backward()).map(numbers), Some(vec![1.0, 9.0, 0.0, 0.0, 11.0, 0.0]));
+}
+
+/// What is read at a border itself, as by all outermost coordinates of a grid that moves nothing.
+#[test]
+fn borders_of_a_grid_have_no_slope() {
+    let x = tensor::<A>(&[1.0, 2.0, 4.0]).reshape([1, 1, 3]);
+    let grid = tensor::<A>(&[-1.0, -0.5, 0.0, 1.0, 1.5]).require_grad();
+    let options = GridSampleOptions::new(SampleMode::Linear)
+        .with_padding_mode(SamplePadding::Border)
+        .with_align_corners(true);
+    let y = module::grid_sample(x, grid.clone().reshape([1, 5, 1]), options);
+    assert_eq!(numbers(y.clone().reshape::<1, _>([5])), [1.0, 1.5, 2.0, 4.0, 4.0]);
+    assert_eq!(grid.grad(&y.backward()).map(numbers), Some(vec![0.0, 1.0, 2.0, 0.0, 0.0]));
+}
+
 #[test]
 fn norms_are_flat_at_zero() {
     let rows = || -> Tensor<A, 2> {

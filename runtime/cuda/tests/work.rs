@@ -10,8 +10,8 @@ use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{AutodiffBackend, Backend, SliceRange};
 use kiln_tensor::compose::{ElementwiseProgram, RnnOperands};
 use kiln_tensor::{
-    Activation, BinaryOp, ConvOptions, CumulativeOp, DType, Distribution, Expression, ReduceOp, RnnDirection,
-    RnnKind, RnnOptions, Scalar, Shape, Step, TensorData,
+    Activation, BinaryOp, CompareOp, ConvOptions, CumulativeOp, DType, Distribution, Expression, ReduceOp,
+    RnnDirection, RnnKind, RnnOptions, Scalar, Shape, Step, TensorData,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -56,7 +56,7 @@ fn what_follows_a_product_is_done_by_it() {
     assert_eq!(floats::<B>(y), floats::<NdArray>(layer::<NdArray>(operands::<NdArray>())));
 }
 
-/// A loss that is weighted by a number of its own in each step.
+/// A loss that is weighted and bounded by a number of its own in each step.
 #[test]
 fn another_number_is_no_other_kernel() {
     type A = Autodiff<B>;
@@ -67,7 +67,12 @@ fn another_number_is_no_other_kernel() {
         let scaled = [BinaryOp::Mul, BinaryOp::Div, BinaryOp::Sub, BinaryOp::Fmod]
             .into_iter()
             .fold(A::unary(kiln_tensor::UnaryOp::Tanh, x.clone()), |y, op| A::binary_scalar(op, y, number));
-        let loss = A::reduce(ReduceOp::Sum, scaled, &[0, 1]);
+        // Within these it stays.
+        let [low, high] = [-8.0, 8.0].map(|factor| Scalar::Float(factor * number.to_f64()));
+        let bounded = A::binary_scalar(BinaryOp::Min, A::clamp(scaled, Some(low), Some(high)), high);
+        let beyond = A::compare_scalar(CompareOp::Greater, bounded.clone(), high);
+        let filled = A::mask_fill(bounded, beyond, number);
+        let loss = A::reduce(ReduceOp::Sum, filled, &[0, 1]);
         let found = A::backward(loss);
         floats::<B>(A::grad(&x, &found).expect("a gradient"))
     };

@@ -56,9 +56,17 @@ fn normalize_rows(weight: &[f32], bias: Option<&[f32]>, epsilon: f32, center: bo
 unsafe fn statistics(x: *const f32, n: usize, epsilon: f32, center: bool) -> (f32, f32) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mean = if center { sum(core::slice::from_raw_parts(x, n)) / n as f32 } else { 0.0 };
-        let variance = sum_squares(x, n, mean) / n as f32;
-        (mean, 1.0 / Float::sqrt(variance + epsilon))
+        let count = n as f32;
+        let mean = if center { sum(core::slice::from_raw_parts(x, n)) / count } else { 0.0 };
+        let (rest, squares) = sums_around(x, n, mean);
+        if !center {
+            return (0.0, 1.0 / Float::sqrt(squares / count + epsilon));
+        }
+        // Where elements have much in common their sum is rounded by more than they differ: what it lost is their sum around it.
+        let rest = rest / count;
+        let variance = squares / count - rest * rest;
+        let variance = if variance < 0.0 { 0.0 } else { variance };
+        (mean + rest, 1.0 / Float::sqrt(variance + epsilon))
     }
 }
 
@@ -131,33 +139,37 @@ pub fn scale_shift(spatial: usize, scale: &[f32], shift: &[f32], data: InOut<'_>
 }
 
 dispatched! {
-    /// `Σ (x - mean)²`.
+    /// `Σ (x - mean)` and `Σ (x - mean)²`.
     ///
     /// # Safety
     /// `x` holds `n` elements.
-    unsafe fn sum_squares<S>(s, x: *const f32, n: usize, mean: f32) -> f32 {
+    unsafe fn sums_around<S>(s, x: *const f32, n: usize, mean: f32) -> (f32, f32) {
         let all = s.splat(mean);
-        let mut total = 0.0f32;
+        let (mut rest, mut total) = (0.0f32, 0.0f32);
         let mut i = 0;
         // Stretches bound the error of long sums.
         while i + 4 * S::LANES <= n {
             let end = n.min(i + 8192);
-            let mut sums = [s.splat(0.0); 4];
+            let mut plain = [s.splat(0.0); 4];
+            let mut sums = plain;
             while i + 4 * S::LANES <= end {
                 for v in 0..4 {
                     let d = s.sub(s.load(x.add(i + v * S::LANES)), all);
+                    plain[v] = s.add(plain[v], d);
                     sums[v] = s.mul_add(d, d, sums[v]);
                 }
                 i += 4 * S::LANES;
             }
+            rest += s.sum(s.add(s.add(plain[0], plain[1]), s.add(plain[2], plain[3])));
             total += s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
         }
         while i < n {
             let d = *x.add(i) - mean;
+            rest += d;
             total += d * d;
             i += 1;
         }
-        total
+        (rest, total)
     }
 }
 
@@ -248,6 +260,30 @@ mod tests {
         };
         at_each_level(|_| run());
         run();
+    }
+
+    /// What rows have in common is more than their sum can be told apart by.
+    #[test]
+    fn rows_far_from_zero_are_normalized() {
+        at_each_level(|_| {
+            for (n, offset) in [(7, 1000.1), (768, 1000.1), (777, 0.1), (20_001, 65_537.3)] {
+                let ones = vec![1.0; n];
+                let equal = vec![offset; n];
+                let mut y = equal.clone();
+                layer_norm(&ones, None, 1e-5, InOut::InPlace(&mut y));
+                assert!(y.iter().all(|&y| y == 0.0), "{n} times {offset}: {}", y[0]);
+                let mut y = equal;
+                group_norm(1, n, 1, None, None, 1e-5, InOut::InPlace(&mut y));
+                assert!(y.iter().all(|&y| y == 0.0), "{n} times {offset}: {}", y[0]);
+                // Of these the statistics are as good as f32 can hold them.
+                let x: Vec<f32> = noise(n, 1).iter().map(|x| x + offset).collect();
+                // SAFETY: there are that many.
+                let (mean, scale) = unsafe { statistics(x.as_ptr(), n, 1e-5, true) };
+                let (m, v) = moments(&x);
+                assert!((f64::from(mean) - m).abs() <= f64::from(f32::EPSILON) * m, "{n}: {mean} {m}");
+                assert!(close(scale, 1.0 / (v + 1e-5).sqrt()), "{n}: {scale}");
+            }
+        });
     }
 
     #[test]

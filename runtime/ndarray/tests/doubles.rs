@@ -1,8 +1,9 @@
-//! Functions of f64, which NdArray composes of others, keep its precision where a difference would lose it.
+//! Functions of f64, which NdArray composes of others, keep its precision where a difference would lose it; and f32 has that of f64
+//! where a rounding of each step would add up.
 
 use kiln_ndarray::{NdArray, NdArrayDevice};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, TensorData};
+use kiln_tensor::{Activation, CumulativeOp, TensorData};
 
 type B = NdArray;
 
@@ -24,4 +25,24 @@ fn check(activation: Activation, f: impl Fn(f64) -> f64) {
 #[test]
 fn elu() {
     check(Activation::Elu { alpha: 1.5 }, |x| if x > 0.0 { x } else { 1.5 * x.exp_m1() });
+}
+
+/// Running folds of f32, by the sums and products of f64: a step of f32 off at most, however many there are.
+#[test]
+fn long_running_folds() {
+    let x: Vec<f32> = (0..1_000_000_u32).map(|i| (i % 1000 * 7919 % 1000) as f32 / 1000.0).collect();
+    let factors: Vec<f32> = x.iter().map(|x| 1.0 + (x - 0.4995) / 1000.0).collect();
+    for (op, x, first, f) in [
+        (CumulativeOp::Sum, &x, 0.0, (|a, b| a + b) as fn(f64, f64) -> f64),
+        (CumulativeOp::Prod, &factors, 1.0, |a, b| a * b),
+    ] {
+        let shape = [x.len()];
+        let data = B::from_data(TensorData::new(x.clone(), shape), &NdArrayDevice::default());
+        let y = B::into_data(B::cumulative(op, data, 0, false, false)).expect("it is on the CPU");
+        let mut running = first;
+        for (y, &x) in y.iter::<f32>().zip(x) {
+            running = f(running, x.into());
+            assert!((f64::from(y) - running).abs() <= 1.2e-7 * running, "{op:?}: {y} {running}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use crate::check::{self, ensure};
 use crate::compose::calc::{T, narrow, reshape};
 use crate::{BinaryOp, CompareOp, DType, Dims, InlineVec, ReduceOp, Scalar, Shape};
 use alloc::vec::Vec;
+use num_traits::Float;
 
 /// Operands of one dtype that broadcast.
 #[track_caller]
@@ -25,6 +26,75 @@ pub(crate) fn binary<B: Backend>(op: BinaryOp, a: T<B>, b: T<B>) -> T<B> {
 pub(crate) fn compare<B: Backend>(op: CompareOp, a: T<B>, b: T<B>) -> T<B> {
     operands::<B>(op.name(), &a, &b);
     B::compare(op, a, b)
+}
+
+/// [`Backend::compare_scalar`] of a number as it is: one that an integer dtype does not have, by size or as a fraction, is not made one
+/// that it has.
+pub(crate) fn compare_scalar<B: Backend>(op: CompareOp, tensor: T<B>, number: Scalar) -> T<B> {
+    let Some((least, greatest)) = tensor.dtype().integers() else {
+        return B::compare_scalar(op, tensor, number);
+    };
+    // The greatest integer up to the number and the least one from it on; as conversion does, 2^127 and more saturates, and so do infinities.
+    let (below, above) = match number {
+        Scalar::Float(x) if x.is_nan() => return always::<B>(op == CompareOp::NotEqual, &tensor),
+        Scalar::Float(x) => (Float::floor(x) as i128, Float::ceil(x) as i128),
+        Scalar::Int(x) => (x.into(), x.into()),
+        Scalar::UInt(x) => (x.into(), x.into()),
+        Scalar::Bool(x) => (x.into(), x.into()),
+    };
+    let integer = match op {
+        CompareOp::Equal | CompareOp::NotEqual if below != above => {
+            return always::<B>(op == CompareOp::NotEqual, &tensor);
+        }
+        CompareOp::Equal | CompareOp::NotEqual | CompareOp::Greater | CompareOp::LowerEqual => below,
+        CompareOp::GreaterEqual | CompareOp::Lower => above,
+    };
+    if integer < least {
+        let truth = matches!(op, CompareOp::NotEqual | CompareOp::Greater | CompareOp::GreaterEqual);
+        return always::<B>(truth, &tensor);
+    }
+    if integer > greatest {
+        let truth = matches!(op, CompareOp::NotEqual | CompareOp::Lower | CompareOp::LowerEqual);
+        return always::<B>(truth, &tensor);
+    }
+    B::compare_scalar(op, tensor, scalar(integer))
+}
+
+/// An integer that some dtype has.
+fn scalar(integer: i128) -> Scalar {
+    i64::try_from(integer).map_or(Scalar::UInt(integer as u64), Scalar::Int)
+}
+
+/// The integer of a dtype that is nearest to one; conversion would keep its lowest bits.
+fn saturated(number: Scalar, dtype: DType) -> Scalar {
+    let integer: i128 = match number {
+        Scalar::Int(x) => x.into(),
+        Scalar::UInt(x) => x.into(),
+        // They saturate when they are converted.
+        Scalar::Float(_) | Scalar::Bool(_) => return number,
+    };
+    dtype.integers().map_or(number, |(least, greatest)| scalar(integer.clamp(least, greatest)))
+}
+
+/// What a comparison of every element yields.
+fn always<B: Backend>(truth: bool, tensor: &T<B>) -> T<B> {
+    B::full(tensor.shape(), Scalar::Bool(truth), DType::Bool, &B::device(tensor))
+}
+
+/// [`Backend::clamp`] within bounds as they are.
+pub(crate) fn clamp<B: Backend>(tensor: T<B>, min: Option<Scalar>, max: Option<Scalar>) -> T<B> {
+    let dtype = tensor.dtype();
+    let [min, max] = [min, max].map(|bound| bound.map(|bound| saturated(bound, dtype)));
+    B::clamp(tensor, min, max)
+}
+
+/// [`Backend::binary_scalar`]; of a maximum and a minimum the number is a bound, which is not wrapped to its dtype.
+pub(crate) fn binary_scalar<B: Backend>(op: BinaryOp, tensor: T<B>, number: Scalar) -> T<B> {
+    let number = match op {
+        BinaryOp::Max | BinaryOp::Min => saturated(number, tensor.dtype()),
+        _ => number,
+    };
+    B::binary_scalar(op, tensor, number)
 }
 
 /// [`Backend::select_where`], checked.

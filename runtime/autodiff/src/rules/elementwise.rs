@@ -123,7 +123,7 @@ pub(crate) fn binary_scalar<B: Backend, C: CheckpointStrategy>(
 ) -> AutodiffTensor<B> {
     let number = |dtype| match op {
         // What the derivative is depends on the number.
-        BinaryOp::Pow | BinaryOp::Max | BinaryOp::Min => Step::Constant(rhs, dtype),
+        BinaryOp::Pow => Step::Constant(rhs, dtype),
         // A parameter: with another number in each step (schedules, noise levels), its kernel stays the same.
         BinaryOp::Add
         | BinaryOp::Sub
@@ -132,6 +132,8 @@ pub(crate) fn binary_scalar<B: Backend, C: CheckpointStrategy>(
         | BinaryOp::Remainder
         | BinaryOp::Fmod
         | BinaryOp::Atan2
+        | BinaryOp::Max
+        | BinaryOp::Min
         | BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
@@ -181,17 +183,17 @@ pub(crate) fn clamp<B: Backend, C: CheckpointStrategy>(
     min: Option<Scalar>,
     max: Option<Scalar>,
 ) -> AutodiffTensor<B> {
+    let ops = [min.map(|_| BinaryOp::Max), max.map(|_| BinaryOp::Min)];
     let program = |dtypes: &[DType]| {
         let mut steps = vec![Step::Input(0)];
-        for (op, bound) in [(BinaryOp::Max, min), (BinaryOp::Min, max)] {
-            if let Some(bound) = bound {
-                let last = steps.len() as u16 - 1;
-                steps.extend([Step::Constant(bound, dtypes[0]), Step::Binary(op, last, last + 1)]);
-            }
+        for (n, op) in ops.into_iter().flatten().enumerate() {
+            let last = steps.len() as u16 - 1;
+            steps.extend([Step::Parameter(n as u16, dtypes[0]), Step::Binary(op, last, last + 1)]);
         }
         Expression::new(steps)
     };
-    run::<B, C>("clamp", vec![tensor], program, &[], move |operands| {
+    let bounds: InlineVec<Scalar> = [min, max].into_iter().flatten().collect();
+    run::<B, C>("clamp", vec![tensor], program, &bounds, move |operands| {
         let [tensor] = taken(operands);
         B::clamp(tensor, min, max)
     })

@@ -7,7 +7,7 @@ use crate::tensor::AutodiffTensor;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
-use kiln_tensor::{BinaryOp, CompareOp, CumulativeOp, Element, ReduceOp, Scalar, ScatterOp, Shape};
+use kiln_tensor::{BinaryOp, CompareOp, CumulativeOp, Element, ReduceOp, Scalar, ScatterOp, Shape, UnaryOp};
 
 pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
     op: ReduceOp,
@@ -138,7 +138,9 @@ impl Along {
         let places = B::expand(places, shape.clone());
 
         let running = B::cumulative(op, x.clone(), self.dim, false, self.reverse);
-        let sets = B::compare(CompareOp::Equal, x.clone(), running);
+        // A NaN is the extreme from its place on.
+        let is_nan = B::unary(UnaryOp::IsNan, x.clone());
+        let sets = B::binary(BinaryOp::Or, B::compare(CompareOp::Equal, x.clone(), running), is_nan);
         let none = B::full(shape.clone(), Scalar::Int(0), int, &device);
         let latest = B::select_where(sets, places, none);
         let latest = B::cumulative(CumulativeOp::Max, latest, self.dim, false, self.reverse);

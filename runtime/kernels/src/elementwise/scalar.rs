@@ -35,6 +35,8 @@ pub fn unary_of(op: UnaryOp, x: f32) -> f32 {
         UnaryOp::Cosh => Float::cosh(x),
         UnaryOp::Tanh => Float::tanh(x),
         UnaryOp::Asinh => libm::asinhf(x),
+        // Of numbers far below 1 libm makes some other number.
+        UnaryOp::Acosh if x < 1.0 => f32::NAN,
         UnaryOp::Acosh => libm::acoshf(x),
         UnaryOp::Atanh => libm::atanhf(x),
         UnaryOp::Erf => libm::erff(x),

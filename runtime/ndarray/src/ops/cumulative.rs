@@ -27,27 +27,36 @@ pub(crate) fn cumulative(
     };
     let tensor = cast::cast(tensor, wide_dtype(dtype));
     let folded = match tensor.dtype() {
-        DType::F32 => typed::<f32>(op, nothing, tensor, lanes, exclusive, reverse),
-        wide => by_wide!(wide, T => typed::<T>(op, nothing, tensor, lanes, exclusive, reverse)),
+        // The error of a running sum grows with its length: in f64, as in PyTorch, it stays below f32's rounding.
+        DType::F32 => {
+            typed::<f32, f64>(op, nothing, tensor, lanes, exclusive, reverse, f64::from, |x| x as f32)
+        }
+        wide => {
+            by_wide!(wide, T => typed::<T, T>(op, nothing, tensor, lanes, exclusive, reverse, |x| x, |x| x))
+        }
     };
     cast::cast(folded, dtype)
 }
 
-fn typed<T: Compute>(
+/// Folds elements of `T`, as numbers of `A`.
+#[allow(clippy::too_many_arguments, reason = "those of `cumulative`, and how elements become numbers")]
+fn typed<T: Compute, A: Compute>(
     op: CumulativeOp,
     nothing: Scalar,
     tensor: NdArrayTensor,
     lanes: Lanes,
     exclusive: bool,
     reverse: bool,
+    widen: impl Fn(T) -> A,
+    narrow: impl Fn(A) -> T,
 ) -> NdArrayTensor {
-    let f: fn(T, T) -> T = match op {
-        CumulativeOp::Sum => T::add,
-        CumulativeOp::Prod => T::mul,
-        CumulativeOp::Max => <T as Compute>::max,
-        CumulativeOp::Min => <T as Compute>::min,
+    let f: fn(A, A) -> A = match op {
+        CumulativeOp::Sum => A::add,
+        CumulativeOp::Prod => A::mul,
+        CumulativeOp::Max => <A as Compute>::max,
+        CumulativeOp::Min => <A as Compute>::min,
     };
-    let init = T::from_scalar(nothing);
+    let init = A::from_scalar(nothing);
     tensor.edit(|elements: &mut [T]| {
         let step = |i: usize| if reverse { lanes.size - 1 - i } else { i };
         lanes.for_each(|start| {
@@ -55,8 +64,8 @@ fn typed<T: Compute>(
             for i in 0..lanes.size {
                 let x = &mut elements[start + step(i) * lanes.inner];
                 let before = running;
-                running = f(running, *x);
-                *x = if exclusive { before } else { running };
+                running = f(running, widen(*x));
+                *x = narrow(if exclusive { before } else { running });
             }
         });
     })

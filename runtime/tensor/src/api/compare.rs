@@ -17,7 +17,7 @@ macro_rules! comparisons {
 
             $(#[$elem_doc])*
             pub fn $elem<E: Into<Scalar>>(self, other: E) -> Tensor<B, D, Bool> {
-                Tensor::wrap(B::compare_scalar(CompareOp::$op, self.into_backend(), other.into()))
+                Tensor::wrap(erased::compare_scalar::<B>(CompareOp::$op, self.into_backend(), other.into()))
             }
         )*
     };

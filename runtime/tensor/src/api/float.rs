@@ -118,7 +118,10 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         let dim = check::dim("var", dim, D);
         let n = self.shape()[dim];
         let mean = self.clone().mean_dim(dim);
-        let squares = self.sub(mean.clone()).square().sum_dim(dim);
+        let centered = self.sub(mean.clone());
+        // The mean is rounded, which is much where elements differ by less than they have in common.
+        let rest = centered.clone().mean_dim(dim);
+        let squares = centered.sub(rest).square().sum_dim(dim);
         (squares.div_scalar(n as f64 - correction as f64), mean)
     }
 

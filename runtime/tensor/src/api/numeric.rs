@@ -18,7 +18,7 @@ macro_rules! binary_operations {
 
             $(#[$scalar_doc])*
             pub fn $scalar<E: Into<Scalar>>(self, other: E) -> Self {
-                Self::wrap(B::binary_scalar(BinaryOp::$op, self.into_backend(), other.into()))
+                Self::wrap(erased::binary_scalar::<B>(BinaryOp::$op, self.into_backend(), other.into()))
             }
         )*
     };
@@ -98,17 +98,17 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
 
     /// The elements within bounds: `min` for what is below, `max` for what is above; NaN stays.
     pub fn clamp<E: Into<Scalar>>(self, min: E, max: E) -> Self {
-        Self::wrap(B::clamp(self.into_backend(), Some(min.into()), Some(max.into())))
+        Self::wrap(erased::clamp::<B>(self.into_backend(), Some(min.into()), Some(max.into())))
     }
 
     /// At least `min`.
     pub fn clamp_min<E: Into<Scalar>>(self, min: E) -> Self {
-        Self::wrap(B::clamp(self.into_backend(), Some(min.into()), None))
+        Self::wrap(erased::clamp::<B>(self.into_backend(), Some(min.into()), None))
     }
 
     /// At most `max`.
     pub fn clamp_max<E: Into<Scalar>>(self, max: E) -> Self {
-        Self::wrap(B::clamp(self.into_backend(), None, Some(max.into())))
+        Self::wrap(erased::clamp::<B>(self.into_backend(), None, Some(max.into())))
     }
 
     /// Whether elements are not zero.

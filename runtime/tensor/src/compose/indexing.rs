@@ -1,9 +1,10 @@
 //! Index operations beyond the backend's own, composed from them.
 
-use super::calc::{T, add, along, index_dtype, indices as host_indices, mul, reshape, to_dtype};
+use super::calc::{T, add, along, index_dtype, indices as host_indices, reshape, to_dtype};
 use crate::backend::{Backend, Primitive};
 use crate::check::ensure;
-use crate::{BinaryOp, CompareOp, DType, Dims, Expression, ReduceOp, Scalar, ScatterOp, Shape, Step};
+use crate::trace;
+use crate::{BinaryOp, CompareOp, DType, Dims, Expression, ReduceOp, Scalar, ScatterOp, Shape, Step, Traced};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -48,14 +49,25 @@ fn strides(dims: &[usize]) -> Vec<i64> {
     strides
 }
 
-/// Coordinates in the last dim as positions in the flattened `dims`: `[n]`.
-fn flat_positions<B: Backend>(coordinates: T<B>, dims: &[usize]) -> T<B> {
+/// Coordinates in the last dim as positions in the flattened `dims` of one of `batches`: `[n]`. With coordinates that are out of range
+/// positions are so in all of them.
+fn flat_positions<B: Backend>(coordinates: T<B>, dims: &[usize], batches: usize) -> T<B> {
+    if let (&[size], 0..=1) = (dims, batches) {
+        let count = coordinates.shape().num_elements();
+        return wrapped::<B>(reshape::<B>(coordinates, &[count]), size);
+    }
     let count = coordinates.shape().num_elements() / dims.len().max(1);
     let coordinates = to_dtype::<B>(reshape::<B>(coordinates, &[count, dims.len()]), index_dtype::<B>());
     let row = |values: Vec<i64>| reshape::<B>(host_indices::<B>(values, &coordinates), &[1, dims.len()]);
-    let sizes = row(dims.iter().map(|&size| size.max(1) as i64).collect());
+    let sizes = row(dims.iter().map(|&size| size as i64).collect());
     let steps = row(strides(dims));
-    let parts = mul::<B>(B::binary(BinaryOp::Remainder, coordinates, sizes), steps);
+    // More than other coordinates and the start of a batch add.
+    let outside = Traced::parameter(-(batches as i64) * dims.iter().product::<usize>() as i64);
+    let [parts] = trace::run::<B, 3, 1>([coordinates, sizes, steps], |[at, size, step]| {
+        let from_start = at.clone().mask_where(at.clone().lower(0), at + size.clone());
+        let inside = from_start.clone().greater_equal(0).bool_and(from_start.clone().lower(size));
+        [outside.mask_where(inside, from_start * step)]
+    });
     reshape::<B>(B::reduce(ReduceOp::Sum, parts, &[1]), &[count])
 }
 
@@ -80,7 +92,7 @@ pub(crate) fn gather_nd<B: Backend>(tensor: T<B>, indices: T<B>, batch_dims: usi
     let mut positions = if depth == 0 {
         B::full(Shape::from([count]), Scalar::Int(0), index_dtype::<B>(), &B::device(&tensor))
     } else {
-        flat_positions::<B>(indices, indexed)
+        flat_positions::<B>(indices, indexed, batches)
     };
     if batches > 1 {
         let starts = host_indices::<B>((0..batches).map(|b| (b * per_batch) as i64).collect(), &tensor);
@@ -110,7 +122,7 @@ pub(crate) fn scatter_nd<B: Backend>(tensor: T<B>, indices: T<B>, updates: T<B>,
     let positions = if depth == 0 {
         B::full(Shape::from([count]), Scalar::Int(0), index_dtype::<B>(), &B::device(&tensor))
     } else {
-        flat_positions::<B>(indices, indexed)
+        flat_positions::<B>(indices, indexed, 1)
     };
     let table = reshape::<B>(tensor, &[rows, width]);
     let updates = reshape::<B>(updates, &[count, width]);

@@ -4,7 +4,8 @@ use super::calc::{
     T, add, add_scalar, index_dtype, index_tensor, mul, mul_scalar, reshape, to_dtype, weights,
 };
 use crate::backend::{Backend, Primitive};
-use crate::{BinaryOp, CompareOp, ReduceOp, Scalar, Shape, UnaryOp};
+use crate::trace;
+use crate::{BinaryOp, CompareOp, ReduceOp, Scalar, Shape, Traced, UnaryOp};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -88,6 +89,16 @@ fn clamped<B: Backend>(x: T<B>, high: f64) -> T<B> {
     B::clamp(x, Some(Scalar::Float(0.0)), Some(Scalar::Float(high)))
 }
 
+/// [`clamped`], but that a border itself has no slope, as in PyTorch: what keeps all corners in place has its outermost coordinates there.
+fn held<B: Backend>(x: T<B>, high: f64) -> T<B> {
+    let [held] = trace::run::<B, 1, 1>([x], |[x]| {
+        let high = || Traced::parameter(high);
+        let (before, behind) = (x.clone().lower_equal(0.0), x.clone().greater_equal(high()));
+        [x.mask_where(before, 0.0).mask_where(behind, high())]
+    });
+    held
+}
+
 /// Mirrors coordinates at the borders: the outermost centers, or half a sample beyond them.
 fn reflected<B: Backend>(x: T<B>, size: usize, align_corners: bool) -> T<B> {
     let (low, span) = if align_corners { (0.0, size as f64 - 1.0) } else { (-0.5, size as f64) };
@@ -105,7 +116,7 @@ fn padded<B: Backend>(x: T<B>, size: usize, options: &GridSampleOptions) -> T<B>
     let high = size as f64 - 1.0;
     match options.padding {
         SamplePadding::Zeros => x,
-        SamplePadding::Border => clamped::<B>(x, high),
+        SamplePadding::Border => held::<B>(x, high),
         SamplePadding::Reflection => clamped::<B>(reflected::<B>(x, size, options.align_corners), high),
     }
 }

@@ -299,6 +299,14 @@ pub fn unary_values<B: Backend>() {
         let double = B::unary(op, tensor::<B, f64>(&[f64::from(x)], &[1]));
         assert_close(&[read::<B, f64>(double)[0] as f32], &[y], 2e-6);
     }
+    for x in [0.5, -0.5, -3.0, -100.0, -3e3, -1e10] {
+        assert!(
+            read::<B, f32>(B::unary(UnaryOp::Acosh, tensor::<B, f32>(&[x; 19], &[19])))[0].is_nan(),
+            "{x}"
+        );
+        let double = B::unary(UnaryOp::Acosh, tensor::<B, f64>(&[f64::from(x)], &[1]));
+        assert!(read::<B, f64>(double)[0].is_nan(), "{x}");
+    }
     assert_eq!(read::<B, i32>(B::unary(UnaryOp::Sign, tensor::<B, i32>(&[-5, 0, 9], &[3]))), [-1, 0, 1]);
 }
 

@@ -164,6 +164,7 @@ pub fn nd_indexing<B: Backend>() {
     same(x.clone().gather_nd::<2, 2>(tensor([[0, 1], [1, 0]]), 0), [[2, 3], [4, 5]]);
     same(x.clone().gather_nd::<2, 2>(tensor([[1], [0]]), 1), [[2, 3], [4, 5]]);
     same(x.clone().gather_nd::<1, 0>(tensor([1, -1, 0]), 0), 6);
+    same(x.clone().gather_nd::<3, 2>(tensor([[[1, -2], [0, 1]], [[-1, 1], [-2, 0]]]), 1), [[2, 1], [7, 4]]);
     let updates = tensor::<B, 2, Int>([[9, 9], [8, 8]]);
     let updated = x.scatter_nd(tensor::<B, 2, Int>([[0, 0], [-1, 1]]), updates, ScatterOp::Assign);
     same(updated, [[[9, 9], [2, 3]], [[4, 5], [8, 8]]]);
@@ -207,6 +208,10 @@ pub fn floats<B: Backend>() {
     close(mean, [[3.0f32], [4.0]]);
     // numpy.cov(x.T)
     close(x.clone().cov(0, 1), [[4.5f32, 3.0, -3.0], [3.0, 2.0, -2.0], [-3.0, -2.0, 2.0]]);
+    // Sums of many equal numbers are rounded; f32 in any case.
+    let equal = TensorData::new(vec![1_000_000.1f32; 777], [1, 777]);
+    let equal = Tensor::<B, 2>::from_data_dtype(equal, &B::Device::default(), DType::F32);
+    assert!(equal.var(1).into_data().iter::<f32>().all(|variance| variance < 1e-6));
     let odd = tensor::<B, 1, Float>([f32::NAN, f32::INFINITY, 1.0]);
     same(odd.clone().is_nan(), [true, false, false]);
     same(odd.clone().is_inf(), [false, true, false]);

@@ -5,8 +5,8 @@ use crate::supported;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::module;
 use kiln_tensor::{
-    Activation, Bool, ConvOptions, DType, Distribution, Float, Int, Numeric, PadMode, ScatterOp, Tensor,
-    TensorData, TensorKind, Tolerance, activation, s,
+    Activation, Bool, ConvOptions, DType, Distribution, Float, Int, Numeric, PadMode, Scalar, ScatterOp,
+    Tensor, TensorData, TensorKind, Tolerance, activation, s,
 };
 
 /// A tensor of a dtype.
@@ -161,6 +161,77 @@ pub fn numbers<B: Backend>() {
     }
     all::<B, Float>();
     all::<B, Int>();
+}
+
+/// Numbers that an integer dtype does not have are bounds and are compared as what they are.
+pub fn numbers_out_of_range<B: Backend>() {
+    for dtype in all_of::<B, Int>() {
+        let Some((least, greatest)) = dtype.integers() else { continue };
+        let numbers: Vec<i128> = vec![least, least + 1, 5, greatest - 1, greatest];
+        let data = |numbers: &[i128]| match dtype {
+            DType::U64 => {
+                TensorData::new(numbers.iter().map(|&x| x as u64).collect::<Vec<_>>(), [numbers.len()])
+            }
+            _ => TensorData::new(numbers.iter().map(|&x| x as i64).collect::<Vec<_>>(), [numbers.len()]),
+        };
+        let x = || of::<B, 1, Int>(data(&numbers), dtype);
+        let compared = |number: Scalar, truths: [&dyn Fn(i128) -> bool; 6]| {
+            let expected = truths.map(|truth| numbers.iter().map(|&x| truth(x)).collect::<Vec<_>>());
+            let found = [
+                x().equal_elem(number),
+                x().not_equal_elem(number),
+                x().lower_elem(number),
+                x().lower_equal_elem(number),
+                x().greater_elem(number),
+                x().greater_equal_elem(number),
+            ];
+            for (found, expected) in found.into_iter().zip(expected) {
+                is(found, TensorData::new(expected, [numbers.len()]), DType::Bool);
+            }
+        };
+        for number in [-(1 << 63), -1000, -1, 0, 6, 255, 1000, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+        {
+            let scalar = i64::try_from(number).map_or(Scalar::UInt(number as u64), Scalar::Int);
+            compared(
+                scalar,
+                [
+                    &|x| x == number,
+                    &|x| x != number,
+                    &|x| x < number,
+                    &|x| x <= number,
+                    &|x| x > number,
+                    &|x| x >= number,
+                ],
+            );
+            let bounded = |f: &dyn Fn(i128) -> i128| {
+                data(&numbers.iter().map(|&x| f(x).clamp(least, greatest)).collect::<Vec<_>>())
+            };
+            is(x().clamp_min(scalar), bounded(&|x| x.max(number)), dtype);
+            is(x().clamp_max(scalar), bounded(&|x| x.min(number)), dtype);
+            is(x().max_pair_scalar(scalar), bounded(&|x| x.max(number)), dtype);
+            is(x().min_pair_scalar(scalar), bounded(&|x| x.min(number)), dtype);
+            if number <= 1000 {
+                is(x().clamp(scalar, Scalar::Int(1000)), bounded(&|x| x.clamp(number, 1000)), dtype);
+            }
+        }
+        let five = |op: fn(i128, i128) -> bool| move |x: i128| op(2 * x, 11);
+        compared(
+            Scalar::Float(5.5),
+            [
+                &|_| false,
+                &|_| true,
+                &five(|a, b| a < b),
+                &five(|a, b| a <= b),
+                &five(|a, b| a > b),
+                &five(|a, b| a >= b),
+            ],
+        );
+        let all = |truth: bool| move |_: i128| truth;
+        let [yes, no] = [all(true), all(false)];
+        compared(Scalar::Float(f64::NAN), [&no, &yes, &no, &no, &no, &no]);
+        compared(Scalar::Float(f64::INFINITY), [&no, &yes, &yes, &yes, &no, &no]);
+        compared(Scalar::Float(f64::NEG_INFINITY), [&no, &yes, &no, &no, &yes, &yes]);
+    }
 }
 
 /// What floats alone can do, against the same in f64.
