@@ -13,7 +13,7 @@ use kiln_ndarray::NdArray;
 use kiln_record::safetensors::Safetensors;
 use kiln_record::{Envelope, Format, Metadata, NamedRecord, Precision};
 use kiln_types::Bytes;
-use kiln_weights::Checkpoint;
+use kiln_weights::{Checkpoint, OpenOptions};
 use std::io::Write;
 
 /// What a reader says of a record.
@@ -356,5 +356,58 @@ fn an_index_of_many_values() {
         assert!(index(text.as_bytes()).contains("60000 of the 60000 shards"));
         let deep = ["{\"metadata\":", &"[".repeat(300_000)].concat();
         assert!(index(deep.as_bytes()).contains("the index is no JSON"));
+    });
+}
+
+/// A checkpoint in PyTorch's older format, up to its storages: the magic number, the version, and nothing of the system are before
+/// the pickle.
+fn legacy(pickle: &[u8]) -> Bytes {
+    let before = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.";
+    Bytes::from_vec([&before[..], b"\x80\x02", pickle, b"\x80\x02]."].concat())
+}
+
+/// A text of a pickle.
+fn text(text: &str) -> Vec<u8> {
+    [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+#[test]
+fn keys_that_are_deep() {
+    bounded(|| {
+        let deep = [&b")"[..], &b"\x85".repeat(60_000)].concat();
+        let options = OpenOptions { top_level_key: Some("model".to_owned()) };
+        // The key of a dict, and that of a storage.
+        let dict = legacy(&[b"}", &deep[..], b"Ns."].concat());
+        let storage = [text("storage"), b"ctorch\nFloatStorage\n".to_vec(), deep, text("cpu")].concat();
+        let storage = legacy(&[b"}", &text("weight")[..], b"(", &storage, b"K\x01tQs."].concat());
+        for file in [dict, storage] {
+            let error = Checkpoint::read(file, "model.pt", &options).expect_err("it is refused");
+            assert!(error.to_string().contains("a dict's key is nested too deeply"), "{error}");
+        }
+    });
+}
+
+/// The place of an error is told by the keys on the way to it.
+#[test]
+fn a_key_that_is_told_again_and_again() {
+    bounded(|| {
+        let dicts = b"}h\0".repeat(200_000);
+        let pickle = [&text(&"key ".repeat(1 << 18))[..], b"q\x000", &dicts, b"\xff"].concat();
+        let error = Checkpoint::read(legacy(&pickle), "model.pt", &Default::default()).expect_err("refused");
+        assert!(error.to_string().contains("opcode 0xff does not exist"), "{error}");
+    });
+}
+
+#[test]
+fn a_set_of_large_values() {
+    bounded(|| {
+        let numbers = [&b"("[..], &b"K\x07".repeat(200), b"lq\x000"].concat();
+        // Each a number, in no order, and the list.
+        let value = |n: u32| [b"(J", &(n.wrapping_mul(0x9e37_79b1)).to_le_bytes()[..], b"h\0l"].concat();
+        let values: Vec<u8> = (0..10_000).flat_map(value).collect();
+        let set = [b"}", &text("set")[..], &numbers, b"\x8f(", &values, b"\x90s."].concat();
+        let file = Checkpoint::read(legacy(&set), "model.pt", &Default::default()).expect("a checkpoint");
+        let data = file.plain_data().expect("plain data");
+        assert_eq!(data.pointer("/set").and_then(|set| set.as_array()).map(Vec::len), Some(10_000));
     });
 }
