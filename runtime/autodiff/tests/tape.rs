@@ -5,7 +5,8 @@ use kiln_autodiff::checkpoint::BalancedCheckpointing;
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{AutodiffBackend, Backend};
 use kiln_tensor::module::{self, GridSampleOptions, SampleMode, SamplePadding};
-use kiln_tensor::{Distribution, Tensor, TensorData, linalg};
+use kiln_tensor::ops::FloatTensorOps;
+use kiln_tensor::{Distribution, Int, Tensor, TensorData, linalg};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
@@ -197,7 +198,32 @@ fn ties_and_edges_are_as_in_pytorch() {
     assert_eq!(gradient(&[2.0, 0.0, 5.0, 3.0], |x| x.cumprod(0)), [1.0, 42.0, 0.0, 0.0]);
 }
 
-/// Nothing flows to a vector of zeros from its norm, whatever the norm is; that of what is not zero is as it was.
+/// As of PyTorch's `max` and `min` of a dim: the one of several equal elements whose index is returned has the gradient.
+#[test]
+fn extremes_with_indices_have_the_gradient_there() {
+    type Ends = fn(Tensor<A, 2>) -> (Tensor<A, 2>, Tensor<A, 2, Int>);
+    let by_trait: [Ends; 2] = [
+        |x| {
+            let (values, indices) = A::float_max_dim_with_indices(x.into_backend(), 1);
+            (Tensor::from_backend(values), Tensor::from_backend(indices))
+        },
+        |x| {
+            let (values, indices) = A::float_min_dim_with_indices(x.into_backend(), 1);
+            (Tensor::from_backend(values), Tensor::from_backend(indices))
+        },
+    ];
+    let by_tensor: [Ends; 2] = [|x| x.max_dim_with_indices(1), |x| x.min_dim_with_indices(1)];
+    for ends in [by_trait, by_tensor] {
+        for (ends, other) in ends.into_iter().zip([1.0f32, 4.0]) {
+            let data = TensorData::new(vec![other, 3.0, 3.0], [1, 3]);
+            let x = Tensor::<A, 2>::from_data(data, &Default::default()).require_grad();
+            let (values, indices) = ends(x.clone());
+            assert_eq!((numbers(values.clone()), numbers(indices.float())), (vec![3.0], vec![1.0]));
+            assert_eq!(x.grad(&values.backward()).map(numbers), Some(vec![0.0, 1.0, 0.0]));
+        }
+    }
+}
+
 #[test]
 fn a_running_maximum_is_that_of_the_last_nan() {
     let x = tensor::<A>(&[3.0, f32::NAN, 1.0, 4.0, f32::NAN, 2.0]).require_grad();
@@ -218,6 +244,7 @@ fn borders_of_a_grid_have_no_slope() {
     assert_eq!(grid.grad(&y.backward()).map(numbers), Some(vec![0.0, 1.0, 2.0, 0.0, 0.0]));
 }
 
+/// Nothing flows to a vector of zeros from its norm, whatever the norm is; that of what is not zero is as it was.
 #[test]
 fn norms_are_flat_at_zero() {
     let rows = || -> Tensor<A, 2> {

@@ -1,7 +1,10 @@
 //! The binary format. All use of bincode is here: its development has ended, and it may have to be replaced.
 
+mod reader;
+
 use crate::RecordError;
 use alloc::string::ToString;
+use reader::Reader;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Variable-length integers, little-endian: bincode's standard, which Burn uses.
@@ -25,7 +28,5 @@ pub fn write<T: Serialize, W: std::io::Write>(writer: &mut W, value: &T) -> Resu
 ///
 /// Only from memory: a stream's reader would reserve whatever length the file claims, a slice's reader checks it.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RecordError> {
-    bincode::borrow_decode_from_slice::<bincode::serde::BorrowCompat<T>, _>(bytes, CONFIG)
-        .map(|(value, _)| value.0)
-        .map_err(|error| RecordError::Decode(error.to_string()))
+    T::deserialize(&mut Reader::new(bytes)).map_err(|error| RecordError::Decode(error.to_string()))
 }

@@ -110,7 +110,8 @@ impl Format {
         }
     }
 
-    /// Reads a value. Lengths in the bytes are checked before memory is taken, and nothing may be nested deeper than 128 levels.
+    /// Reads a value. Lengths in the bytes are checked before memory is taken or items are read, and nothing may be nested deeper than
+    /// 128 levels.
     pub fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, RecordError> {
         match self {
             Format::Bincode => binary::from_slice(bytes),

@@ -24,6 +24,10 @@ mod param_id;
 mod replace;
 pub mod safetensors;
 
+/// The name under which a value without content is asked for: what an older module had there is skipped. No format stores it;
+/// [`Format::Bincode`], which does not know how long a value is, learns from it that one byte at most is there.
+pub const CONSTANT: &str = "ConstantRecord";
+
 pub use envelope::{BURN_VERSION, Envelope, EnvelopeHead, Metadata, Precision};
 pub use error::RecordError;
 pub use format::Format;

@@ -386,9 +386,19 @@ fn models_after<CS: CheckpointingStrategy + 'static>(
     files: bool,
     strategy: CS,
 ) -> Vec<usize> {
+    models_with(folder, epochs, files, true, strategy)
+}
+
+/// [`models_after`] of a run that may have no metric.
+fn models_with<CS: CheckpointingStrategy + 'static>(
+    folder: &Path,
+    epochs: usize,
+    files: bool,
+    loss: bool,
+    strategy: CS,
+) -> Vec<usize> {
     let (train, valid) = loaders(0);
     let builder = LearnerBuilder::new(folder)
-        .metrics((LossMetric::new(),))
         .with_file_checkpointer(CompactRecorder::new())
         .with_checkpointing_strategy(strategy)
         .with_application_logger(None)
@@ -399,6 +409,7 @@ fn models_after<CS: CheckpointingStrategy + 'static>(
         true => builder,
         false => builder.metric_loggers(InMemoryMetricLogger::new(), InMemoryMetricLogger::new()),
     };
+    let builder = if loss { builder.metrics((LossMetric::new(),)) } else { builder };
     builder.build(model(2), AdamConfig::new().init(), 2e-2).fit(train, valid);
     let has_model = |epoch: &usize| {
         let has = |name: &str| folder.join("checkpoint").join(name).exists();
@@ -437,6 +448,22 @@ fn what_is_not_known_any_more_is_not_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     assert_eq!(models_after(folder.path(), 3, false, composed().build()), [2, 3]);
     assert_eq!(models_after(folder.path(), 5, false, composed().build()), [4, 5]);
+}
+
+/// A run may have other metrics than the one before it, and no values of what checkpoints are chosen by.
+#[test]
+fn what_another_run_measured_is_not_removed() {
+    let both = || {
+        let last = ComposedCheckpointingStrategy::builder().add(KeepLastNCheckpoints::new(2));
+        last.add(highest_loss()).build()
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    assert_eq!(models_with(folder.path(), 3, true, true, both()), [1, 2, 3]);
+    assert_eq!(models_with(folder.path(), 5, true, false, both()), [1, 2, 3, 4, 5]);
+    // Nor was it by any run.
+    let folder = tempfile::tempdir().expect("a folder");
+    assert_eq!(models_with(folder.path(), 3, true, false, both()), [2, 3]);
+    assert_eq!(models_with(folder.path(), 5, true, false, both()), [4, 5]);
 }
 
 /// A metric waits, in the first step, until the fourth batch was made: the training has to go on without it.

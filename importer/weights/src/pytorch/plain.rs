@@ -49,12 +49,11 @@ fn convert(arena: &Arena, value: Value, depth: usize, left: &mut Left) -> Result
         Some(Node::List(items)) => Json::Array(list(items, left)?),
         Some(Node::Tuple(items)) => Json::Array(list(items, left)?),
         Some(Node::Set(items)) => {
-            let mut items = list(items, left)?;
-            items.sort_by(|a, b| {
-                let number = |value: &Json| value.as_f64().unwrap_or(f64::INFINITY);
-                number(a).total_cmp(&number(b)).then_with(|| a.to_string().cmp(&b.to_string()))
-            });
-            Json::Array(items)
+            // Each is spelled out once: it may be large, and is compared with many.
+            let placed = |item: Json| (item.as_f64().unwrap_or(f64::INFINITY), item.to_string(), item);
+            let mut items: Vec<_> = list(items, left)?.into_iter().map(placed).collect();
+            items.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+            items.into_iter().map(|(.., item)| item).collect()
         }
         Some(Node::Dict(_) | Node::Object(_) | Node::Namespace(_)) => {
             let mut map = Map::new();

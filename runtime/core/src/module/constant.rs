@@ -9,6 +9,7 @@ use crate::tensor::backend::{AutodiffBackend, Backend};
 use alloc::{format, string::String};
 use core::fmt::{Debug, Display, Formatter};
 use core::marker::PhantomData;
+use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The record of what has no state.
@@ -30,9 +31,27 @@ impl Serialize for ConstantRecord {
 
 impl<'de> Deserialize<'de> for ConstantRecord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Whatever an older module had here is skipped where the format can; else there is nothing.
-        let _ = deserializer.deserialize_option(serde::de::IgnoredAny);
-        Ok(Self)
+        deserializer.deserialize_newtype_struct(kiln_record::CONSTANT, Skipped)
+    }
+}
+
+/// Takes whatever an older module had where a constant is now. An error is no value: behind it a list would go on as long as a file
+/// claims, and who reads MessagePack loses count of how deep it is.
+struct Skipped;
+
+impl<'de> Visitor<'de> for Skipped {
+    type Value = ConstantRecord;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a constant")
+    }
+
+    fn visit_none<E>(self) -> Result<ConstantRecord, E> {
+        Ok(ConstantRecord)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<ConstantRecord, D::Error> {
+        deserializer.deserialize_option(IgnoredAny).map(|_| ConstantRecord)
     }
 }
 

@@ -12,8 +12,9 @@ use core::fmt;
 
 /// A tensor that a module changes in its `forward`, such as the mean that batch normalization keeps.
 ///
-/// Clones share it, so that a module that is used through one of them is updated in all. It is recorded like a
-/// parameter and never trained.
+/// Clones share it, so that a module that is used through one of them is updated in all. What is made of a clone (by an optimizer's
+/// step, [`Module::map`], a record that is loaded, another device, [`AutodiffModule::valid`]) is a state of its own: to keep a
+/// module as it is, keep its record. It is recorded like a parameter and never trained.
 pub struct RunningState<V: Parameter> {
     state: Arc<Lock<Param<V>>>,
     frozen: bool,

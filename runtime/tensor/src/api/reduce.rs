@@ -98,13 +98,15 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
         self.arg_reduce(ArgReduceOp::Min, dim, true)
     }
 
-    /// The largest along a dim and its index; the dim stays with size 1.
+    /// The largest along a dim and its index, the first among equals; the dim stays with size 1. The gradient goes to that index,
+    /// whereas equals share that of a fold without indices; so do PyTorch's `max` of a dim and `amax`.
     pub fn max_dim_with_indices(self, dim: impl AsIndex) -> (Self, Tensor<B, D, Int>) {
         let indices = self.clone().argmax(dim);
         (self.gather(dim, indices.clone()), indices)
     }
 
-    /// The smallest along a dim and its index; the dim stays with size 1.
+    /// The smallest along a dim and its index, the first among equals; the dim stays with size 1. The gradient goes to that index,
+    /// whereas equals share that of a fold without indices; so do PyTorch's `min` of a dim and `amin`.
     pub fn min_dim_with_indices(self, dim: impl AsIndex) -> (Self, Tensor<B, D, Int>) {
         let indices = self.clone().argmin(dim);
         (self.gather(dim, indices.clone()), indices)

@@ -352,20 +352,22 @@ float_tensor_ops! {
             B::binary_scalar(BinaryOp::Pow, lhs, rhs.into())
         }
 
-        /// The largest along a dim, which stays with size 1, and where it stands.
+        /// The largest along a dim, which stays with size 1, and where it stands; its gradient goes there.
         fn float_max_dim_with_indices(
             tensor: FloatTensor<B>,
             dim: usize,
         ) -> (FloatTensor<B>, IntTensor<B>) {
-            (Self::float_max_dim(tensor.clone(), dim), Self::float_argmax(tensor, dim))
+            let indices = Self::float_argmax(tensor.clone(), dim);
+            (Self::float_gather(dim, tensor, indices.clone()), indices)
         }
 
-        /// The smallest along a dim, which stays with size 1, and where it stands.
+        /// The smallest along a dim, which stays with size 1, and where it stands; its gradient goes there.
         fn float_min_dim_with_indices(
             tensor: FloatTensor<B>,
             dim: usize,
         ) -> (FloatTensor<B>, IntTensor<B>) {
-            (Self::float_min_dim(tensor.clone(), dim), Self::float_argmin(tensor, dim))
+            let indices = Self::float_argmin(tensor.clone(), dim);
+            (Self::float_gather(dim, tensor, indices.clone()), indices)
         }
 
         /// The elements in order along a dim.

@@ -117,7 +117,7 @@ where
         let mut stopped = false;
         for epoch in 1..=place.epochs {
             self.desk.recall(epoch, true);
-            self.keeper.recall(epoch, &store);
+            self.keeper.recall(epoch, &store, |split, name| self.desk.is_logged(split, name, epoch));
             stopped |= self.early_stopping.as_mut().is_some_and(|rule| rule.should_stop(epoch, &store));
         }
         self.desk.recall(place.epochs + 1, false);

@@ -4,7 +4,7 @@ use crate::TrainError;
 use crate::checkpoint::{
     CheckpointingAction, CheckpointingStrategy, Recorded, Records, StateFiles, TrainingPlace,
 };
-use crate::metric::store::EventStoreClient;
+use crate::metric::store::{EventStoreClient, Split};
 use kiln_core::module::AutodiffModule;
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_optim::Optimizer;
@@ -117,9 +117,22 @@ where
         records.load(&self.files(epoch), recorded, device)
     }
 
-    /// Finds out which checkpoints are kept after an epoch that is over already.
-    pub(super) fn recall(&mut self, epoch: usize, store: &EventStoreClient) {
-        let (actions, missed) = store.observed(|| self.strategy.checkpointing(epoch, store));
+    /// Finds out which checkpoints are kept after an epoch that is over already. `is_logged` says whether an earlier run logged a
+    /// metric that the learner does not have.
+    pub(super) fn recall(
+        &mut self,
+        epoch: usize,
+        store: &EventStoreClient,
+        mut is_logged: impl FnMut(Split, &str) -> bool,
+    ) {
+        let observed = store.observed(|| self.strategy.checkpointing(epoch, store));
+        let mut unknown = observed.unknown.into_iter();
+        let missed = observed.missed.or_else(|| {
+            let (_, name) = unknown.find(|(split, name)| is_logged(*split, name))?;
+            Some(format!(
+                "an earlier run had the metric {name}, by which they are chosen, and this one has not"
+            ))
+        });
         if let Some(reason) = missed {
             if self.unjudged == 0 {
                 log::warn!(
@@ -128,7 +141,7 @@ where
             }
             self.unjudged = epoch;
         }
-        for action in actions {
+        for action in observed.seen {
             match action {
                 CheckpointingAction::Save => self.kept.insert(epoch),
                 CheckpointingAction::Delete(old) => self.kept.remove(&old),

@@ -69,6 +69,15 @@ impl<T, V> Desk<T, V> {
         }
     }
 
+    /// Whether the logs have values of a metric in an epoch, though the learner may not have the metric.
+    pub(super) fn is_logged(&mut self, split: Split, name: &str, epoch: usize) -> bool {
+        let logger = match split {
+            Split::Train => &mut self.train_logger,
+            Split::Valid => &mut self.valid_logger,
+        };
+        logger.read_numeric(name, epoch).is_ok_and(|entries| !entries.is_empty())
+    }
+
     /// Tells the loggers and the renderer of the metrics.
     pub(super) fn register(&mut self) {
         for definition in self.train.definitions() {

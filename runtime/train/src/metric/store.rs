@@ -3,7 +3,7 @@
 pub use crate::supervised::{EpochSummary, MetricsUpdate, NumericMetricUpdate};
 
 use super::NumericEntry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How the values of an epoch's steps become one.
@@ -70,6 +70,8 @@ struct Known {
     lost: BTreeMap<(Split, String), String>,
     /// Why an answer lacked something, since [`EventStoreClient::observed`] began to look.
     missed: Option<String>,
+    /// Metrics that were asked for since then and that have no values at all: the learner may not have them.
+    unknown: BTreeSet<(Split, String)>,
 }
 
 impl Known {
@@ -77,8 +79,20 @@ impl Known {
     fn miss(&mut self, metric: &(Split, String)) {
         if let Some(reason) = self.lost.get(metric) {
             self.missed = Some(reason.clone());
+        } else if !self.epochs.contains_key(metric) {
+            self.unknown.insert(metric.clone());
         }
     }
+}
+
+/// What somebody made of the store, and what was missing for it.
+#[derive(Debug)]
+pub(crate) struct Observed<T> {
+    pub(crate) seen: T,
+    /// Why something was missing that an earlier run knew.
+    pub(crate) missed: Option<String>,
+    /// Metrics that were asked for and that have no values at all.
+    pub(crate) unknown: BTreeSet<(Split, String)>,
 }
 
 /// A metric's values by epoch.
@@ -110,11 +124,16 @@ impl EventStoreClient {
         self.known().lost.entry((split, name.to_owned())).or_insert(reason);
     }
 
-    /// What somebody makes of the store, and why something was missing for it that an earlier run knew, if it was.
-    pub(crate) fn observed<T>(&self, look: impl FnOnce() -> T) -> (T, Option<String>) {
-        self.known().missed = None;
+    /// What somebody makes of the store.
+    pub(crate) fn observed<T>(&self, look: impl FnOnce() -> T) -> Observed<T> {
+        let forget = || {
+            let mut known = self.known();
+            (known.missed.take(), std::mem::take(&mut known.unknown))
+        };
+        forget();
         let seen = look();
-        (seen, self.known().missed.take())
+        let (missed, unknown) = forget();
+        Observed { seen, missed, unknown }
     }
 
     /// A metric's value over an epoch; nothing if it has none.

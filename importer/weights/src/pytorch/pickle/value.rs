@@ -227,14 +227,17 @@ impl Arena {
         let mut text = String::new();
         match self.text(key) {
             Some(key) => text.push_str(key),
-            None => self.print_key(key, &mut text)?,
+            None => self.print_key(key, 0, &mut text)?,
         }
         if text.len() > limits::MAX_KEY_BYTES { Err(key_too_long()) } else { Ok(text) }
     }
 
-    fn print_key(&self, key: Value, to: &mut String) -> Result<()> {
+    fn print_key(&self, key: Value, depth: usize, to: &mut String) -> Result<()> {
         if to.len() > limits::MAX_KEY_BYTES {
             return Err(key_too_long());
+        }
+        if depth > limits::MAX_DEPTH {
+            return Err(WeightsError::limit("a dict's key is nested too deeply", limits::MAX_DEPTH));
         }
         match (key, self.node(key)) {
             (Value::None, _) => to.push_str("None"),
@@ -248,7 +251,7 @@ impl Arena {
                 to.push('(');
                 for (index, item) in items.iter().enumerate() {
                     to.push_str(if index > 0 { ", " } else { "" });
-                    self.print_key(*item, to)?;
+                    self.print_key(*item, depth + 1, to)?;
                 }
                 to.push_str(if items.len() == 1 { ",)" } else { ")" });
             }

@@ -183,6 +183,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         visitor: V,
     ) -> Result<V::Value, Failure> {
         match Wanted::named(name) {
+            None if name == kiln_record::CONSTANT => visitor.visit_none(),
             Some(wanted) => visitor.visit_newtype_struct(Self { wanted: Some(wanted), ..self }),
             None => {
                 self.check_made(name)?;

@@ -139,6 +139,8 @@ impl Machine<'_> {
             path.extend(key.and_then(|key| self.arena.text(*key)));
         }
         let known = !path.is_empty();
-        known.then(|| path.join(".").chars().take(200).collect())
+        // The whole path may be far longer than the file: keys can be one long text, told again and again.
+        let parts = path.into_iter().enumerate().flat_map(|(at, key)| [if at > 0 { "." } else { "" }, key]);
+        known.then(|| parts.flat_map(str::chars).take(200).collect())
     }
 }
