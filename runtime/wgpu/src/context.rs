@@ -17,7 +17,7 @@ use kiln_gpu::promise::block_on;
 use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
-use pipelines::{Bound, Layout, Part, Pipeline};
+use pipelines::{Bound, Layout, OwnPipeline, Part, Pipeline};
 use recording::{Last, Recorded};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -84,7 +84,7 @@ struct State {
     pool: Pool<Buffer>,
     pipelines: FxHashMap<Template, Arc<Pipeline>>,
     /// Those of users' kernels, by which of the buffers are written to.
-    own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
+    own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), OwnPipeline>,
     /// By the bindings, and the bytes of parameters that are set with a launch.
     layouts: FxHashMap<(Vec<Bound>, u32), Arc<Layout>>,
     /// Those of each [layout](Layout::number).

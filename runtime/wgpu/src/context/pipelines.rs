@@ -1,7 +1,7 @@
 //! Compiled kernels, and what they see of buffers.
 
 use super::{Context, State};
-use crate::kernel::{KernelError, WgslKernel};
+use crate::kernel::{KernelError, LaunchProblem, WgslKernel};
 use crate::memory::{Buffer, Memory};
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
@@ -35,6 +35,13 @@ pub(super) struct Layout {
 pub(super) struct Pipeline {
     pub raw: wgpu::ComputePipeline,
     pub layout: Arc<Layout>,
+}
+
+/// That of a user's kernel.
+pub(super) struct OwnPipeline {
+    pipeline: Arc<Pipeline>,
+    /// Bytes of each binding that are known to do.
+    enough: Vec<u64>,
 }
 
 impl Context {
@@ -71,11 +78,11 @@ impl Context {
         &self,
         state: &mut State,
         kernel: &WgslKernel,
-        writable: Vec<bool>,
+        writable: &[bool],
     ) -> Result<Arc<Pipeline>, KernelError> {
-        let key = (kernel.clone(), writable);
-        if let Some(pipeline) = state.own_pipelines.get(&key) {
-            return Ok(pipeline.clone());
+        let key = (kernel.clone(), writable.to_vec());
+        if let Some(own) = state.own_pipelines.get(&key) {
+            return Ok(own.pipeline.clone());
         }
         // What its text takes for the type of an array is not known.
         let layout = self.layout(state, key.1.iter().map(|&writable| (writable, 0)).collect(), 0);
@@ -89,7 +96,8 @@ impl Context {
             .compile(kernel.name(), source, kernel.entry_point(), &layout, options)
             .map_err(|reason| KernelError::Compile { kernel: kernel.name().to_owned(), reason })?;
         let pipeline = Arc::new(Pipeline { raw, layout });
-        state.own_pipelines.insert(key, pipeline.clone());
+        let enough = vec![u64::MAX; writable.len()];
+        state.own_pipelines.insert(key, OwnPipeline { pipeline: pipeline.clone(), enough });
         Ok(pipeline)
     }
 
@@ -102,6 +110,45 @@ impl Context {
         compilation_options: wgpu::PipelineCompilationOptions<'_>,
     ) -> Result<wgpu::ComputePipeline, String> {
         count(&self.counters.pipelines, 1);
+    /// Whether a user's kernel can run with what it sees of buffers; else why not. Only the device knows how many bytes its text takes of a
+    /// binding, and a kernel that gets fewer would keep all others of its submission from running: so it is recorded once by itself, which
+    /// is not submitted. With as many bytes or more it is not tried again.
+    pub(super) fn try_own(
+        &self,
+        state: &mut State,
+        kernel: &WgslKernel,
+        writable: &[bool],
+        parts: &[Part],
+    ) -> Result<(), KernelError> {
+        let key = (kernel.clone(), writable.to_vec());
+        let Some(OwnPipeline { pipeline, enough }) = state.own_pipelines.get(&key) else { return Ok(()) };
+        let bytes = |part: &Part| part.end - part.start;
+        if parts.iter().zip(enough).all(|(part, &enough)| bytes(part) >= enough) {
+            return Ok(());
+        }
+        let pipeline = pipeline.clone();
+        // Not where a buffer is gone, which no kernel is recorded with.
+        let Some(group) = self.bind_group(state, &pipeline, parts) else { return Ok(()) };
+        let (_, refused) = self.made(|| {
+            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            pass.set_pipeline(&pipeline.raw);
+            pass.set_bind_group(0, &group, &[]);
+            pass.set_bind_group(1, &self.parameter_group, &[0]);
+            pass.dispatch_workgroups(1, 1, 1);
+            drop(pass);
+            encoder.finish()
+        });
+        if let Some(reason) = refused {
+            let (kernel, problem) = (kernel.name().to_owned(), LaunchProblem::Bindings { reason });
+            return Err(KernelError::Launch { kernel, problem });
+        }
+        if let Some(own) = state.own_pipelines.get_mut(&key) {
+            own.enough.iter_mut().zip(parts).for_each(|(enough, part)| *enough = (*enough).min(bytes(part)));
+        }
+        Ok(())
+    }
+
         let (pipeline, error) = self.made(|| {
             let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
                 label: Some(name),
@@ -171,6 +218,8 @@ impl Context {
                 self.name
             );
             Part { id: buffer.id, start, end }
+                // No binding is empty: this one has an element of any type.
+                _ if memory.range().is_empty() => (0, 16),
         };
         parts.extend(memories.iter().filter_map(|memory| Some(part(memory, memory.buffer()?))));
     }
