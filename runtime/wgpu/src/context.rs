@@ -46,7 +46,7 @@ pub(crate) struct Context {
     pub name: String,
     limits: Limits,
     /// Bytes of the largest buffer.
-    largest: u64,
+    pub largest: u64,
     pub tuning: Tuning,
     /// What shaders have besides numbers of 32 bits.
     pub numbers: wgpu::Features,

@@ -192,7 +192,8 @@ pub(crate) fn expect_context(device: &WgpuDevice) -> Arc<Context> {
     }
 }
 
-async fn open(device: &WgpuDevice) -> Result<Context, InitError> {
+/// A device of one's own.
+pub(crate) async fn open(device: &WgpuDevice) -> Result<Context, InitError> {
     let mut options = wgpu::InstanceDescriptor::new_without_display_handle();
     options.backends = wgpu::Backends::PRIMARY;
     let instance = wgpu::Instance::new(options);
