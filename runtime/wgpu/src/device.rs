@@ -273,7 +273,9 @@ fn names(adapters: &[wgpu::Adapter]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{WgpuDevice, context, init, is_new, wanted};
+    use super::{WgpuDevice, context, init, is_new, open, opened, wanted};
+    use crate::statistics;
+    use kiln_gpu::promise::block_on;
     use kiln_tensor::backend::Backend;
     use kiln_tensor::{BinaryOp, DType, Scalar, TensorData};
 
@@ -306,6 +308,37 @@ mod tests {
     }
 
     #[test]
+    fn kernels_that_share_more_than_a_device_has_are_not_run() {
+        let product = |device: &WgpuDevice| {
+            let ones = |shape: [usize; 2]| Wgpu::full(shape.into(), Scalar::Float(1.0), DType::F32, device);
+            Wgpu::into_data(Wgpu::matmul(ones([70, 40]), ones([40, 50])))
+        };
+        let sharing = |number, bytes| {
+            let device = WgpuDevice::VirtualGpu(number);
+            let context = block_on(open(&WgpuDevice::default())).expect("a device").sharing(bytes);
+            opened().lock().expect("the devices").insert(device, context.into());
+            device
+        };
+        // Tiles of 64 rows and columns are the usual ones; some of the others share more.
+        let device = sharing(1 << 20, 8 << 10);
+        assert_eq!(product(&device).expect("a device").to_vec::<f32>().expect("floats"), [40.0; 70 * 50]);
+        let before = statistics(&device);
+        assert!(before.waits > 1, "nothing was timed");
+        product(&device).expect("a device");
+        let after = statistics(&device);
+        assert_eq!(
+            (after.waits, after.pipelines),
+            (before.waits + 1, before.pipelines),
+            "it was timed again"
+        );
+
+        let device = sharing((1 << 20) + 1, 1 << 10);
+        let message = product(&device).expect_err("the usual one shares too much, too").to_string();
+        assert!(message.contains("a workgroup of the kernel `matmul` shares 8192 bytes"), "{message}");
+        assert!(message.ends_with("the most are 1024"), "{message}");
+    }
+
+    #[test]
     fn a_lost_device_says_so_until_it_is_opened_anew() {
         let device = WgpuDevice::default();
         let tensor = || Wgpu::from_data(TensorData::new(vec![1.0_f32, 2.0, 3.0], [3]), &device);
@@ -324,7 +357,7 @@ mod tests {
         // Neither what was there nor what comes is to be had, however often one asks.
         lost(Wgpu::into_data(recorded).map(drop));
         lost(Wgpu::into_data(before.clone()).map(drop));
-        lost(kiln_gpu::promise::block_on(Wgpu::into_data_async(tensor())).map(drop));
+        lost(block_on(Wgpu::into_data_async(tensor())).map(drop));
         lost(Wgpu::sync(&device));
 
         init(&device).expect("the device opens again");

@@ -51,6 +51,15 @@ impl Context {
             return Ok(pipeline.clone());
         }
         let kernel = template.kernel();
+        // Nobody else looks before the driver does, to which anything may happen.
+        let (shared, most) = (kernel.shared_bytes(), self.limits.shared_bytes);
+        if shared > most {
+            return Err(format!(
+                "a workgroup of the kernel `{}` shares {shared} bytes, and on {} the most are {most}",
+                kernel.name, self.name
+            )
+            .into());
+        }
         let least = |binding: &Binding| (binding.storage.bytes() * if binding.fours { 4 } else { 1 }) as u64;
         let bindings = kernel.bindings.iter().map(|binding| (binding.writable, least(binding))).collect();
         let bytes = 16 * kernel.parameters.div_ceil(4);
@@ -101,15 +110,6 @@ impl Context {
         Ok(pipeline)
     }
 
-    fn compile(
-        &self,
-        name: &str,
-        source: Cow<'static, str>,
-        entry_point: &str,
-        layout: &Layout,
-        compilation_options: wgpu::PipelineCompilationOptions<'_>,
-    ) -> Result<wgpu::ComputePipeline, String> {
-        count(&self.counters.pipelines, 1);
     /// Whether a user's kernel can run with what it sees of buffers; else why not. Only the device knows how many bytes its text takes of a
     /// binding, and a kernel that gets fewer would keep all others of its submission from running: so it is recorded once by itself, which
     /// is not submitted. With as many bytes or more it is not tried again.
@@ -149,6 +149,15 @@ impl Context {
         Ok(())
     }
 
+    fn compile(
+        &self,
+        name: &str,
+        source: Cow<'static, str>,
+        entry_point: &str,
+        layout: &Layout,
+        compilation_options: wgpu::PipelineCompilationOptions<'_>,
+    ) -> Result<wgpu::ComputePipeline, String> {
+        count(&self.counters.pipelines, 1);
         let (pipeline, error) = self.made(|| {
             let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
                 label: Some(name),
@@ -209,6 +218,8 @@ impl Context {
             // What is small enough is bound whole, so that all its parts have one bind group.
             let (start, end) = match buffer.raw.size() {
                 size if size <= limit && memory.range().start == 0 && !exact => (0, size),
+                // No binding is empty: this one has an element of any type.
+                _ if memory.range().is_empty() => (0, 16),
                 _ => (memory.range().start as u64, (memory.range().end.next_multiple_of(4)) as u64),
             };
             assert!(
@@ -218,8 +229,6 @@ impl Context {
                 self.name
             );
             Part { id: buffer.id, start, end }
-                // No binding is empty: this one has an element of any type.
-                _ if memory.range().is_empty() => (0, 16),
         };
         parts.extend(memories.iter().filter_map(|memory| Some(part(memory, memory.buffer()?))));
     }
