@@ -462,3 +462,10 @@ pub struct Kernel {
     /// What an invocation does.
     pub body: Vec<Statement>,
 }
+
+impl Kernel {
+    /// Bytes of the arrays that a workgroup shares.
+    pub fn shared_bytes(&self) -> u32 {
+        self.shared.iter().map(|&(storage, length)| storage.bytes() as u32 * length).sum()
+    }
+}

@@ -103,10 +103,15 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
         with: impl FnOnce(Last<'_, Self>) -> Option<Amendment<'a, Self>>,
     ) -> bool;
 
-    /// Which of several kernels that do the same, by their place among `names`, is the fastest for work of a class; `run` launches one.
-    /// Only devices that [time them](Limits::tunes) are asked.
-    fn fastest(device: &Self::Device, class: &str, names: &[&str], run: &mut dyn FnMut(usize)) -> usize {
-        let _ = (device, class, names, run);
+    /// Which of several kernels that do the same, by its place among them, is the fastest for work of a class; each has a name by which it is
+    /// known in the class, and `run` launches it. Only devices that [time them](Limits::tunes) are asked.
+    fn fastest(
+        device: &Self::Device,
+        class: &str,
+        kernels: &[(&str, &Template)],
+        run: &mut dyn FnMut(usize),
+    ) -> usize {
+        let _ = (device, class, kernels, run);
         0
     }
 

@@ -17,7 +17,7 @@ use kiln_gpu::promise::block_on;
 use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
-use pipelines::{Bound, Layout, Part, Pipeline};
+use pipelines::{Bound, Layout, OwnPipeline, Part, Pipeline};
 use recording::{Last, Recorded};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -49,7 +49,7 @@ pub(crate) struct Context {
     pub name: String,
     limits: Limits,
     /// Bytes of the largest buffer.
-    largest: u64,
+    pub largest: u64,
     pub tuning: Tuning,
     /// What shaders have besides numbers of 32 bits.
     pub numbers: wgpu::Features,
@@ -87,7 +87,7 @@ struct State {
     pool: Pool<Buffer>,
     pipelines: FxHashMap<Template, Arc<Pipeline>>,
     /// Those of users' kernels, by which of the buffers are written to.
-    own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), Arc<Pipeline>>,
+    own_pipelines: FxHashMap<(WgslKernel, Vec<bool>), OwnPipeline>,
     /// By the bindings, and the bytes of parameters that are set with a launch.
     layouts: FxHashMap<(Vec<Bound>, u32), Arc<Layout>>,
     /// Those of each [layout](Layout::number).
@@ -237,8 +237,14 @@ impl Context {
     }
 
     /// See [`Runtime::fastest`](kiln_gpu::runtime::Runtime::fastest). The device is waited for, once for each class of work.
-    pub fn fastest(&self, class: &str, names: &[&str], run: &mut dyn FnMut(usize)) -> usize {
-        self.tuning.fastest(class, names, |n| {
+    pub fn fastest(&self, class: &str, kernels: &[(&str, &Template)], run: &mut dyn FnMut(usize)) -> usize {
+        let names: Vec<&str> = kernels.iter().map(|&(name, _)| name).collect();
+        self.tuning.fastest(class, &names, |n| {
+            // One that cannot be is left out: run, it would take no time, and leave its result to nobody.
+            if let Err(reason) = self.pipeline(&mut lock(&self.state), kernels[n].1) {
+                log::debug!("`{}` is not among the kernels for {class}: {reason}", kernels[n].0);
+                return None;
+            }
             // What went wrong is told to those who read.
             let wait = || {
                 self.submit();
@@ -252,7 +258,7 @@ impl Context {
                 wait()?;
                 Some(started.elapsed())
             };
-            // The first run compiles it.
+            // In the first run the driver may compile it yet.
             time()?;
             time()?.min(time()?).into()
         })
@@ -311,5 +317,15 @@ impl Context {
     /// The next random key.
     pub fn random_key(&self) -> u64 {
         lock(&self.draws).next_key()
+    }
+}
+
+#[cfg(test)]
+impl Context {
+    /// The device as if its workgroups shared so many bytes, and times kernels that do the same.
+    pub fn sharing(mut self, bytes: u32) -> Self {
+        self.limits = Limits { shared_memory: true, shared_bytes: bytes, ..self.limits };
+        self.tuning = Tuning::of_process();
+        self
     }
 }

@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// A GPU, by its kind and its number among those of its kind.
+/// A GPU, by its kind and its number among those of its kind. One that several APIs know (on Windows Vulkan and DX12) is counted once, as that of
+/// the first of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WgpuDevice {
-    /// The one that the system prefers for speed; the variable `KILN_WGPU_ADAPTER` overrules that, by a part of an adapter's name.
+    /// The one that the system prefers for speed; the variable `KILN_WGPU_ADAPTER` overrules that, by a part of an adapter's name,
+    /// unless it is empty.
     #[default]
     DefaultDevice,
     /// A GPU with memory of its own.
@@ -46,6 +48,9 @@ impl DeviceOps for WgpuDevice {
         }
     }
 }
+
+/// The variable that names the adapter of the default device.
+const ADAPTER: &str = "KILN_WGPU_ADAPTER";
 
 /// Why a device cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -192,7 +197,8 @@ pub(crate) fn expect_context(device: &WgpuDevice) -> Arc<Context> {
     }
 }
 
-async fn open(device: &WgpuDevice) -> Result<Context, InitError> {
+/// A device of one's own.
+pub(crate) async fn open(device: &WgpuDevice) -> Result<Context, InitError> {
     let mut options = wgpu::InstanceDescriptor::new_without_display_handle();
     options.backends = wgpu::Backends::PRIMARY;
     let instance = wgpu::Instance::new(options);
@@ -209,19 +215,40 @@ async fn find(instance: &wgpu::Instance, device: &WgpuDevice) -> Result<wgpu::Ad
         WgpuDevice::VirtualGpu(n) => (DeviceType::VirtualGpu, n),
         WgpuDevice::Cpu => (DeviceType::Cpu, 0),
     };
-    let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+    let adapters = adapters(instance).await;
     let found = names(&adapters);
     let mut of_kind = adapters.into_iter().filter(|adapter| adapter.get_info().device_type == kind);
     of_kind.nth(number).ok_or(InitError::NotFound { device: *device, found })
 }
 
+/// The adapters, each GPU once.
+async fn adapters(instance: &wgpu::Instance) -> Vec<wgpu::Adapter> {
+    let all = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+    let identity = |adapter: &wgpu::Adapter| {
+        let info = adapter.get_info();
+        (info.backend, [info.vendor, info.device])
+    };
+    let known: Vec<_> = all.iter().map(identity).collect();
+    let first = |(n, adapter)| is_new(&known[..n], known[n]).then_some(adapter);
+    all.into_iter().enumerate().filter_map(first).collect()
+}
+
+/// Whether none of those before it is the same GPU by another API. By the same one it is another of its model; one without numbers is like none.
+fn is_new(before: &[(wgpu::Backend, [u32; 2])], (backend, numbers): (wgpu::Backend, [u32; 2])) -> bool {
+    numbers == [0, 0] || before.iter().all(|&(other, known)| other == backend || known != numbers)
+}
+
+/// What the name has in it of the adapter that the environment asks for, in lower case.
+fn wanted(value: Option<String>) -> Option<String> {
+    value.map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty())
+}
+
 /// The adapter whose name the environment asks for, or the one that the system prefers.
 async fn preferred(instance: &wgpu::Instance) -> Result<wgpu::Adapter, InitError> {
     let device = WgpuDevice::DefaultDevice;
-    if let Ok(wanted) = std::env::var("KILN_WGPU_ADAPTER") {
-        let adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
+    if let Some(wanted) = wanted(std::env::var(ADAPTER).ok()) {
+        let adapters = adapters(instance).await;
         let found = names(&adapters);
-        let wanted = wanted.to_lowercase();
         let named = |adapter: &wgpu::Adapter| adapter.get_info().name.to_lowercase().contains(&wanted);
         return adapters.into_iter().find(named).ok_or(InitError::NotFound { device, found });
     }
@@ -246,11 +273,70 @@ fn names(adapters: &[wgpu::Adapter]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{WgpuDevice, context, init};
+    use super::{WgpuDevice, context, init, is_new, open, opened, wanted};
+    use crate::statistics;
+    use kiln_gpu::promise::block_on;
     use kiln_tensor::backend::Backend;
     use kiln_tensor::{BinaryOp, DType, Scalar, TensorData};
 
     type Wgpu = crate::Wgpu;
+
+    #[test]
+    fn an_empty_name_asks_for_no_adapter() {
+        let wanted = |value: &str| wanted(Some(value.to_owned()));
+        assert_eq!([wanted(""), wanted(" ")], [None, None]);
+        assert_eq!(wanted("LLVMpipe "), Some("llvmpipe".to_owned()));
+        assert_eq!(super::wanted(None), None);
+    }
+
+    #[test]
+    fn a_gpu_that_two_apis_know_is_counted_once() {
+        use wgpu::Backend::{Dx12, Vulkan};
+        let (card, other, unknown) = ([0x10de, 0x2684], [0x8086, 0x46a6], [0, 0]);
+        // Two of one model, and one of another, of which Vulkan knows nothing.
+        let all = [
+            (Vulkan, card),
+            (Vulkan, card),
+            (Vulkan, unknown),
+            (Dx12, card),
+            (Dx12, other),
+            (Dx12, card),
+            (Dx12, unknown),
+        ];
+        let new: Vec<bool> = (0..all.len()).map(|n| is_new(&all[..n], all[n])).collect();
+        assert_eq!(new, [true, true, true, false, true, false, true]);
+    }
+
+    #[test]
+    fn kernels_that_share_more_than_a_device_has_are_not_run() {
+        let product = |device: &WgpuDevice| {
+            let ones = |shape: [usize; 2]| Wgpu::full(shape.into(), Scalar::Float(1.0), DType::F32, device);
+            Wgpu::into_data(Wgpu::matmul(ones([70, 40]), ones([40, 50])))
+        };
+        let sharing = |number, bytes| {
+            let device = WgpuDevice::VirtualGpu(number);
+            let context = block_on(open(&WgpuDevice::default())).expect("a device").sharing(bytes);
+            opened().lock().expect("the devices").insert(device, context.into());
+            device
+        };
+        // Tiles of 64 rows and columns are the usual ones; some of the others share more.
+        let device = sharing(1 << 20, 8 << 10);
+        assert_eq!(product(&device).expect("a device").to_vec::<f32>().expect("floats"), [40.0; 70 * 50]);
+        let before = statistics(&device);
+        assert!(before.waits > 1, "nothing was timed");
+        product(&device).expect("a device");
+        let after = statistics(&device);
+        assert_eq!(
+            (after.waits, after.pipelines),
+            (before.waits + 1, before.pipelines),
+            "it was timed again"
+        );
+
+        let device = sharing((1 << 20) + 1, 1 << 10);
+        let message = product(&device).expect_err("the usual one shares too much, too").to_string();
+        assert!(message.contains("a workgroup of the kernel `matmul` shares 8192 bytes"), "{message}");
+        assert!(message.ends_with("the most are 1024"), "{message}");
+    }
 
     #[test]
     fn a_lost_device_says_so_until_it_is_opened_anew() {
@@ -271,7 +357,7 @@ mod tests {
         // Neither what was there nor what comes is to be had, however often one asks.
         lost(Wgpu::into_data(recorded).map(drop));
         lost(Wgpu::into_data(before.clone()).map(drop));
-        lost(kiln_gpu::promise::block_on(Wgpu::into_data_async(tensor())).map(drop));
+        lost(block_on(Wgpu::into_data_async(tensor())).map(drop));
         lost(Wgpu::sync(&device));
 
         init(&device).expect("the device opens again");

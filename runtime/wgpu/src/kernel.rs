@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// arrays of `f32`, `f16`, `i32` or `u32` as the tensor's dtype is (booleans are `u32`, 0 or 1; integers of 64 bits `vec2<u32>`, the lower
 /// word first), row-major, of the tensor's length (`arrayLength`). Values are a uniform of group 1, binding 0: a struct of 4-byte scalars in the order of [`Launch::parameter`].
 ///
+/// No binding is empty, nor ends within 4 bytes: the array of an empty tensor has 16 bytes, and that of an odd number of `f16` one element
+/// more. What these hold is nobody's, so that a kernel that may get such tensors is told their lengths as values.
+///
 /// It is compiled when a device first runs it, and run after the operations that were asked for before, without waiting for them.
 /// Kernels of the same text, entry point and constants are the same kernel, wherever they are made.
 ///
@@ -168,8 +171,8 @@ impl<'a> Launch<'a> {
     /// Records the run of so many workgroups along x, y and z.
     ///
     /// # Errors
-    /// When the kernel does not compile, or its tensors, values or workgroups are not what it or the device takes. In a browser
-    /// compilation is asynchronous, and its errors are those of the next read or [`sync`](kiln_tensor::backend::Backend::sync).
+    /// When the kernel does not compile, or its tensors, values or workgroups are not what it or the device takes: it does not run then, and all
+    /// else does. In a browser compilation is asynchronous, and its errors, as those of its bindings, are those of the next read or [`sync`](kiln_tensor::backend::Backend::sync).
     pub fn run(self, groups: [u32; 3]) -> Result<(), KernelError> {
         let Self { kernel, mut bindings, parameters } = self;
         let error = |problem| KernelError::Launch { kernel: kernel.name().to_owned(), problem };
@@ -255,6 +258,13 @@ pub enum LaunchProblem {
     TooManyParameters {
         /// How many it has.
         parameters: usize,
+    },
+    /// Its tensors are not what the text's bindings take: mostly, one has fewer bytes than an element of its binding's type, or than the
+    /// array of a fixed length that it is.
+    #[error("its tensors do not do for its bindings: {reason}")]
+    Bindings {
+        /// What the device says, with the number of the binding and the bytes that it needs.
+        reason: String,
     },
     /// A tensor that it cannot take.
     #[error("binding {binding}: {problem}")]

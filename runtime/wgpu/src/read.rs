@@ -10,76 +10,114 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A buffer that parts were copied into, which is about to be mapped.
+/// Buffers that parts were copied into, which are about to be mapped.
 pub(crate) struct Copied {
-    staging: wgpu::Buffer,
-    /// Where in it the parts are.
-    parts: Vec<Range<usize>>,
+    staging: Vec<Staging>,
+    /// In which of the buffers the parts are, and where in it.
+    parts: Vec<(usize, Range<usize>)>,
+    /// Why nothing was copied, if it was not.
+    missing: Option<String>,
+}
+
+/// A buffer that the CPU can read once it is mapped.
+struct Staging {
+    buffer: wgpu::Buffer,
     mapped: Promise<Result<(), String>>,
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Nobody else has it, and what is copied into it is submitted. A browser would keep it until it looks for what nothing refers to.
+        self.buffer.destroy();
+    }
+}
+
+/// Where parts of such lengths go, one behind another in as few buffers of at most so many bytes as that takes: the bytes of each buffer,
+/// of which there is one at least, and in which of them and from where on each part is.
+fn placed(lengths: impl Iterator<Item = usize>, most: usize) -> (Vec<usize>, Vec<(usize, usize)>) {
+    let (mut full, mut last) = (Vec::new(), 0_usize);
+    let place = |length: usize| {
+        if last > 0 && last.saturating_add(length) > most {
+            full.push(std::mem::take(&mut last));
+        }
+        let place = (full.len(), last);
+        last += length;
+        place
+    };
+    let places = lengths.map(place).collect();
+    full.push(last);
+    (full, places)
 }
 
 /// Copies parts to where the CPU can read them; nothing is waited for.
 pub(crate) fn copy(context: &Context, parts: Vec<(Memory, Range<usize>)>) -> Copied {
+    count(&context.counters.waits, 1);
     // Where one of the buffers is not to be had, that is what the reader is told.
     let missing = context.why_unreadable(parts.iter().map(|(memory, _)| memory));
-    count(&context.counters.waits, 1);
+    let none = |missing: String| Copied { staging: Vec::new(), parts: Vec::new(), missing: Some(missing) };
+    if let Some(missing) = missing {
+        return none(missing.to_string());
+    }
     // Copies start and end at multiples of 4.
     let aligned = |range: &Range<usize>| range.start / 4 * 4..range.end.next_multiple_of(4);
-    let read = if missing.is_none() { &parts[..] } else { &[] };
-    let total: usize = read.iter().map(|(_, range)| aligned(range).len()).sum();
-    let staging = context.device.create_buffer(&wgpu::BufferDescriptor {
-        label: Some("read"),
-        size: total.max(4) as u64,
-        usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ,
-        mapped_at_creation: false,
-    });
+    let most = usize::try_from(context.largest / 4 * 4).unwrap_or(usize::MAX);
+    let (sizes, places) = placed(parts.iter().map(|(_, range)| aligned(range).len()), most);
+    let made = |size: usize| {
+        Ok(Staging { buffer: context.staging(size.max(4) as u64)?, mapped: Promise::default() })
+    };
+    let staging: Vec<Staging> = match sizes.into_iter().map(made).collect() {
+        Ok(staging) => staging,
+        Err(reason) => return none(reason),
+    };
     let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    let (mut places, mut at) = (Vec::with_capacity(parts.len()), 0);
-    for (memory, range) in read {
-        let Some(buffer) = memory.buffer() else { continue };
+    let copy = |((memory, range), (place, at)): (&(Memory, Range<usize>), (usize, usize))| {
         let whole = aligned(range);
-        if !whole.is_empty() {
+        if let Some(buffer) = memory.buffer().filter(|_| !whole.is_empty()) {
             let (from, size) = ((memory.range().start + whole.start) as u64, whole.len() as u64);
-            encoder.copy_buffer_to_buffer(&buffer.raw, from, &staging, at as u64, Some(size));
+            let to = &staging[place].buffer;
+            encoder.copy_buffer_to_buffer(&buffer.raw, from, to, at as u64, Some(size));
         }
         let start = at + range.start - whole.start;
-        places.push(start..start + range.len());
-        at += whole.len();
-    }
+        (place, start..start + range.len())
+    };
+    let places = parts.iter().zip(places).map(copy).collect();
     context.queue.submit([encoder.finish()]);
-    let mapped = Promise::default();
-    if let Some(reason) = missing {
-        mapped.keep(Err(reason.to_string()));
+    for Staging { buffer, mapped } in &staging {
+        let signal = mapped.clone();
+        buffer.slice(..).map_async(wgpu::MapMode::Read, move |result| {
+            signal.keep(result.map_err(|error| error.to_string()));
+        });
     }
-    let signal = mapped.clone();
-    staging.slice(..).map_async(wgpu::MapMode::Read, move |result| {
-        signal.keep(result.map_err(|error| error.to_string()));
-    });
-    Copied { staging, parts: places, mapped }
+    Copied { staging, parts: places, missing: None }
 }
 
 impl Copied {
     /// Waits for the device on a thread of its own, as only browsers do by themselves.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn wait_on_a_thread(&self, context: &Context) {
-        let (device, mapped) = (context.device.clone(), self.mapped.clone());
+        let device = context.device.clone();
+        let mapped: Vec<_> = self.staging.iter().map(|staging| staging.mapped.clone()).collect();
         std::thread::spawn(move || {
             if let Err(reason) = poll(&device) {
-                mapped.keep(Err(reason));
+                mapped.iter().for_each(|mapped| mapped.keep(Err(reason.clone())));
             }
         });
     }
 
     /// What was copied, once it is there.
     pub async fn bytes(self, context: Arc<Context>) -> Result<Vec<Vec<u8>>, ExecutionError> {
-        let mapped = self.mapped.await;
+        let mut mapped = self.missing.map_or(Ok(()), Err);
+        for staging in &self.staging {
+            mapped = mapped.and(staging.mapped.clone().await);
+        }
         // What failed before explains why a buffer cannot be mapped.
         context.check()?;
         let failed = |reason: String| ExecutionError { device: context.name.clone(), reason };
         mapped.map_err(failed)?;
-        let view = self.staging.slice(..).get_mapped_range().map_err(|error| failed(error.to_string()))?;
-        let bytes: Vec<u8> = view.to_vec();
-        Ok(self.parts.into_iter().map(|part| bytes[part].to_vec()).collect())
+        let view = |staging: &Staging| staging.buffer.slice(..).get_mapped_range();
+        let views: Result<Vec<_>, _> = self.staging.iter().map(view).collect();
+        let views = views.map_err(|error| failed(error.to_string()))?;
+        Ok(self.parts.into_iter().map(|(place, part)| views[place][part].to_vec()).collect())
     }
 }
 
@@ -126,7 +164,50 @@ fn answered<T, E: Display>(wait: impl FnOnce() -> Result<T, E>) -> Result<(), St
 
 #[cfg(test)]
 mod tests {
-    use super::answered;
+    use super::{answered, copy, placed};
+    use crate::context::Context;
+    use crate::device::{WgpuDevice, open};
+    use kiln_gpu::promise::block_on;
+    use std::sync::Arc;
+
+    /// A device whose buffers are small.
+    fn small(largest: u64) -> Arc<Context> {
+        let mut context = block_on(open(&WgpuDevice::default())).expect("a device");
+        context.largest = largest;
+        Arc::new(context)
+    }
+
+    #[test]
+    fn parts_go_one_behind_another_into_buffers_that_hold_them() {
+        let placed = |lengths: &[usize]| placed(lengths.iter().copied(), 100);
+        assert_eq!(placed(&[]), (vec![0], vec![]));
+        assert_eq!(placed(&[0, 0]), (vec![0], vec![(0, 0), (0, 0)]));
+        assert_eq!(placed(&[40, 60, 4]), (vec![100, 4], vec![(0, 0), (0, 40), (1, 0)]));
+        assert_eq!(placed(&[4, 100, 0, 100]), (vec![4, 100, 100], vec![(0, 0), (1, 0), (1, 100), (2, 0)]));
+    }
+
+    #[test]
+    fn what_is_read_at_once_may_be_more_than_a_buffer_holds() {
+        let context = small(1024);
+        let tensor =
+            |first: u8, bytes: usize| (0..bytes).map(|n| first.wrapping_add(n as u8)).collect::<Vec<_>>();
+        let tensors = [tensor(1, 602), tensor(5, 1024), tensor(9, 8), tensor(7, 0), tensor(2, 500)];
+        let parts = tensors.iter().map(|bytes| (context.upload(bytes), 0..bytes.len())).collect();
+        let copied = copy(&context, parts);
+        assert_eq!(copied.staging.len(), 3);
+        let staging: Vec<_> = copied.staging.iter().map(|staging| staging.buffer.clone()).collect();
+        copied.wait_on_a_thread(&context);
+        assert_eq!(block_on(copied.bytes(context.clone())).expect("a device"), tensors);
+        assert!(staging.iter().all(|buffer| context.is_destroyed(buffer)));
+
+        // Nor is one that is not waited for left behind.
+        let copied = copy(&context, vec![(context.upload(&tensors[0]), 3..5)]);
+        let staging = copied.staging[0].buffer.clone();
+        assert!(!context.is_destroyed(&staging));
+        drop(copied);
+        assert!(context.is_destroyed(&staging));
+        context.check().expect("nothing went wrong");
+    }
 
     #[test]
     fn a_device_that_is_lost_while_it_is_waited_for_is_an_error() {

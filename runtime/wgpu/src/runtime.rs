@@ -3,6 +3,7 @@
 use crate::device::{WgpuDevice, expect_context};
 use crate::memory::Memory;
 use crate::read;
+use kiln_gpu::kernels::Template;
 use kiln_gpu::language::Storage;
 use kiln_gpu::promise::block_on;
 use kiln_gpu::runtime::{Amendment, Last, Launch, Limits, Runtime};
@@ -88,8 +89,13 @@ impl Runtime for WgpuRuntime {
         expect_context(device).amend(memory, elements, with)
     }
 
-    fn fastest(device: &WgpuDevice, class: &str, names: &[&str], run: &mut dyn FnMut(usize)) -> usize {
-        expect_context(device).fastest(class, names, run)
+    fn fastest(
+        device: &WgpuDevice,
+        class: &str,
+        kernels: &[(&str, &Template)],
+        run: &mut dyn FnMut(usize),
+    ) -> usize {
+        expect_context(device).fastest(class, kernels, run)
     }
 
     fn download(

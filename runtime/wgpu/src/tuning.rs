@@ -2,6 +2,9 @@
 //!
 //! A file holds what was found on one adapter with one driver by one version of Kiln: a line that says so, and a line a class. One that
 //! says otherwise, or is damaged, is as good as none, and written anew.
+//!
+//! Not all work of a class has the same kernels (some ask for sizes that others of the class have not), so that several of a class may be the
+//! fastest: the first found that some work has is taken for it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,9 +24,12 @@ const FOLDER: &str = "KILN_WGPU_CACHE";
 pub(crate) struct Tuning {
     is_on: AtomicBool,
     file: Option<File>,
-    /// The fastest kernel's name by the class of work; nothing before it was looked for in the file.
-    found: Mutex<Option<BTreeMap<String, String>>>,
+    /// What was found; nothing before it was looked for in the file.
+    found: Mutex<Option<Found>>,
 }
+
+/// The fastest kernels' names by the class of work, in the order in which they were found.
+type Found = BTreeMap<String, Vec<String>>;
 
 impl Tuning {
     /// That of an adapter, which a line of text names.
@@ -34,6 +40,12 @@ impl Tuning {
 
     fn with(is_on: bool, file: Option<File>) -> Self {
         Self { is_on: AtomicBool::new(is_on), file, found: Mutex::default() }
+    }
+
+    /// One that is on, and forgets what it found with the process.
+    #[cfg(test)]
+    pub fn of_process() -> Self {
+        Self::with(true, None)
     }
 
     /// Whether kernels are timed. Never in a browser, where no thread can wait for the device.
@@ -53,8 +65,9 @@ impl Tuning {
         names: &[&str],
         mut time: impl FnMut(usize) -> Option<Duration>,
     ) -> usize {
-        let known = self.found().as_ref().and_then(|found| found.get(class)).cloned();
-        if let Some(place) = known.and_then(|known| names.iter().position(|&name| name == known)) {
+        let place_of = |known: &String| names.iter().position(|name| name == known);
+        let place = |found: &Found| found.get(class)?.iter().find_map(place_of);
+        if let Some(place) = self.found().as_ref().and_then(place) {
             return place;
         }
         // Nothing is locked meanwhile: launches ask for what was found.
@@ -64,10 +77,13 @@ impl Tuning {
         let all = found.get_or_insert_default();
         // Another program may have found more since.
         let others = self.file.as_ref().and_then(File::read).unwrap_or_default();
-        others.into_iter().for_each(|(class, name)| {
-            all.entry(class).or_insert(name);
+        others.into_iter().for_each(|(class, names)| {
+            all.entry(class).or_insert(names);
         });
-        all.insert(class.to_owned(), names[best].to_owned());
+        let of_class = all.entry(class.to_owned()).or_default();
+        if !of_class.iter().any(|known| known == names[best]) {
+            of_class.push(names[best].to_owned());
+        }
         if let Some(Err(error)) = self.file.as_ref().map(|file| file.write(all)) {
             log::debug!("which kernels are fastest could not be kept: {error}");
         }
@@ -75,7 +91,7 @@ impl Tuning {
     }
 
     /// What was found, here or before.
-    fn found(&self) -> MutexGuard<'_, Option<BTreeMap<String, String>>> {
+    fn found(&self) -> MutexGuard<'_, Option<Found>> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.is_none() {
             *found = Some(self.file.as_ref().and_then(File::read).unwrap_or_default());
@@ -107,25 +123,28 @@ struct File {
 
 impl File {
     fn of(folder: &Path, adapter: &str) -> Self {
-        let header = format!("kiln {} fastest kernels 1: {adapter}", env!("CARGO_PKG_VERSION"));
+        let header = format!("kiln {} fastest kernels 2: {adapter}", env!("CARGO_PKG_VERSION"));
         let mut hasher = DefaultHasher::new();
         header.hash(&mut hasher);
         Self { path: folder.join(format!("{:016x}.tuning", hasher.finish())), header }
     }
 
     /// What it says; nothing where it is not whole.
-    fn read(&self) -> Option<BTreeMap<String, String>> {
+    fn read(&self) -> Option<Found> {
         let text = fs::read_to_string(&self.path).ok()?;
         let mut lines = text.lines();
         let of_this = lines.next()? == self.header;
-        let found: Option<BTreeMap<_, _>> = lines
-            .map(|line| line.split_once('\t').map(|(class, name)| (class.to_owned(), name.to_owned())))
+        let found: Option<Found> = lines
+            .map(|line| {
+                let (class, names) = line.split_once('\t')?;
+                Some((class.to_owned(), names.split('\t').map(str::to_owned).collect()))
+            })
             .collect();
         found.filter(|_| of_this && text.ends_with('\n'))
     }
 
-    fn write(&self, found: &BTreeMap<String, String>) -> io::Result<()> {
-        let lines = found.iter().map(|(class, name)| format!("{class}\t{name}\n"));
+    fn write(&self, found: &Found) -> io::Result<()> {
+        let lines = found.iter().map(|(class, names)| format!("{class}\t{}\n", names.join("\t")));
         let text: String = [format!("{}\n", self.header)].into_iter().chain(lines).collect();
         fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
         // Written aside and renamed, so that programs that run at once do not see halves.
@@ -168,6 +187,11 @@ mod tests {
         let second = tuning(folder.path(), "one");
         assert_eq!(fastest(&second, "x", &["c", "b"], &[Some(1), Some(2)]), (1, 0));
         assert_eq!(fastest(&second, "x", &["a", "c"], &[Some(1), Some(2)]), (0, 2));
+        // Neither of the two is timed anew for the other's sake.
+        for tuning in [&second, &tuning(folder.path(), "one")] {
+            assert_eq!(fastest(tuning, "x", &["c", "b"], &[None, None]), (1, 0));
+            assert_eq!(fastest(tuning, "x", &["a", "c"], &[None, None]), (0, 0));
+        }
         let other = tuning(folder.path(), "two");
         assert_eq!(fastest(&other, "x", &names, &[Some(1), Some(3), None]), (0, 3));
         // Both go on with what each of them found.

@@ -140,6 +140,14 @@ fn out_of_memory() {
     };
     assert!(error.contains("no memory of 268435456 bytes for a tensor"), "{error}");
     println!("{} tensors, then {error}", held.len());
+    // To be read, a tensor takes as much again: where that is not to be had, its reader is told and nobody else, and where nobody uses
+    // what has it, the tensor is read.
+    refused(Wgpu::into_data(held[1].clone()), &["no memory of 268435456 bytes to read tensors by"]);
+    Wgpu::sync(&device).expect("nothing else is lost");
+    held.truncate(2);
+    let read = floats(held[1].clone());
+    assert!(read.len() == ELEMENTS && read.iter().all(|&x| x == 1.0));
+    drop(read);
     // What there is serves on, and so does what is given back: to tensors of its size, and of others.
     assert_eq!(floats(Wgpu::binary(BinaryOp::Add, before, tensor(&[3.0, 4.0]))), [4.0, 6.0]);
     held.truncate(2);

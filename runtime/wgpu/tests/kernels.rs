@@ -116,6 +116,65 @@ fn an_array_has_its_tensors_length() {
 }
 
 #[test]
+fn no_array_is_empty_or_ends_within_a_word() {
+    let length = WgslKernel::new(
+        "length",
+        "@group(0) @binding(0) var<storage, read> x: array<vec2<u32>>;
+         @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+         @compute @workgroup_size(1) fn main() { y[0] = f32(arrayLength(&x)); y[1] = f32(arrayLength(&y)); }",
+        "main",
+    );
+    let run = |x: &WgpuTensor| {
+        let mut y = tensor(&[7.0; 3]);
+        length.launch().input(x).output(&mut y).run([1, 1, 1]).expect("a kernel");
+        floats(y)
+    };
+    let empty = |dtype| WgpuTensor::empty(Shape::from([3, 0]), dtype, &device());
+    assert_eq!(run(&empty(DType::I64)), [2.0, 3.0, 7.0]);
+    assert_eq!(run(&empty(DType::F32)), [2.0, 3.0, 7.0]);
+    // The end of another tensor, as far as kernels may see it.
+    let range = |start, end| SliceRange { start, end, step: 1 };
+    let end = Wgpu::slice(
+        Wgpu::full(Shape::from([256]), Scalar::Int(1), DType::I64, &device()),
+        &[range(256, 256)],
+    );
+    assert_eq!(run(&end.into_contiguous()), [2.0, 3.0, 7.0]);
+    if Wgpu::supports(&device(), DType::F16) {
+        assert_eq!(run(&WgpuTensor::empty(Shape::from([15]), DType::F16, &device())), [4.0, 3.0, 7.0]);
+    }
+}
+
+#[test]
+fn tensors_too_small_for_their_bindings_are_refused_and_nothing_else_is_lost() {
+    let fours = WgslKernel::new(
+        "fours",
+        "@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+         @group(0) @binding(1) var<storage, read_write> y: array<f32, 2>;
+         @compute @workgroup_size(1) fn main() { y[0] = x[0].w; y[1] = f32(arrayLength(&x)); }",
+        "main",
+    );
+    let run = |inputs: usize, outputs: usize| {
+        let mut y = tensor(&vec![0.0; outputs]);
+        fours.launch().input(&tensor(&vec![3.0; inputs])).output(&mut y).run([1, 1, 1]).map(|()| y)
+    };
+    // What is recorded with them.
+    let before = Wgpu::binary_scalar(BinaryOp::Add, tensor(&[1.0, 2.0]), Scalar::Float(1.0));
+    let first = run(8, 2).expect("two of four");
+    for _ in 0..2 {
+        let message = run(3, 2).expect_err("less than one of four").to_string();
+        assert!(message.starts_with("kernel `fours`: its tensors do not do for its bindings: "), "{message}");
+        assert!(message.contains("binding index 0") && message.contains("size 12"), "{message}");
+    }
+    let message = run(1000, 1).expect_err("one of two").to_string();
+    assert!(message.contains("binding index 1") && message.contains("size 4"), "{message}");
+    let last = run(4, 3).expect("one of four");
+    Wgpu::sync(&device()).expect("nothing went wrong");
+    assert_eq!(floats(before), [2.0, 3.0]);
+    assert_eq!(floats(first), [3.0, 2.0]);
+    assert_eq!(floats(last), [3.0, 1.0, 0.0]);
+}
+
+#[test]
 fn an_output_is_read_and_written_in_place() {
     let mut y = tensor(&[1.0, 2.0, 3.0]);
     let square = WgslKernel::new(

@@ -54,8 +54,9 @@ pub(super) fn launch_fastest<R: Runtime>(
         variants.retain(|other| other.template != chosen.template);
         variants.insert(0, chosen);
         let names: Vec<String> = variants.iter().map(|variant| variant.name.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let best = R::fastest(device, &class(), &names, &mut |n| {
+        let templates = variants.iter().map(|variant| &variant.template);
+        let kernels: Vec<(&str, &Template)> = names.iter().map(String::as_str).zip(templates).collect();
+        let best = R::fastest(device, &class(), &kernels, &mut |n| {
             let Variant { template, blocks, .. } = &variants[n];
             launch_blocks::<R>(device, template.clone(), tensors, words, *blocks, false);
         });

@@ -56,23 +56,39 @@ impl Context {
         Memory::new(buffer, bytes, self.clone())
     }
 
-    /// A buffer that the pool does not have. Where the device has no memory left, it is made in place of what is of no use now; where
-    /// that does not help, the buffer is none, and those who read or wait are told.
-    fn new_buffer(&self, state: &mut State, size: u64) -> Buffer {
-        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    /// A buffer, and why it is none, if it is. Where the device has no memory left, it is made in place of what is of no use now.
+    fn make_buffer(
+        &self,
+        state: &mut State,
+        size: u64,
+        usage: wgpu::BufferUsages,
+    ) -> (wgpu::Buffer, Option<String>) {
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
         let create = || self.made(|| self.device.create_buffer(&descriptor));
-        let (mut raw, mut error) = create();
-        if error.is_some() {
-            let unused = state.pool.take_unused();
-            // What is recorded may use them yet, and so may the device until it is done.
-            self.submit_pending(state);
-            self.submit_uploads(state);
-            self.release(state, unused);
-            if read::poll(&self.device).is_ok() {
-                (raw, error) = create();
-            }
+        let made = create();
+        if made.1.is_none() {
+            return made;
         }
+        let unused = state.pool.take_unused();
+        // What is recorded may use them yet, and so may the device until it is done.
+        self.submit_pending(state);
+        self.submit_uploads(state);
+        self.release(state, unused);
+        if read::poll(&self.device).is_ok() { create() } else { made }
+    }
+
+    /// A buffer that parts of others are copied into, for the CPU to read; else why there is none.
+    pub fn staging(&self, size: u64) -> Result<wgpu::Buffer, String> {
+        let usage = wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ;
+        let (buffer, error) = self.make_buffer(&mut lock(&self.state), size, usage);
+        let reason = |error| format!("there is no memory of {size} bytes to read tensors by: {error}");
+        error.map_or(Ok(buffer), |error| Err(reason(error)))
+    }
+
+    /// A buffer that the pool does not have. Where there is no memory for it, it is none, and those who read or wait are told.
+    fn new_buffer(&self, state: &mut State, size: u64) -> Buffer {
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let (raw, error) = self.make_buffer(state, size, usage);
         // Other contexts name their buffers otherwise: a tensor may outlive the device that it was on.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -147,6 +163,8 @@ impl Context {
             state.retain_bind_groups(&self.counters, |parts| {
                 !parts.iter().any(|part| gone.contains(&part.id))
             });
+            // All that used them is submitted. A browser would keep them until it looks for what nothing refers to.
+            released.iter().for_each(|buffer| buffer.raw.destroy());
         }
     }
 }
@@ -157,5 +175,48 @@ impl Owner<Buffer> for Context {
         // Whoever gets it next lacks nothing.
         state.lost.remove(&buffer.id);
         state.pool.put(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::context::{Context, lock};
+    use crate::device::{WgpuDevice, open};
+    use kiln_gpu::promise::block_on;
+    use std::sync::Arc;
+
+    impl Context {
+        /// Whether a buffer was given back to the system, whoever refers to it yet.
+        pub(crate) fn is_destroyed(&self, buffer: &wgpu::Buffer) -> bool {
+            let (_, error) = self.made(|| {
+                let mut encoder =
+                    self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                if buffer.usage().contains(wgpu::BufferUsages::MAP_READ) {
+                    buffer.unmap();
+                }
+                encoder.clear_buffer(buffer, 0, Some(4));
+                self.queue.submit([encoder.finish()]);
+            });
+            error.is_some_and(|error| error.contains("destroyed"))
+        }
+    }
+
+    #[test]
+    fn buffers_that_are_given_back_are_destroyed() {
+        let context = Arc::new(block_on(open(&WgpuDevice::default())).expect("a device"));
+        let memory = context.upload(&[1, 2, 3, 4]);
+        let raw = memory.buffer().expect("a buffer").raw.clone();
+        let give_back = || {
+            let state = &mut *lock(&context.state);
+            let unused = state.pool.take_unused();
+            context.release(state, unused);
+        };
+        give_back();
+        assert!(!context.is_destroyed(&raw), "it is in use");
+        drop(memory);
+        assert!(!context.is_destroyed(&raw), "it is in the pool");
+        give_back();
+        assert!(context.is_destroyed(&raw));
+        context.check().expect("nothing went wrong");
     }
 }

@@ -1,7 +1,7 @@
 //! Compiled kernels, and what they see of buffers.
 
 use super::{Context, State};
-use crate::kernel::{KernelError, WgslKernel};
+use crate::kernel::{KernelError, LaunchProblem, WgslKernel};
 use crate::memory::{Buffer, Memory};
 use crate::statistics::{Counters, count};
 use kiln_gpu::kernels::Template;
@@ -37,6 +37,13 @@ pub(super) struct Pipeline {
     pub layout: Arc<Layout>,
 }
 
+/// That of a user's kernel.
+pub(super) struct OwnPipeline {
+    pipeline: Arc<Pipeline>,
+    /// Bytes of each binding that are known to do.
+    enough: Vec<u64>,
+}
+
 impl Context {
     /// The compiled kernel; else why it does not compile.
     pub(super) fn pipeline(&self, state: &mut State, template: &Template) -> Result<Arc<Pipeline>, Arc<str>> {
@@ -44,6 +51,15 @@ impl Context {
             return Ok(pipeline.clone());
         }
         let kernel = template.kernel();
+        // Nobody else looks before the driver does, to which anything may happen.
+        let (shared, most) = (kernel.shared_bytes(), self.limits.shared_bytes);
+        if shared > most {
+            return Err(format!(
+                "a workgroup of the kernel `{}` shares {shared} bytes, and on {} the most are {most}",
+                kernel.name, self.name
+            )
+            .into());
+        }
         let least = |binding: &Binding| (binding.storage.bytes() * if binding.fours { 4 } else { 1 }) as u64;
         let bindings = kernel.bindings.iter().map(|binding| (binding.writable, least(binding))).collect();
         let bytes = 16 * kernel.parameters.div_ceil(4);
@@ -71,11 +87,11 @@ impl Context {
         &self,
         state: &mut State,
         kernel: &WgslKernel,
-        writable: Vec<bool>,
+        writable: &[bool],
     ) -> Result<Arc<Pipeline>, KernelError> {
-        let key = (kernel.clone(), writable);
-        if let Some(pipeline) = state.own_pipelines.get(&key) {
-            return Ok(pipeline.clone());
+        let key = (kernel.clone(), writable.to_vec());
+        if let Some(own) = state.own_pipelines.get(&key) {
+            return Ok(own.pipeline.clone());
         }
         // What its text takes for the type of an array is not known.
         let layout = self.layout(state, key.1.iter().map(|&writable| (writable, 0)).collect(), 0);
@@ -89,8 +105,48 @@ impl Context {
             .compile(kernel.name(), source, kernel.entry_point(), &layout, options)
             .map_err(|reason| KernelError::Compile { kernel: kernel.name().to_owned(), reason })?;
         let pipeline = Arc::new(Pipeline { raw, layout });
-        state.own_pipelines.insert(key, pipeline.clone());
+        let enough = vec![u64::MAX; writable.len()];
+        state.own_pipelines.insert(key, OwnPipeline { pipeline: pipeline.clone(), enough });
         Ok(pipeline)
+    }
+
+    /// Whether a user's kernel can run with what it sees of buffers; else why not. Only the device knows how many bytes its text takes of a
+    /// binding, and a kernel that gets fewer would keep all others of its submission from running: so it is recorded once by itself, which
+    /// is not submitted. With as many bytes or more it is not tried again.
+    pub(super) fn try_own(
+        &self,
+        state: &mut State,
+        kernel: &WgslKernel,
+        writable: &[bool],
+        parts: &[Part],
+    ) -> Result<(), KernelError> {
+        let key = (kernel.clone(), writable.to_vec());
+        let Some(OwnPipeline { pipeline, enough }) = state.own_pipelines.get(&key) else { return Ok(()) };
+        let bytes = |part: &Part| part.end - part.start;
+        if parts.iter().zip(enough).all(|(part, &enough)| bytes(part) >= enough) {
+            return Ok(());
+        }
+        let pipeline = pipeline.clone();
+        // Not where a buffer is gone, which no kernel is recorded with.
+        let Some(group) = self.bind_group(state, &pipeline, parts) else { return Ok(()) };
+        let (_, refused) = self.made(|| {
+            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            pass.set_pipeline(&pipeline.raw);
+            pass.set_bind_group(0, &group, &[]);
+            pass.set_bind_group(1, &self.parameter_group, &[0]);
+            pass.dispatch_workgroups(1, 1, 1);
+            drop(pass);
+            encoder.finish()
+        });
+        if let Some(reason) = refused {
+            let (kernel, problem) = (kernel.name().to_owned(), LaunchProblem::Bindings { reason });
+            return Err(KernelError::Launch { kernel, problem });
+        }
+        if let Some(own) = state.own_pipelines.get_mut(&key) {
+            own.enough.iter_mut().zip(parts).for_each(|(enough, part)| *enough = (*enough).min(bytes(part)));
+        }
+        Ok(())
     }
 
     fn compile(
@@ -162,6 +218,8 @@ impl Context {
             // What is small enough is bound whole, so that all its parts have one bind group.
             let (start, end) = match buffer.raw.size() {
                 size if size <= limit && memory.range().start == 0 && !exact => (0, size),
+                // No binding is empty: this one has an element of any type.
+                _ if memory.range().is_empty() => (0, 16),
                 _ => (memory.range().start as u64, (memory.range().end.next_multiple_of(4)) as u64),
             };
             assert!(

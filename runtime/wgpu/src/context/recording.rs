@@ -166,20 +166,29 @@ impl Context {
         groups: [u32; 3],
     ) -> Result<(), KernelError> {
         let mut state = lock(&self.state);
-        let pipeline = self.own_pipeline(&mut state, kernel, writable.clone())?;
+        let pipeline = self.own_pipeline(&mut state, kernel, &writable)?;
         self.record_last(&mut state);
         if let Some(reason) = self.missing(&state, buffers.iter().copied()) {
-            let written = buffers.iter().zip(writable).filter(|(_, writable)| *writable);
+            let written = buffers.iter().zip(&writable).filter(|(_, writable)| **writable);
             let written = written.filter_map(|(memory, _)| memory.buffer().map(|buffer| buffer.id));
             self.lose(&mut state, written, &reason);
             return Ok(());
         }
         let mut parts = Vec::with_capacity(buffers.len());
         self.add_parts(true, buffers, &mut parts);
+        self.try_own(&mut state, kernel, &writable, &parts)?;
+        // A browser tells later what is wrong with a kernel, which takes along what is submitted with it: nothing else.
+        let is_alone = cfg!(target_arch = "wasm32");
+        if is_alone {
+            self.submit_recorded(&mut state);
+        }
         count(&self.counters.dispatches, 1);
         count(&self.counters.moved_bytes, buffers.iter().map(|memory| memory.range().len()).sum());
         if self.place(&mut state, None, parts, pipeline) {
             self.record_placed(&mut state, parameters, groups);
+        }
+        if is_alone {
+            self.submit_recorded(&mut state);
         }
         Ok(())
     }
