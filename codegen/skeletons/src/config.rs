@@ -1,6 +1,6 @@
 //! The sizes of the checkpoint, as an expression.
 
-use super::content::{Content, Part};
+use super::content::{Content, Part, by_key};
 use super::emit::{Typed, path, unsuffixed};
 use super::types::Type;
 use super::{SkeletonError, emit};
@@ -28,11 +28,11 @@ impl<'a> Sizes<'a> {
     fn module(&mut self, id: usize, parts: &[Part]) -> Result<TokenStream, SkeletonError> {
         let typed = self.typed;
         let config = format_ident!("{}Config", typed.name(id));
+        let parts = by_key(parts);
         let mut values = Vec::new();
         for (field, named) in typed.fields(id) {
             let member = ident(&named.name);
-            let part = parts.iter().find(|part| part.key == field.key);
-            let value = match part {
+            let value = match parts.get(field.key.as_str()) {
                 Some(part) => {
                     let value = self.content(&field.ty, &part.content)?;
                     if field.optional { quote!(Some(#value)) } else { value }

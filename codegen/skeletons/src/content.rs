@@ -27,6 +27,11 @@ pub(super) struct Part {
     pub(super) notes: Vec<Note>,
 }
 
+/// Parts by their keys.
+pub(super) fn by_key(parts: &[Part]) -> BTreeMap<&str, &Part> {
+    parts.iter().map(|part| (part.key.as_str(), part)).collect()
+}
+
 /// What the reader should know about a field.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Note {
@@ -84,7 +89,7 @@ struct Siblings {
     /// Channels that the last convolution yields.
     beside: Option<usize>,
     /// Channels that all of its convolutions yield.
-    outputs: Vec<usize>,
+    outputs: BTreeSet<usize>,
 }
 
 impl Reader<'_> {
@@ -210,7 +215,7 @@ fn does_not_fit(path: &str, wanted: &str, layers: &[Layer]) -> SkeletonError {
 }
 
 /// The channels that convolutions right below yield.
-fn outputs(branch: &Branch) -> Vec<usize> {
+fn outputs(branch: &Branch) -> BTreeSet<usize> {
     let output = |part: &Tree| match part {
         Tree::Branch(below) => match below.get(&["weight"])? {
             Tree::Leaf(weight) if weight.shape().len() >= 3 => weight.shape().first().copied(),

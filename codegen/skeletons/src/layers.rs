@@ -5,6 +5,7 @@ use kiln_types::{DTypeKind, layers};
 use kiln_weights::LazyTensor;
 use proc_macro2::TokenStream;
 use quote::quote;
+use std::collections::BTreeSet;
 
 /// A layer that tensors may be.
 #[derive(Clone)]
@@ -75,7 +76,7 @@ pub(super) struct Leaves<'a> {
     /// Channels that the convolution before yields, in the same struct.
     pub(super) beside: Option<usize>,
     /// Channels that the convolutions in the same struct yield, also those behind this one: files may be sorted by name.
-    pub(super) outputs: &'a [usize],
+    pub(super) outputs: &'a BTreeSet<usize>,
 }
 
 /// Recognizes a branch that has only tensors.

@@ -175,3 +175,69 @@ fn wrapper(root: &tree::Branch) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_limits_tests::bounded;
+    use kiln_types::{DType, TensorData};
+
+    /// Everything but the text of a skeleton of so many keys, which takes time that grows with their number.
+    fn read(keys: impl Iterator<Item = String>, shape: impl Fn(usize) -> Vec<usize>) {
+        let tensor = |(index, key): (usize, String)| {
+            let data = TensorData::from_bytes(Default::default(), shape(index), DType::F32);
+            let tensor = LazyTensor::whole(data.expect("no elements"), &key);
+            (key, tensor)
+        };
+        let root = tree::build(keys.enumerate().map(tensor).collect()).expect("a tree");
+        let parts = content::read(root, &SkeletonOptions::default()).expect("contents");
+        let mut types = types::Types::default();
+        let (parts, id) = types.root(parts);
+        naming::name(&types, id, &parts, "Model");
+        record::record(&types, id, &parts).expect("a record");
+    }
+
+    fn vectors(keys: impl Iterator<Item = String>) {
+        read(keys, |_| vec![0]);
+    }
+
+    #[test]
+    fn many_parameters() {
+        bounded(|| vectors((0..40_000).map(|n| format!("p{n}"))));
+    }
+
+    #[test]
+    fn many_modules_alike() {
+        bounded(|| vectors((0..40_000).map(|n| format!("m{}.{}", n / 2, ["a", "b"][n % 2]))));
+    }
+
+    /// Names without letters, so that all structs have the same.
+    #[test]
+    fn many_modules_without_names() {
+        let marks = |n: usize| -> String { (0..14).map(|bit| ['!', '?'][n >> bit & 1]).collect() };
+        bounded(move || vectors((0..10_000).map(move |n| format!("{}.p{n}", marks(n)))));
+    }
+
+    #[test]
+    fn many_parameters_of_items() {
+        bounded(|| vectors((0..40_000).map(|n| format!("list.{}.p{}", n / 20_000, n * 3 % 20_011))));
+    }
+
+    #[test]
+    fn many_lists() {
+        bounded(|| {
+            vectors((0..20_000).map(|n| format!("l{}.0.{}", n / 2, ["p".to_owned(), format!("q{n}")][n % 2])))
+        });
+    }
+
+    #[test]
+    fn many_normalized_weights() {
+        let key = |n: usize| format!("m.w{}_{}", n / 2, ["g", "v"][n % 2]);
+        bounded(move || read((0..40_000).map(key), |n| [vec![0, 1], vec![0, 3]][n % 2].clone()));
+    }
+
+    #[test]
+    fn many_convolutions() {
+        bounded(|| read((0..40_000).map(|n| format!("c{n}.weight")), |n| vec![n, 0, 3]));
+    }
+}

@@ -1,6 +1,6 @@
 //! Names of structs and fields, and what their documentation says.
 
-use super::content::{Content, Note, Part};
+use super::content::{Content, Note, Part, by_key};
 use super::types::{Field, Type, Types};
 use kiln_codegen::names::{self, Names};
 use kiln_types::layers::LAYERS;
@@ -99,7 +99,9 @@ struct Seen {
     /// Parts of the first path to it.
     path: Vec<String>,
     /// All paths, with `*` for the numbers of lists.
-    places: Vec<String>,
+    places: BTreeSet<String>,
+    /// The first of them.
+    shown: Vec<String>,
     count: usize,
     /// By field.
     fields: BTreeMap<String, SeenField>,
@@ -121,10 +123,12 @@ pub(super) fn name(types: &Types, root: usize, parts: &[Part], model_name: &str)
     // By their names the runtime tells layers.
     let layers = LAYERS.iter().map(|layer| layer.name);
     let mut taken = Names::with(TAKEN.iter().copied().chain(layers));
+    let mut numbers = BTreeMap::new();
     let mut naming = Naming { structs: BTreeMap::new(), ambiguous: Vec::new() };
     for id in types.reachable(root) {
         let (Some(fields), Some(seen)) = (types.structs.get(id), seen.get(&id)) else { continue };
-        let name = if id == root { model_name.to_owned() } else { free_name(&seen.path, &taken) };
+        let name =
+            if id == root { model_name.to_owned() } else { free_name(&seen.path, &taken, &mut numbers) };
         let name = taken.fresh(&name);
         taken.fresh(&format!("{name}Config"));
         let mut own = Names::default();
@@ -155,12 +159,13 @@ impl Walk<'_> {
             seen.path = path.to_vec();
         }
         seen.count += 1;
-        if !seen.places.contains(&place) {
-            seen.places.push(place);
+        if seen.places.insert(place.clone()) && seen.shown.len() < SHOWN {
+            seen.shown.push(place);
         }
         let fields: &[Field] = self.types.structs.get(id).map(Vec::as_slice).unwrap_or_default();
+        let parts = by_key(parts);
         for field in fields {
-            let Some(part) = parts.iter().find(|part| part.key == field.key) else { continue };
+            let Some(part) = parts.get(field.key.as_str()) else { continue };
             let below = [path, std::slice::from_ref(&field.key)].concat();
             let Some(seen) = self.seen.get_mut(&id) else { continue };
             let seen = seen.fields.entry(field.key.clone()).or_default();
@@ -257,22 +262,24 @@ fn common_pattern<'a>(first: &str, paths: impl Iterator<Item = &'a String>) -> S
 fn hint(pattern: &str, kinds: &[&'static str]) -> String {
     let first = kinds.first().copied().unwrap_or_default();
     let plain = pattern.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
-    let quote = if plain { "" } else { "'" };
-    format!("{} (`--as {quote}{}={first}{quote}`)", kinds.join(" or "), names::comment(pattern))
+    let said = format!("{}={first}", names::comment(pattern));
+    // For a shell, which takes nothing between these quotes for a command; a quote in the key stands outside of them.
+    let said = if plain { said } else { format!("'{}'", said.replace('\'', r"'\''")) };
+    format!("{} (`--as {said}`)", kinds.join(" or "))
 }
 
 /// Where modules of a struct are.
 fn places(seen: &Seen) -> String {
-    let shown: Vec<String> =
-        seen.places.iter().take(SHOWN).map(|place| format!("`{}`", names::comment(place))).collect();
+    let shown: Vec<String> = seen.shown.iter().map(|place| format!("`{}`", names::comment(place))).collect();
     match seen.places.len().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
-/// A name for the struct at a path, from as few of the path's parts as needed.
-fn free_name(path: &[String], taken: &Names) -> String {
+/// A name for the struct at a path, from as few of the path's parts as needed. `numbers` are the last ones behind names that many
+/// structs would have.
+fn free_name(path: &[String], taken: &Names, numbers: &mut BTreeMap<String, usize>) -> String {
     let is_name = |part: &&String| part.bytes().any(|b| !b.is_ascii_digit() && b != b'*');
     let Some(last) = path.last() else { return "Layer".to_owned() };
     let mut above: Vec<&String> = path.iter().rev().skip(1).filter(is_name).collect();
@@ -305,8 +312,14 @@ fn free_name(path: &[String], taken: &Names) -> String {
         true => name,
         false if free(&format!("{base}Module")) => format!("{base}Module"),
         false => {
-            let numbered = (2..).map(|n| format!("{base}{n}"));
-            numbered.into_iter().find(free).unwrap_or(base)
+            let number = numbers.entry(base.clone()).or_insert(1);
+            loop {
+                *number += 1;
+                let name = format!("{base}{number}");
+                if free(&name) {
+                    return name;
+                }
+            }
         }
     }
 }

@@ -10,9 +10,15 @@ use kiln_weights::{LazyTensor, WeightsError};
 
 const FOLDER: &str = "parametrizations";
 
+/// A branch of more parts is no layer: each that may be a weight is looked for among all of them.
+const MOST_PARTS: usize = 256;
+
 /// Replaces the tensors of normalized weights by the weights. Yields what is to be said about it.
 pub(super) fn fold(branch: &mut Branch) -> Result<Option<String>, WeightsError> {
     let mut said = None;
+    if branch.parts.len() > MOST_PARTS {
+        return Ok(said);
+    }
     for name in candidates(branch) {
         let Some((parts, weight, what)) = find(branch, &name) else { continue };
         let Some(folded) = weight.compute()? else { continue };

@@ -1,6 +1,6 @@
 //! The record of a skeleton: its parameters in the form of its structs, and of the runtime's layers.
 
-use super::content::{Content, Part};
+use super::content::{Content, Part, by_key};
 use super::types::{Type, Types};
 use kiln_record::{ParamId, RecordNode};
 use kiln_types::layers::{self, Layer};
@@ -46,8 +46,9 @@ pub(super) fn record(types: &Types, root: usize, parts: &[Part]) -> Result<Recor
 /// A struct; what this module of it has not is none.
 fn module(types: &Types, id: usize, parts: &[Part], path: &str) -> Result<RecordNode, WeightsError> {
     let fields = types.structs.get(id).map(Vec::as_slice).unwrap_or_default();
+    let parts = by_key(parts);
     let nodes = fields.iter().map(|field| {
-        let part = parts.iter().find(|part| part.key == field.key);
+        let part = parts.get(field.key.as_str());
         let there = part.map(|part| node(types, &field.ty, &part.content, &join(path, &field.key)));
         let node = match (there, field.optional) {
             (Some(node), true) => RecordNode::Some(Box::new(node?)),

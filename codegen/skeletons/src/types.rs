@@ -5,6 +5,9 @@ use super::layers::Origin;
 use kiln_types::DTypeKind;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Above as many structs of lists' items, none takes the place of another; models have a dozen.
+const MOST_ITEMS: usize = 256;
+
 /// The type of a field.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Type {
@@ -138,14 +141,31 @@ impl Types {
 
     /// The fields of both structs, if they have more in common than not.
     fn merge(&mut self, a: &[Field], b: &[Field]) -> Option<Vec<Field>> {
-        let common = a.iter().filter(|field| b.iter().any(|other| other.key == field.key)).count();
+        let of_b: BTreeMap<&str, &Field> = b.iter().map(|field| (field.key.as_str(), field)).collect();
+        let common = a.iter().filter(|field| of_b.contains_key(field.key.as_str())).count();
         if 2 * common < a.len() + b.len() - common || common == 0 {
             return None;
         }
-        let mut merged: Vec<Field> = Vec::new();
+        // What only the second has stands behind what it stands behind there.
+        let of_a: BTreeSet<&str> = a.iter().map(|field| field.key.as_str()).collect();
+        let (mut first, mut behind) = (Vec::new(), BTreeMap::<&str, Vec<Field>>::new());
+        let mut before = None;
+        for field in b {
+            if of_a.contains(field.key.as_str()) {
+                before = Some(field.key.as_str());
+                continue;
+            }
+            let only = Field { optional: true, ..field.clone() };
+            match before {
+                Some(before) => behind.entry(before).or_default().push(only),
+                None => first.push(only),
+            }
+        }
+        let mut merged = first;
         for field in a {
             let mut field = field.clone();
-            match b.iter().find(|other| other.key == field.key) {
+            let behind = behind.remove(field.key.as_str());
+            match of_b.get(field.key.as_str()) {
                 Some(other) if other.from == field.from => {
                     field.ty = self.unify(&field.ty, &other.ty)?;
                     field.optional |= other.optional;
@@ -154,17 +174,7 @@ impl Types {
                 None => field.optional = true,
             }
             merged.push(field);
-        }
-        // What only the second has stands behind what it stands behind there.
-        let mut place = 0;
-        for field in b {
-            match merged.iter().position(|known| known.key == field.key) {
-                Some(known) => place = known + 1,
-                None => {
-                    merged.insert(place, Field { optional: true, ..field.clone() });
-                    place += 1;
-                }
-            }
+            merged.extend(behind.into_iter().flatten());
         }
         Some(merged)
     }
@@ -177,7 +187,8 @@ impl Types {
         }
     }
 
-    /// Puts structs of items in place of narrower ones; yields whether there were any.
+    /// Puts structs of items in place of narrower ones; yields whether there were any. Each is compared with all others, so that
+    /// more of them stay as they are.
     fn share_items(&mut self, root: usize) -> bool {
         let mut items = BTreeSet::new();
         for id in self.reachable(root) {
@@ -186,6 +197,9 @@ impl Types {
                     items.insert(*item);
                 }
             }
+        }
+        if items.len() > MOST_ITEMS {
+            return false;
         }
         let mut replaced = BTreeSet::new();
         for narrow in &items {

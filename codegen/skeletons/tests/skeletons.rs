@@ -300,6 +300,14 @@ fn groups_are_assumed_where_nothing_else_explains_the_channels() {
     }
 }
 
+/// What is said to be typed into a shell has no commands in it, whatever a key is.
+#[test]
+fn hints_are_quoted() {
+    let made = skeleton(tensors(&[("a'$(b)'.weight", &[3, 2])]), &SkeletonOptions::default()).unwrap();
+    let hint = r"`--as 'a'\''$(b)'\''=Embedding'`";
+    assert!(made.ambiguous.iter().any(|(_, said)| said.contains(hint)), "{:?}", made.ambiguous);
+}
+
 /// Many lists of which each has a wider one: every pair shares a struct, and what differs stays apart.
 #[test]
 fn many_lists_share_structs_in_pairs() {
