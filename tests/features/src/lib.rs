@@ -1,0 +1,1 @@
+//! Dependencies alone: see `Cargo.toml`.
