@@ -14,12 +14,11 @@ use kiln_tensor::{BinaryOp, DType, Dims, Scalar, Shape};
 /// See [`BinaryOp`]; broadcasts operands of equal rank.
 pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
     same_dtype(op.name(), &lhs, &rhs);
-    if lhs.layout().is_channels_last() || rhs.layout().is_channels_last() {
-        let mut both = [lhs, rhs];
-        let moved = into_one_order(&mut both);
-        let [lhs, rhs] = both;
-        let result = binary(op, lhs, rhs);
-        return if moved { result.channels_first() } else { result };
+    let mut both = [lhs, rhs];
+    let moved = into_one_order(&mut both);
+    let [lhs, rhs] = both;
+    if moved {
+        return binary(op, lhs, rhs).channels_first();
     }
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => single(op, lhs, rhs),

@@ -132,6 +132,20 @@ pub fn elementwise<B: Backend>() {
     }
 }
 
+/// An operand of fewer dims broadcasts to images in either order, and so does an image to more dims.
+pub fn operands_of_other_ranks<B: Backend>() {
+    for dims in IMAGES {
+        let last = dims[dims.len() - 1];
+        let row = tensor::<B, f32>(&values(last, 2), &[last]);
+        let more = tensor::<B, f32>(&values(2, 3), &[&[2][..], &vec![1; dims.len()]].concat());
+        for other in [row, more] {
+            same::<B>(dims, |x| B::binary(BinaryOp::Sub, x, other.clone()));
+            same::<B>(dims, |x| B::binary(BinaryOp::Sub, other.clone(), x));
+            same::<B>(dims, |x| B::compare(CompareOp::Lower, x, other.clone()));
+        }
+    }
+}
+
 pub fn programs<B: Backend>() {
     let steps = vec![
         Step::Input(0),
