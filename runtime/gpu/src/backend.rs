@@ -37,9 +37,8 @@ type T<R> = GpuTensor<R>;
 /// The elements of a row-major tensor, as they stand in memory, as data.
 fn to_data(bytes: &[u8], shape: Shape, dtype: DType) -> TensorData {
     /// A copy that is aligned.
-    fn of<E: Element + bytemuck::AnyBitPattern>(bytes: &[u8], shape: Shape) -> TensorData {
-        let elements = bytes.chunks_exact(size_of::<E>()).map(bytemuck::pod_read_unaligned);
-        TensorData::new(elements.collect::<Vec<E>>(), shape)
+    fn of<E: Element + bytemuck::Pod>(bytes: &[u8], shape: Shape) -> TensorData {
+        TensorData::new(bytemuck::pod_collect_to_vec::<u8, E>(bytes), shape)
     }
     match held_as(dtype) {
         Storage::F64 => of::<f64>(bytes, shape),
