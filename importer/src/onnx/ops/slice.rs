@@ -82,8 +82,13 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     if step == 0 {
         return Err(invalid("steps", "holds 0"));
     }
+    // No axis has so many elements; the least integer has no opposite, and no literal in Rust.
+    let step = step.max(-i64::MAX);
     if step > 0 {
-        let start = clamped(to, start, size, &zero, size);
+        // What begins at the last element and ends with it has one: an axis without any is refused when the model runs, which is
+        // better than a result of unknown size.
+        let last = start.is(-1) && size.as_constant().is_none() && reaches_end(end, size);
+        let start = if last { size - &one } else { clamped(to, start, size, &zero, size) };
         let end = clamped(to, end, size, &zero, size);
         // The start is inside the axis, so its end is no less.
         let end = if end == *size { end } else { graph.maximum(&end, &start) };
@@ -98,18 +103,19 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     Ok(AxisRange { start: low, end: high, step })
 }
 
-/// A bound inside `low..=high`; axes of unknown size count as not empty.
+/// Whether a bound is the end of its axis or beyond it.
+fn reaches_end(bound: &Dim, size: &Dim) -> bool {
+    bound == size || bound.as_constant().is_some_and(|bound| bound >= BEYOND)
+}
+
+/// A bound inside `low..=high`.
 fn clamped(to: &Lowering<'_, '_>, bound: &Dim, size: &Dim, low: &Dim, high: &Dim) -> Dim {
     let graph = &*to.builder.graph;
     match bound.as_constant() {
         Some(bound) if bound >= BEYOND => return high.clone(),
         Some(bound) if bound < -BEYOND => return low.clone(),
-        Some(0) => return Dim::constant(0),
-        Some(1) if high == size => match size.as_constant() {
-            Some(size) => return Dim::constant(size.min(1)),
-            None => return Dim::constant(1),
-        },
-        Some(-1) if size.as_constant().is_none() => return size - &Dim::constant(1),
+        Some(0) if high == size => return Dim::constant(0),
+        Some(-1) => return last_position(to, size, high),
         Some(known) if known < 0 => {
             return graph.minimum(&graph.maximum(&(size + bound), low), high);
         }
@@ -118,6 +124,9 @@ fn clamped(to: &Lowering<'_, '_>, bound: &Dim, size: &Dim, low: &Dim, high: &Dim
     }
     if bound == size {
         return high.clone();
+    }
+    if (size - bound).is(1) {
+        return last_position(to, size, high);
     }
     let from_start = graph.least(bound, 1).is_some_and(|least| least >= 0);
     let position = if from_start {
@@ -135,4 +144,11 @@ fn clamped(to: &Lowering<'_, '_>, bound: &Dim, size: &Dim, low: &Dim, high: &Dim
             graph.maximum(&position, low)
         };
     graph.minimum(&raised, high)
+}
+
+/// The last position of an axis, as a bound up to `high`: of an empty axis walked forwards 0, and the one before that backwards.
+fn last_position(to: &Lowering<'_, '_>, size: &Dim, high: &Dim) -> Dim {
+    let one = Dim::constant(1);
+    // Written so that `x[:-1]` and `x[1:]` have the same number of elements.
+    if high == size { size - &to.builder.graph.minimum(&one, size) } else { size - &one }
 }
