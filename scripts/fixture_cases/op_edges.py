@@ -154,7 +154,7 @@ def slice_bounds(rng):
     most, least = 2**63 - 1, -(2**63)
     tail, head = show("tail", [1], [most]), show("head", [0], [-1])
     g.show("differences", "Sub", tail, head, dtype=F32, dims=[2, None])
-    g.show("joined", "Concat", show("first", [0], [1]), tail, axis=1, dtype=F32, dims=[2, None])
+    g.show("joined", "Concat", show("first_two", [0], [2]), tail, axis=1, dtype=F32, dims=[2, None])
     size = g.op("Shape", x, start=1, end=2)
     show("up_to_size", [0], g.op("Sub", size, [1]))
     show("inner", [1], [-1])

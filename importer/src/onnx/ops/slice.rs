@@ -85,13 +85,19 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     // No axis has so many elements; the least integer has no opposite, and no literal in Rust.
     let step = step.max(-i64::MAX);
     if step > 0 {
-        // What begins at the last element and ends with it has one: an axis without any is refused when the model runs, which is
-        // better than a result of unknown size.
-        let last = start.is(-1) && size.as_constant().is_none() && reaches_end(end, size);
+        let bounds = start.as_constant().zip(end.as_constant());
+        let in_order = bounds.is_some_and(|(start, end)| (start < 0) == (end < 0) && start <= end);
+        // The first element alone and the last one alone are one element of an axis of unknown size: such parts are squeezed and
+        // broadcast, for which a size of none or one would be no use.
+        let unknown = size.as_constant().is_none();
+        if unknown && start.is(0) && end.is(1) {
+            return Ok(AxisRange { start: zero, end: one, step });
+        }
+        let last = unknown && start.is(-1) && reaches_end(end, size);
         let start = if last { size - &one } else { clamped(to, start, size, &zero, size) };
         let end = clamped(to, end, size, &zero, size);
-        // The start is inside the axis, so its end is no less.
-        let end = if end == *size { end } else { graph.maximum(&end, &start) };
+        // The start is inside the axis, so its end is no less; and bounds in order stay so when both are clamped.
+        let end = if end == *size || in_order { end } else { graph.maximum(&end, &start) };
         return Ok(AxisRange { start, end, step });
     }
     // Backwards from `start` down to, without, `end`: the same elements as `end + 1 .. start + 1`.
