@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fixture_lib.export import export_torchscript
-from fixture_lib.graph import BOOL, F32, F64, I64, U64, Graph
+from fixture_lib.graph import BOOL, F32, F64, I8, I64, U8, U64, Graph
 from fixture_lib.registry import Case, case
 
 MOST = np.finfo(np.float32).max
@@ -143,6 +143,56 @@ def empty_sizes(rng):
             inputs(2, 2, 4, [0, 0, 0], 4, [16, 1]),
         ],
     )
+
+
+@case("op_slice_bounds")
+def slice_bounds(rng):
+    """Bounds at the ends of axes that turn out to be empty, and the least integers there are."""
+    g = Graph("slice_bounds", opset=17)
+    x = g.input("x", F32, [2, "n"])
+    show = lambda label, start, end, step=1: g.show(label, "Slice", x, start, end, [1], [step], dtype=F32, dims=[2, None])
+    most, least = 2**63 - 1, -(2**63)
+    tail, head = show("tail", [1], [most]), show("head", [0], [-1])
+    g.show("differences", "Sub", tail, head, dtype=F32, dims=[2, None])
+    g.show("joined", "Concat", show("first_two", [0], [2]), tail, axis=1, dtype=F32, dims=[2, None])
+    size = g.op("Shape", x, start=1, end=2)
+    show("up_to_size", [0], g.op("Sub", size, [1]))
+    show("inner", [1], [-1])
+    show("one_back", [-1], [-2])
+    show("backwards", [most], [least], -1)
+    show("from_first", [0], [least], -1)
+    show("from_last", [-1], [least], -2)
+    show("last_by_least", [most], [least], least)
+    show("first_by_most", [0], [most], most)
+    show("beyond", [7], [9])
+    return Case(g.model(), [[floats(rng, 2, n)] for n in (4, 0, 1)])
+
+
+@case("op_trilu_diagonals")
+def trilu_diagonals(rng):
+    """Diagonals that only the run gives."""
+    g = Graph("trilu_diagonals", opset=17)
+    x, keep, k = g.input("x", F32, [2, "n", 4]), g.input("keep", BOOL, [3, 4]), g.input("k", I64, [])
+    for upper in (0, 1):
+        g.show(f"floats_{upper}", "Trilu", x, k, upper=upper)
+        g.show(f"truths_{upper}", "Trilu", keep, k, upper=upper, dtype=BOOL, dims=[3, 4])
+    truths = np.ones((3, 4), bool)
+    return Case(g.model(), [[floats(rng, 2, n, 4), truths, np.array(k)] for n, k in [(3, 0), (3, 1), (2, -1), (5, -9), (4, 2**62)]])
+
+
+@case("op_max_pool_integers")
+def max_pool_integers(rng):
+    """Maxima of integers, and where they are."""
+    g = Graph("max_pool_integers", opset=12)
+    for label, dtype in [("i8", I8), ("u8", U8)]:
+        x = g.input(label, dtype, ["n", 2, 5, 6])
+        g.show(f"{label}_max", "MaxPool", x, kernel_shape=[2, 3], pads=[1, 0, 0, 1], strides=[1, 2])
+        outs = [f"{label}_found", f"{label}_places"]
+        g.op("MaxPool", x, out=outs, kernel_shape=[2, 3], pads=[1, 0, 0, 1], strides=[1, 2])
+        g.output(outs[0], dtype, ["n", 2, 5, 3])
+        g.output(outs[1], I64, ["n", 2, 5, 3])
+    data = lambda dtype: rng.integers(-128 if dtype == np.int8 else 0, 100, (2, 2, 5, 6)).astype(dtype)
+    return Case(g.model(), [[data(np.int8), data(np.uint8)]])
 
 
 @case("op_range_floats")

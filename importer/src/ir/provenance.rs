@@ -270,12 +270,10 @@ impl Norm {
 }
 
 impl Channels {
-    /// A weight with each output channel's part multiplied; `None` when there are fewer numbers than channels.
-    pub(crate) fn scaled(self, weight: &TensorData, scale: &[f64]) -> Option<TensorData> {
-        let shape = &weight.shape;
-        let mut values = Elements::load(weight).floats();
+    /// The output channel of each element of a weight.
+    pub(crate) fn of_elements(self, shape: &[usize]) -> Option<Box<dyn Fn(usize) -> usize>> {
         let inner = |from: usize| shape.get(from..).map(|dims| elements(dims).max(1));
-        let channel: Box<dyn Fn(usize) -> usize> = match self {
+        Some(match self {
             Self::First => {
                 let run = inner(1)?;
                 Box::new(move |i| i / run)
@@ -290,7 +288,14 @@ impl Channels {
                 let in_group = shape.first()?.checked_div(groups)?.max(1);
                 Box::new(move |i| i / (run * out) / in_group * out + i / run % out)
             }
-        };
+        })
+    }
+
+    /// A weight with each output channel's part multiplied; `None` when there are fewer numbers than channels.
+    pub(crate) fn scaled(self, weight: &TensorData, scale: &[f64]) -> Option<TensorData> {
+        let shape = &weight.shape;
+        let mut values = Elements::load(weight).floats();
+        let channel = self.of_elements(shape)?;
         for (i, value) in values.iter_mut().enumerate() {
             *value *= scale.get(channel(i))?;
         }

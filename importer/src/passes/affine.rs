@@ -6,14 +6,18 @@ use crate::data::{Elements, Strided};
 use crate::ir::{
     BatchNorm, Channels, Constant, Conv, Expand, Linear, Node, Norm, Op, Provenance, Reshape, ValueId,
 };
-use kiln_types::{BinaryOp, DType};
+use kiln_types::{BinaryOp, DType, TensorData};
 use std::sync::Arc;
 
 pub(super) const RULE: Rule = Rule { apply };
 
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op().clone() {
-        Op::BatchNorm(BatchNorm { epsilon, .. }) if !cx.options.trainable => batch_norm(cx, epsilon),
+        Op::BatchNorm(BatchNorm { epsilon, .. }) if !cx.options.trainable => {
+            let (node, y) = (cx.node().clone(), cx.input(0)?);
+            batch_norm(cx, &node, y, epsilon)
+        }
+        Op::Cast(_) if !cx.options.trainable => wide_batch_norm(cx),
         Op::Binary(op @ (BinaryOp::Mul | BinaryOp::Add | BinaryOp::Sub)) => channel_constant(cx, op),
         _ => None,
     }
@@ -85,6 +89,9 @@ impl Layer {
             Some(scale) => {
                 cx.remake(&self.weight.data)?;
                 let data = self.places.scaled(&self.weight.data, &scale.values)?;
+                if !self.has_range_for(&data, &scale.values)? {
+                    return None;
+                }
                 Some(Constant { name: self.weight.name.clone(), data, provenance: self.scaled_by(scale) })
             }
             None => None,
@@ -99,6 +106,9 @@ impl Layer {
             _ => {}
         }
         let bias = bias.map(|bias| bias.constant(self.bias_name.clone(), self.weight.data.dtype));
+        if scale.is_some() && bias.as_ref().is_some_and(|bias| !is_finite(&bias.data)) {
+            return None;
+        }
         if weight.iter().chain(&bias).any(is_loss) {
             return None;
         }
@@ -112,11 +122,41 @@ impl Layer {
         cx.replace_as(self.node.op, inputs, Some(self.node.origin))
     }
 
+    /// Whether the weight's dtype holds its scaled channels as well as the weight: halves have so small a range that one might
+    /// overflow, or lose its digits where numbers are subnormal.
+    fn has_range_for(&self, scaled: &TensorData, scale: &[f64]) -> Option<bool> {
+        /// The least normal half.
+        const LEAST_NORMAL: f64 = 1.0 / 16384.0;
+        if scaled.dtype != DType::F16 {
+            return Some(true);
+        }
+        if !is_finite(scaled) {
+            return Some(false);
+        }
+        let channel = self.places.of_elements(&scaled.shape)?;
+        let mut largest = vec![(0.0_f64, 0.0_f64); scale.len()];
+        let pairs =
+            Elements::load(&self.weight.data).floats().into_iter().zip(Elements::load(scaled).floats());
+        for (i, (before, after)) in pairs.enumerate() {
+            let largest = largest.get_mut(channel(i))?;
+            *largest = (largest.0.max(before.abs()), largest.1.max(after.abs()));
+        }
+        let is_precise = |(&(before, after), &scale): (&(f64, f64), &f64)| {
+            after >= LEAST_NORMAL || before == 0.0 || scale == 0.0 || scale.abs() >= 1.0
+        };
+        Some(largest.iter().zip(scale).all(is_precise))
+    }
+
     /// How the weight is made when its channels are scaled.
     fn scaled_by(&self, scale: &Numbers) -> Option<Arc<Provenance>> {
         let derived = scale.derived || self.weight.provenance.is_some();
         derived.then(|| Provenance::scaled(self.places, history(&self.weight), scale.provenance.clone()))
     }
+}
+
+/// Whether no number is infinite or none.
+fn is_finite(data: &TensorData) -> bool {
+    Elements::load(data).floats().iter().all(|x| x.is_finite())
 }
 
 /// Whether no checkpoint could be taken any more if the model had this constant.
@@ -162,13 +202,32 @@ impl Numbers {
     }
 }
 
-fn batch_norm(cx: &mut Rewrite<'_>, epsilon: f64) -> Option<&'static str> {
-    let layer = layer(cx, cx.input(0)?)?;
+/// A batch normalization in a wider dtype between two casts, as layers of halves have it whose statistics are in single
+/// precision: the layer's parameters are computed in f64 and rounded once.
+fn wide_batch_norm(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let normalized = cx.input(0)?;
+    let node = cx.producer(normalized).filter(|_| cx.used_once(normalized))?.clone();
+    let Op::BatchNorm(BatchNorm { epsilon, .. }) = node.op else {
+        return None;
+    };
+    let widened = node.inputs.first().copied().flatten()?;
+    let cast = cx.producer(widened).filter(|cast| matches!(cast.op, Op::Cast(_)) && cx.used_once(widened))?;
+    let y = cast.inputs.first().copied().flatten()?;
+    let (narrow, wide) = (cx.ty(y).dtype, cx.ty(widened).dtype);
+    if cx.ty(cx.output()?).dtype != narrow || !narrow.is_float() || narrow.size() >= wide.size() {
+        return None;
+    }
+    batch_norm(cx, &node, y, epsilon)
+}
+
+/// The current node, which yields what the normalization of a layer's result `y` does, becomes that layer.
+fn batch_norm(cx: &mut Rewrite<'_>, node: &Node, y: ValueId, epsilon: f64) -> Option<&'static str> {
+    let layer = layer(cx, y)?;
     // The normalized axis is the second.
     if layer.axis != 1 {
         return None;
     }
-    let (scale, shift) = norm(cx, cx.node(), layer.channels, epsilon)?;
+    let (scale, shift) = norm(cx, node, layer.channels, epsilon)?;
     layer.absorb(cx, Some(&scale), Some(&shift))?;
     Some("batch normalization into its layer")
 }
@@ -319,6 +378,31 @@ mod tests {
         let name = |n: usize| g.constant(node.inputs[n].unwrap()).unwrap().name.clone();
         assert_eq!((name(1).as_deref(), name(2).as_deref()), (Some("conv.weight"), Some("conv.bias")));
         assert!(matches!(&node.op, Op::Conv(Conv { activation: Some(Activation::Relu), .. })));
+    }
+
+    /// A layer of halves before a normalization in single precision; scales beyond the range of halves stay in that.
+    #[test]
+    fn halves_take_a_normalization_in_single_precision() {
+        for (gamma, folded) in [(1.5, true), (1e5, false), (1e-6, false), (0.0, true)] {
+            let g = graph(&["f16[n, 4, 5, 5]"], |b, x| {
+                let half = |b: &mut Builder<'_>, shape: &[usize]| {
+                    let values = TensorData::new(ramp(shape.iter().product()), shape);
+                    b.graph.add_constant(None, values.convert_dtype(DType::F16))
+                };
+                let (weight, bias) = (half(b, &[3, 4, 3, 3]), half(b, &[3]));
+                let conv = Conv { activation: None, options: ConvOptions::new([1, 1], [1, 1], [1, 1], 1) };
+                let y = b.add(Op::Conv(conv), &[x[0], weight, bias]).unwrap();
+                let y = b.add(Op::Cast(crate::ir::Cast { to: DType::F32 }), &[y]).unwrap();
+                let mut inputs = vec![y];
+                for values in [[gamma; 3], [0.5, -1.0, 2.0], [0.1, 0.2, 0.3], [0.7; 3]] {
+                    inputs.push(constant(b, None, &[3], &values));
+                }
+                let y = b.add(Op::BatchNorm(BatchNorm { epsilon: 1e-3, momentum: None }), &inputs).unwrap();
+                vec![b.add(Op::Cast(crate::ir::Cast { to: DType::F16 }), &[y]).unwrap()]
+            });
+            let g = crate::passes::testing::optimized(g);
+            assert_eq!(kinds(&g).len() == 1, folded, "{gamma}\n{g}");
+        }
     }
 
     #[test]

@@ -34,7 +34,22 @@ impl Operation for Pool {
         };
         let places = windows.places(options.ceil_mode)?;
         let cells: usize = elements(&windows.size);
-        let xs = Elements::load(x).floats();
+        let xs = Elements::load(x);
+        if let (PoolOp::Max, Elements::Int(xs), Some((least, _))) = (op, &xs, x.dtype.integers()) {
+            let mut out = Vec::new();
+            for plane in 0..x.shape[0] * x.shape[1] {
+                each(places, |place, _| {
+                    let mut most = least;
+                    each(windows.kernel, |tap, _| {
+                        most =
+                            windows.cell(place, tap).map_or(most, |cell| most.max(xs[plane * cells + cell]));
+                    });
+                    out.push(most);
+                });
+            }
+            return Some(vec![Elements::Int(out).store(x.dtype, result_shape(x, x.shape[1], places))]);
+        }
+        let xs = xs.floats();
         let mut out = Vec::new();
         for plane in 0..x.shape[0] * x.shape[1] {
             each(places, |place, _| {
@@ -60,6 +75,11 @@ impl Operation for Pool {
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        // Integers of up to 16 bits are floats of 32, with which devices are faster.
+        if self.op == PoolOp::Max && cx.dtype(0).is_int() && cx.dtype(0).size() > 2 {
+            let args = [Arg::Operand(0), Arg::options(&self.options)];
+            return Implementation::Call(Arg::call("tensor::module::max_pool", args));
+        }
         Implementation::Call(on_floats(cx, |x| pool_call(self.op, &self.options, x)))
     }
 }
@@ -137,7 +157,7 @@ impl Operation for AdaptiveAvgPool {
     }
 }
 
-/// Windows are computed on floats; the integers that ONNX allows here have at most 24 bits.
+/// Sums over windows are computed on floats, as ONNX has them of floats alone.
 fn on_floats(cx: &Site<'_>, call: impl FnOnce(Arg) -> Arg) -> Arg {
     let dtype = cx.dtype(0);
     if !dtype.is_int() {

@@ -82,11 +82,22 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     if step == 0 {
         return Err(invalid("steps", "holds 0"));
     }
+    // No axis has so many elements; the least integer has no opposite, and no literal in Rust.
+    let step = step.max(-i64::MAX);
     if step > 0 {
-        let start = clamped(to, start, size, &zero, size);
+        let bounds = start.as_constant().zip(end.as_constant());
+        let in_order = bounds.is_some_and(|(start, end)| (start < 0) == (end < 0) && start <= end);
+        // The first element alone and the last one alone are one element of an axis of unknown size: such parts are squeezed and
+        // broadcast, for which a size of none or one would be no use.
+        let unknown = size.as_constant().is_none();
+        if unknown && start.is(0) && end.is(1) {
+            return Ok(AxisRange { start: zero, end: one, step });
+        }
+        let last = unknown && start.is(-1) && reaches_end(end, size);
+        let start = if last { size - &one } else { clamped(to, start, size, &zero, size) };
         let end = clamped(to, end, size, &zero, size);
-        // The start is inside the axis, so its end is no less.
-        let end = if end == *size { end } else { graph.maximum(&end, &start) };
+        // The start is inside the axis, so its end is no less; and bounds in order stay so when both are clamped.
+        let end = if end == *size || in_order { end } else { graph.maximum(&end, &start) };
         return Ok(AxisRange { start, end, step });
     }
     // Backwards from `start` down to, without, `end`: the same elements as `end + 1 .. start + 1`.
@@ -98,18 +109,19 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     Ok(AxisRange { start: low, end: high, step })
 }
 
-/// A bound inside `low..=high`; axes of unknown size count as not empty.
+/// Whether a bound is the end of its axis or beyond it.
+fn reaches_end(bound: &Dim, size: &Dim) -> bool {
+    bound == size || bound.as_constant().is_some_and(|bound| bound >= BEYOND)
+}
+
+/// A bound inside `low..=high`.
 fn clamped(to: &Lowering<'_, '_>, bound: &Dim, size: &Dim, low: &Dim, high: &Dim) -> Dim {
     let graph = &*to.builder.graph;
     match bound.as_constant() {
         Some(bound) if bound >= BEYOND => return high.clone(),
         Some(bound) if bound < -BEYOND => return low.clone(),
-        Some(0) => return Dim::constant(0),
-        Some(1) if high == size => match size.as_constant() {
-            Some(size) => return Dim::constant(size.min(1)),
-            None => return Dim::constant(1),
-        },
-        Some(-1) if size.as_constant().is_none() => return size - &Dim::constant(1),
+        Some(0) if high == size => return Dim::constant(0),
+        Some(-1) => return last_position(to, size, high),
         Some(known) if known < 0 => {
             return graph.minimum(&graph.maximum(&(size + bound), low), high);
         }
@@ -118,6 +130,9 @@ fn clamped(to: &Lowering<'_, '_>, bound: &Dim, size: &Dim, low: &Dim, high: &Dim
     }
     if bound == size {
         return high.clone();
+    }
+    if (size - bound).is(1) {
+        return last_position(to, size, high);
     }
     let from_start = graph.least(bound, 1).is_some_and(|least| least >= 0);
     let position = if from_start {
@@ -135,4 +150,11 @@ fn clamped(to: &Lowering<'_, '_>, bound: &Dim, size: &Dim, low: &Dim, high: &Dim
             graph.maximum(&position, low)
         };
     graph.minimum(&raised, high)
+}
+
+/// The last position of an axis, as a bound up to `high`: of an empty axis walked forwards 0, and the one before that backwards.
+fn last_position(to: &Lowering<'_, '_>, size: &Dim, high: &Dim) -> Dim {
+    let one = Dim::constant(1);
+    // Written so that `x[:-1]` and `x[1:]` have the same number of elements.
+    if high == size { size - &to.builder.graph.minimum(&one, size) } else { size - &one }
 }

@@ -12,12 +12,25 @@ use super::causal::{is_causal, keeps_first_key};
 use crate::ir::{Dim, Op, Permute, Reshape, Softmax, TensorType, ValueId};
 use crate::passes::matcher::close;
 use crate::passes::{Rewrite, Rule};
-use kiln_types::{Activation, AttentionOptions, BinaryOp, DType, FullyMasked, UnaryOp};
+use kiln_types::{Activation, AttentionOptions, BinaryOp, DType, FullyMasked, UnaryOp, bf16, f16};
 
 pub(in crate::passes) const RULE: Rule = Rule { apply };
 
-/// A number this low hides a key.
-pub(super) const HIDDEN: f64 = -1e4;
+/// Whether a number is so low that a score of it hides its key: as far from zero as that, neighbours in the dtype are further
+/// apart than a softmax tells (e^-32 is a rounding error), so that scores which it would not hide could not be told apart. In
+/// single precision that is below -2^28; -10000 is a score like others, and in a sum not even the lowest.
+pub(super) fn hides(number: f64, dtype: DType) -> bool {
+    let digits = match dtype {
+        DType::F64 => f64::MANTISSA_DIGITS,
+        DType::F32 => f32::MANTISSA_DIGITS,
+        DType::F16 => f16::MANTISSA_DIGITS,
+        DType::BF16 => bf16::MANTISSA_DIGITS,
+        _ => return false,
+    };
+    // The first number whose neighbours are 2^5 apart.
+    number <= -(2.0_f64.powi(digits as i32 - 1 + 5))
+}
+
 /// More masks are no pattern, and a sum of sums could have a great many operands.
 const MAX_MASKS: usize = 8;
 
@@ -172,7 +185,7 @@ fn masks(cx: &Rewrite<'_>, mut scores: ValueId) -> (Vec<Mask>, ValueId) {
                 scores = inner;
             }
             (Op::Where, Some(condition), Some(a), Some(b)) => {
-                let low = |id: ValueId| cx.uniform(id).is_some_and(|number| number <= HIDDEN);
+                let low = |id: ValueId| cx.uniform(id).is_some_and(|number| hides(number, cx.ty(id).dtype));
                 if low(b) && is_scores(a) {
                     masks.push(Mask::Choice(Choice { condition, low: b, hides: false }));
                     scores = a;

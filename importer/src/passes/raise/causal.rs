@@ -1,7 +1,7 @@
 //! Recognizes masks that hide what comes after each position, however they are computed, and masks that leave each query a
 //! key.
 
-use super::attention::HIDDEN;
+use super::attention::hides;
 use crate::data::{Elements, Strided};
 use crate::ir::{Arange, Dim, Fill, Op, Slice, Trilu, ValueId};
 use crate::passes::Rewrite;
@@ -20,7 +20,7 @@ pub(super) fn is_causal(cx: &Rewrite<'_>, mask: ValueId) -> bool {
     let triangle = triangle(cx, mask, MAX_DEPTH);
     triangle.is_some_and(|t| match ty.dtype.is_bool() {
         true => t.lower != 0.0 && t.upper == 0.0,
-        false => t.lower == 0.0 && t.upper <= HIDDEN,
+        false => t.lower == 0.0 && hides(t.upper, ty.dtype),
     })
 }
 

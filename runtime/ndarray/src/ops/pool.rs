@@ -1,6 +1,6 @@
 //! Pooling.
 
-use crate::compute::Compute;
+use crate::compute::{Compute, compute_dtype};
 use crate::ops::cast;
 use crate::ops::window::Windows;
 use crate::storage::{Buffer, Computed, Work};
@@ -20,9 +20,10 @@ fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
     (windows, shape.into())
 }
 
-/// The dtype that pooling works in: f32 where that is exact, else f64 (integers above 2^53 are rounded).
-fn pooling_dtype(dtype: DType) -> DType {
+/// The dtype that pooling works in: f32 where that is exact, else one in which maxima are; sums of integers of 64 bits are rounded.
+fn pooling_dtype(op: PoolOp, dtype: DType) -> DType {
     match dtype {
+        DType::I64 | DType::I32 | DType::U64 | DType::U32 if op == PoolOp::Max => compute_dtype(dtype),
         DType::F64 | DType::I64 | DType::I32 | DType::U64 | DType::U32 => DType::F64,
         _ => DType::F32,
     }
@@ -31,7 +32,7 @@ fn pooling_dtype(dtype: DType) -> DType {
 /// See [`PoolOp`].
 pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
     let dtype = x.dtype();
-    let x = cast::cast(x, pooling_dtype(dtype));
+    let x = cast::cast(x, pooling_dtype(op, dtype));
     if x.dtype() == DType::F32 && x.layout().is_channels_last() {
         return cast::cast(channels_last(op, x, options), dtype);
     }
@@ -44,7 +45,12 @@ pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArr
         return cast::cast(y, dtype);
     }
     let (windows, shape) = geometry(&x, options);
-    let pooled = typed::<f64>(op, &x, &windows, shape);
+    let pooled = match x.dtype() {
+        DType::I32 => typed::<i32>(op, &x, &windows, shape),
+        DType::I64 => typed::<i64>(op, &x, &windows, shape),
+        DType::U64 => typed::<u64>(op, &x, &windows, shape),
+        _ => typed::<f64>(op, &x, &windows, shape),
+    };
     cast::cast(pooled, dtype)
 }
 
@@ -120,7 +126,7 @@ pub(crate) fn max_pool_with_indices(
     options: &PoolOptions,
 ) -> (NdArrayTensor, NdArrayTensor) {
     let dtype = x.dtype();
-    let x = cast::cast(x, pooling_dtype(dtype)).into_contiguous();
+    let x = cast::cast(x, pooling_dtype(PoolOp::Max, dtype)).into_contiguous();
     if x.dtype() == DType::F32 {
         let shape = PoolShape::new(x.dims(), options);
         let dims = Shape::from(shape.output_dims());
@@ -134,7 +140,12 @@ pub(crate) fn max_pool_with_indices(
     let (windows, shape) = geometry(&x, options);
     let mut best_at = NdArrayTensor::build(shape.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
     let positions = best_at.slice_mut::<i64>().unwrap_or_default();
-    let values = max_typed::<f64>(&x, &windows, shape, positions);
+    let values = match x.dtype() {
+        DType::I32 => max_typed::<i32>(&x, &windows, shape, positions),
+        DType::I64 => max_typed::<i64>(&x, &windows, shape, positions),
+        DType::U64 => max_typed::<u64>(&x, &windows, shape, positions),
+        _ => max_typed::<f64>(&x, &windows, shape, positions),
+    };
     (cast::cast(values, dtype), best_at)
 }
 

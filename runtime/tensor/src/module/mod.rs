@@ -23,7 +23,7 @@ pub use loss::{CrossEntropyOptions, cross_entropy};
 pub use norm::{batch_norm, batch_norm_train, dropout, group_norm, instance_norm, layer_norm, rms_norm};
 pub use pool::{
     adaptive_avg_pool, adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool1d, avg_pool2d, interpolate,
-    interpolate_with, max_pool_with_indices, max_pool1d, max_pool1d_with_indices, max_pool2d,
+    interpolate_with, max_pool, max_pool_with_indices, max_pool1d, max_pool1d_with_indices, max_pool2d,
     max_pool2d_with_indices, pool, size_as_float,
 };
 pub use quantized::{ZeroPoint, quantized_conv, quantized_matmul};

@@ -44,14 +44,26 @@ pub fn pool<B: Backend, const D: usize>(op: PoolOp, x: Tensor<B, D>, options: Po
     Tensor::wrap(B::pool(op, x.into_backend(), &options))
 }
 
-/// Max pooling, with the position of each maximum in the flattened spatial dims of its channel.
+/// Max pooling of floats or integers; a window of padding alone has the least number of its dtype.
 ///
 /// # Panics
 /// When the options do not fit the input.
-pub fn max_pool_with_indices<B: Backend, const D: usize>(
-    x: Tensor<B, D>,
+pub fn max_pool<B: Backend, const D: usize, K: Numeric<B>>(
+    x: Tensor<B, D, K>,
     options: PoolOptions,
-) -> (Tensor<B, D>, Tensor<B, D, Int>) {
+) -> Tensor<B, D, K> {
+    check_pool(x.sizes(), &options);
+    Tensor::wrap(B::pool(PoolOp::Max, x.into_backend(), &options))
+}
+
+/// Max pooling of floats or integers, with the position of each maximum in the flattened spatial dims of its channel.
+///
+/// # Panics
+/// When the options do not fit the input.
+pub fn max_pool_with_indices<B: Backend, const D: usize, K: Numeric<B>>(
+    x: Tensor<B, D, K>,
+    options: PoolOptions,
+) -> (Tensor<B, D, K>, Tensor<B, D, Int>) {
     check_pool(x.sizes(), &options);
     let (values, indices) = B::max_pool_with_indices(x.into_backend(), &options);
     (Tensor::wrap(values), Tensor::wrap(indices))

@@ -5,8 +5,8 @@ use crate::supported;
 use kiln_tensor::backend::Backend;
 use kiln_tensor::module;
 use kiln_tensor::{
-    Activation, Bool, ConvOptions, DType, Distribution, Float, Int, Numeric, PadMode, Scalar, ScatterOp,
-    Tensor, TensorData, TensorKind, Tolerance, activation, s,
+    Activation, Bool, ConvOptions, DType, Distribution, Float, Int, Numeric, PadMode, PoolOptions, Scalar,
+    ScatterOp, Tensor, TensorData, TensorKind, Tolerance, activation, s,
 };
 
 /// A tensor of a dtype.
@@ -337,6 +337,15 @@ pub fn bits<B: Backend>() {
         is(x.clone().bitwise_left_shift(of([1, 2, 3], dtype)), [12, 20, 8], dtype);
         is(x.clone().bitwise_right_shift_scalar(1), [3, 2, 0], dtype);
         is(x.clone().bitwise_not().bitwise_not(), [6, 5, 1], dtype);
+        // The greatest numbers of a dtype are the same as floats.
+        let most = dtype.integers().map_or(0, |(_, most)| i64::try_from(most).unwrap_or(i64::MAX));
+        let row = || of::<B, 3, Int>([[[most - 2, most - 1, most - 3, 2]]], dtype);
+        let pairs = || PoolOptions::new([2], [1], [0], [1], false);
+        let maxima = [[[most - 1, most - 1, most - 3]]];
+        is(module::max_pool(row(), pairs()), maxima, dtype);
+        let (found, places) = module::max_pool_with_indices(row(), pairs());
+        is(found, maxima, dtype);
+        is(places, [[[1, 1, 2]]], index::<B>());
         if matches!(dtype, DType::I64 | DType::I32 | DType::I16 | DType::I8) {
             is((-x.clone()) / 4, [-1, -1, 0], dtype);
             is((-x.clone()) % 4, [2, 3, 3], dtype);

@@ -178,7 +178,7 @@ fn rows_without_keys_yield_what_they_did() {
     let inputs = ["f32[n, 2, s, 4]", "f32[n, 2, s, 4]", "bool[n, 1, 1, s]"];
     let cases = [
         (f32::MIN, false, DType::Bool, Some(FullyMasked::Mean)),
-        (-1e4, true, DType::Bool, Some(FullyMasked::Mean)),
+        (-1e9, true, DType::Bool, Some(FullyMasked::Mean)),
         (f32::NEG_INFINITY, true, DType::Bool, None),
         (f32::NEG_INFINITY, false, DType::F32, None),
     ];
@@ -205,6 +205,38 @@ fn rows_without_keys_yield_what_they_did() {
         let Op::Attention(options) = &attention.op else { unreachable!() };
         let mask = g.ty(attention.inputs[3].unwrap()).dtype;
         assert_eq!((mask, options.fully_masked), (dtype, fully_masked), "{low} {guarded}\n{g}");
+    }
+}
+
+/// Beside great scores a number that is not low enough hides nothing: what is chosen stays a choice, and what is added stays a sum.
+#[test]
+fn numbers_like_scores_hide_nothing() {
+    for (low, hides) in [(-1e4, false), (-1e9, true), (f32::MIN, true), (f32::NEG_INFINITY, true)] {
+        for chosen in [false, true] {
+            let inputs = ["f32[1, 2, 3, 4]", "f32[1, 2, 3, 4]"];
+            let g = graph(&inputs, |b, x| {
+                let k = turn(b, x[1], &[0, 1, 3, 2]);
+                let s = b.add(Op::MatMul, &[x[0], k]).unwrap();
+                let great = constant(b, None, &[], &[1e6]);
+                let s = bin(b, BinaryOp::Mul, s, great);
+                let triangle = |a: f32, z: f32| [a, z, z, a, a, z, a, a, a];
+                let s = if chosen {
+                    let keeps = constant(b, None, &[1, 1, 3, 3], &triangle(1.0, 0.0));
+                    let keeps = b.add(Op::Cast(Cast { to: DType::Bool }), &[keeps]).unwrap();
+                    let low = constant(b, None, &[], &[low]);
+                    b.add(Op::Where, &[keeps, s, low]).unwrap()
+                } else {
+                    let mask = constant(b, None, &[1, 1, 3, 3], &triangle(0.0, low));
+                    bin(b, BinaryOp::Add, s, mask)
+                };
+                let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
+                vec![b.add(Op::MatMul, &[p, x[1]]).unwrap()]
+            });
+            let g = checked(g, &[]);
+            let is_causal = |op: &Op| matches!(op, Op::Attention(options) if options.is_causal);
+            let found = g.root.nodes.iter().any(|&id| is_causal(&g.node(id).op));
+            assert_eq!(found, hides, "{low} {chosen}\n{g}");
+        }
     }
 }
 
