@@ -602,11 +602,19 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn layer_norm(x: T<R>, weight: T<R>, bias: Option<T<R>>, epsilon: f64) -> T<R> {
-        rows::norm(RowOp::LayerNorm { bias: bias.is_some() }, x, weight, bias, epsilon)
+        // A kernel has one dtype.
+        let is_one = weight.dtype == x.dtype && bias.as_ref().is_none_or(|bias| bias.dtype == x.dtype);
+        match is_one {
+            true => rows::norm(RowOp::LayerNorm { bias: bias.is_some() }, x, weight, bias, epsilon),
+            false => compose::layer_norm::<Self>(x, weight, bias, epsilon),
+        }
     }
 
     fn rms_norm(x: T<R>, weight: T<R>, epsilon: f64) -> T<R> {
-        rows::norm(RowOp::RmsNorm, x, weight, None, epsilon)
+        match weight.dtype == x.dtype {
+            true => rows::norm(RowOp::RmsNorm, x, weight, None, epsilon),
+            false => compose::rms_norm::<Self>(x, weight, epsilon),
+        }
     }
 
     fn layer_norm_gradient(gradient: T<R>, x: T<R>, weight: T<R>, epsilon: f64) -> NormGradients<T<R>> {

@@ -306,10 +306,17 @@ pub struct Last<'a, R: Runtime> {
     pub template: &'a mut Template,
     /// How many buffers it has.
     pub buffers: usize,
-    /// Whether memory is in one of them. That may have been given back since, and taken again.
-    pub uses: &'a dyn Fn(&R::Memory) -> bool,
+    /// Whether memory is in the one of a number. That may have been given back since, and taken again.
+    pub has_at: &'a dyn Fn(&R::Memory, usize) -> bool,
     /// Whether nobody else holds what it writes: else that is still to be written as it is.
     pub is_alone: bool,
+}
+
+impl<R: Runtime> Last<'_, R> {
+    /// Whether memory is in one of its buffers.
+    pub fn uses(&self, memory: &R::Memory) -> bool {
+        (0..self.buffers).any(|buffer| (self.has_at)(memory, buffer))
+    }
 }
 
 /// What a kernel does that does more.

@@ -107,6 +107,38 @@ fn powers_are_as_exact_as_they_say() {
     }
 }
 
+/// Norms and their gradients of rows whose elements have more in common than they differ by, beside the same rows in f64.
+#[test]
+fn norms_of_rows_far_from_zero_are_as_exact_as_their_elements() {
+    type Cpu = kiln_ndarray::NdArray<f64>;
+    fn run<B: Backend>(x: &[f32], length: usize, dtype: DType) -> [Vec<f64>; 2] {
+        let on = |values: &[f32], shape: &[usize]| {
+            let data = TensorData::new(values.to_vec(), shape).convert_dtype(dtype);
+            B::from_data(data, &Default::default())
+        };
+        let numbers = |count: usize, step: usize| -> Vec<f32> {
+            (0..count).map(|n| (n * step % 97) as f32 / 64.0 - 0.7).collect()
+        };
+        let shape = [x.len() / length, length];
+        let (weight, gradient) = (on(&numbers(length, 31), &[length]), on(&numbers(x.len(), 53), &shape));
+        let x = on(x, &shape);
+        let y = B::layer_norm(x.clone(), weight.clone(), None, 1e-5);
+        let found = B::layer_norm_gradient(gradient, x, weight, 1e-5);
+        [y, found.input].map(|x| B::into_data(x).expect("a device").iter::<f64>().collect())
+    }
+    for (rows, length) in [(3, 7), (4, 700), (2, 9000), (1024, 40)] {
+        // Steps of the last digits of such numbers, so that they are the same in f64.
+        let element = |n: usize| 1000.0 + (n * 7919 % 1009) as f32 / 1024.0;
+        let x: Vec<f32> = (0..rows * length).map(element).collect();
+        let (found, exact) = (run::<Wgpu>(&x, length, DType::F32), run::<Cpu>(&x, length, DType::F64));
+        for (what, (found, exact)) in ["result", "gradient"].iter().zip(found.iter().zip(&exact)) {
+            let largest = exact.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+            let off = found.iter().zip(exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(off <= 2e-6 * largest, "{what} of {rows} rows of {length}: {off:e} of {largest}");
+        }
+    }
+}
+
 /// 64-bit floats beside the host's functions, which are exact to an ulp; nothing where shaders have none.
 mod doubles {
     use super::*;

@@ -232,10 +232,10 @@ impl Context {
             return false;
         }
         let Waiting { template, parts, .. } = &mut **last;
-        let uses = |memory: &Memory| {
-            memory.buffer().is_some_and(|buffer| parts.iter().any(|part| part.id == buffer.id))
+        let has_at = |memory: &Memory, at: usize| {
+            memory.buffer().is_some_and(|buffer| parts.get(at).is_some_and(|part| part.id == buffer.id))
         };
-        let known = runtime::Last { template, buffers: parts.len(), uses: &uses, is_alone };
+        let known = runtime::Last { template, buffers: parts.len(), has_at: &has_at, is_alone };
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
         // Fewer are more that wrap.
         count(&self.counters.moved_bytes, moved as usize);

@@ -65,6 +65,16 @@ impl Elementwise {
         })
     }
 
+    /// Where the buffer of its first result stands among its own.
+    pub(super) fn place_of_result(&self) -> usize {
+        self.operands.len()
+    }
+
+    /// How many buffers there are of what it reads.
+    pub(super) fn buffers(&self) -> usize {
+        self.operands.len() + self.then.iter().map(|then| then.operands.len()).sum::<usize>()
+    }
+
     /// The next buffers and parameters as its own; without the buffers of the results where they are not written. What lies one after another is
     /// read, and written, in `fours` or one by one.
     pub(super) fn declare<'t, 'k>(&'t self, k: &'k Builder, written: bool, fours: bool) -> Declared<'t, 'k> {

@@ -7,6 +7,7 @@ use super::{elementwise, launch_open, program};
 use crate::language::{Builder, Kernel, Value};
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
+use core::ops::Range;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::compose::RowStatistics;
 use kiln_tensor::{DType, Scalar};
@@ -38,6 +39,11 @@ impl NormGradient {
         Builder::kernel("norm_gradient", [self.lanes * self.rows, 1], |k| self.write(k))
     }
 
+    /// Its buffers of what it finds of each row: behind gradient, rows and weight.
+    pub(super) fn statistics(&self) -> Range<usize> {
+        if self.centered { 3..5 } else { 3..4 }
+    }
+
     fn write<'k>(&self, k: &'k Builder) {
         let (storage, wide) = (held_as(self.dtype), held_as(computed_in(self.dtype)));
         let ty = storage.value();
@@ -53,7 +59,8 @@ impl NormGradient {
         // What is beyond the last row repeats it, so that no invocation leaves before numbers are joined.
         let row = number.min(rows - 1_u32);
         let start = row * length;
-        let group = Group::new(k, ty, local, self.lanes, self.subgroups);
+        let group =
+            Group::of_several(k, ty, local, self.lanes, self.subgroups, if self.centered { 2 } else { 1 });
         let read = |at: Value<'k>| {
             [x.at(of_x + start + at), gradient.at(of_gradient + start + at) * weight.at(of_weight + at)]
         };
@@ -63,28 +70,26 @@ impl NormGradient {
         };
         let sums = Sums { group, ty, length };
         let count = length.to(ty);
-        let mean = |number: &dyn Fn([Value<'k>; 2]) -> Value<'k>| {
-            sums.fold_all(Fold::Sum, &elements, number) / count
-        };
-        let mean_if_centered = |number: &dyn Fn([Value<'k>; 2]) -> Value<'k>| match self.centered {
-            true => mean(number),
-            false => k.whole(0, ty),
-        };
-        let center = mean_if_centered(&|[x, _]| x);
-        let variance = mean(&|[x, _]| (x - center) * (x - center));
+        let (center, variance) = sums.moments(&elements, self.centered, |[x, _]| x);
         let inverse = k.whole(1, ty) / (variance + epsilon).sqrt();
-        let slope = mean(&|[x, g]| g * ((x - center) * inverse));
-        let level = mean_if_centered(&|[_, g]| g);
+        let normalized = |x: Value<'k>| center.map_or(x, |center| center.from(x)) * inverse;
+        let (slope, level) = if self.centered {
+            let [slope, level] = sums.sum_all(&elements, |[x, g]| [g * normalized(x), g]);
+            (slope / count, Some(level / count))
+        } else {
+            (sums.fold_all(Fold::Sum, &elements, |[x, g]| g * normalized(x)) / count, None)
+        };
         k.when(number.below(rows), || {
             k.when(local.equals(0_u32), || {
-                if let Some(centers) = centers {
-                    centers.set(row, center);
+                if let (Some(centers), Some(center)) = (centers, center) {
+                    centers.set(row, center.value());
                 }
                 inverses.set(row, inverse);
             });
             sums.each(&elements, |at, [x, g]| {
-                let y = (x - center) * inverse;
-                output.set(start + at, then::apply(&then, start + at, (g - level - y * slope) * inverse));
+                let g = level.map_or(g, |level| g - level);
+                let found = (g - normalized(x) * slope) * inverse;
+                output.set(start + at, then::apply(&then, start + at, found));
             });
         });
     }

@@ -186,6 +186,19 @@ pub enum By {
 }
 
 impl Reduce {
+    /// The buffers that it writes beside that of its result: of what it computes for others, and of what it finds of runs.
+    pub(super) fn written_beside(&self) -> SmallVec<[usize; 2]> {
+        let mut written = SmallVec::new();
+        let mut read = self.from.as_ref().map_or(1, |program| program.buffers());
+        if let Some(Computed { by, .. }) = &self.computed {
+            written.push(by.place_of_result());
+            // In the place of the operand that it yields.
+            read += by.buffers();
+        }
+        written.extend(self.joins.then_some(read));
+        written
+    }
+
     /// The kernel. Buffers: of what yields the elements; what is found of runs, if it joins that; the result, or those of what [finishes](Finish) it.
     /// Parameters: those of what yields the elements; the number of results (of [columns](By::Columns): of one tensor's, without their
     /// runs), of runs a result, the length of a run and that of all of a result's runs; dims and operand of what stays, dims and operand of what is
@@ -281,8 +294,8 @@ impl Reduce {
 /// Invocations that make one number of theirs.
 pub(super) struct Group<'k> {
     pub k: &'k Builder,
-    /// For the numbers that a workgroup shares; a single warp has no use for it.
-    shared: Option<Array<'k>>,
+    /// For the numbers that a workgroup shares, and how many of each there are; a single warp has no use for it.
+    shared: Option<(Array<'k>, u32)>,
     /// The invocation's place among them.
     pub local: Value<'k>,
     /// How many there are.
@@ -293,12 +306,24 @@ pub(super) struct Group<'k> {
 impl<'k> Group<'k> {
     /// All `lanes` of a workgroup, or those of each of its warps, with numbers of a type.
     pub(super) fn new(k: &'k Builder, ty: Type, local: Value<'k>, lanes: u32, subgroups: Subgroups) -> Self {
+        Self::of_several(k, ty, local, lanes, subgroups, 1)
+    }
+
+    /// Likewise with room for several numbers of each, which are [joined together](Self::join_all).
+    pub(super) fn of_several(
+        k: &'k Builder,
+        ty: Type,
+        local: Value<'k>,
+        lanes: u32,
+        subgroups: Subgroups,
+        numbers: u32,
+    ) -> Self {
         let length = match subgroups {
             // Subgroups may have a lane each.
             Subgroups::None | Subgroups::OfAnySize => Some(lanes),
             Subgroups::Warps => (lanes > WARP).then_some(lanes / WARP),
         };
-        let shared = length.map(|length| k.shared(ty, length));
+        let shared = length.map(|length| (k.shared(ty, length * numbers), length));
         Self { k, shared, local, lanes, subgroups }
     }
 
@@ -311,44 +336,64 @@ impl<'k> Group<'k> {
 
     /// What the numbers of all invocations make together; for all of them. What was shared before was read.
     pub(super) fn join(&self, fold: Fold, own: Value<'k>) -> Value<'k> {
+        let [joined] = self.join_all(fold, [own]);
+        joined
+    }
+
+    /// [`Group::join`] of several numbers of each, between the same barriers: of as many as there is room for.
+    pub(super) fn join_all<const N: usize>(&self, fold: Fold, own: [Value<'k>; N]) -> [Value<'k>; N] {
         let (k, local) = (self.k, self.local);
-        let own = match self.subgroups {
+        let own = own.map(|own| match self.subgroups {
             Subgroups::None => own,
             Subgroups::OfAnySize => fold.join_subgroup(own),
             Subgroups::Warps => fold.join_warp(own),
+        });
+        let Some((shared, length)) = self.shared else { return own };
+        // The numbers of all invocations one after another, then the next ones.
+        let at = |n: usize, place: Value<'k>| if n > 0 { place + length * n as u32 } else { place };
+        let share = |place: Value<'k>| {
+            own.iter().enumerate().for_each(|(n, &own)| shared.set(at(n, place), own));
         };
-        let Some(shared) = self.shared else { return own };
+        let all = core::array::from_fn::<usize, N, _>(|n| n);
         match self.subgroups {
             Subgroups::None => {
-                shared.set(local, own);
+                share(local);
                 let mut half = self.lanes / 2;
                 while half > 0 {
                     k.barrier();
                     k.when(local.below(half), || {
-                        shared.set(local, fold.join(shared.at(local), shared.at(local + half)));
+                        for n in all {
+                            let own = at(n, local);
+                            let left = shared.at(own);
+                            shared.set(own, fold.join(left, shared.at(at(n, local + half))));
+                        }
                     });
                     half /= 2;
                 }
                 k.barrier();
-                shared.at(k.value(0_u32))
+                all.map(|n| shared.at(k.value(n as u32 * length)))
             }
             Subgroups::OfAnySize => {
                 k.when(k.builtin(Builtin::SubgroupLane).equals(0_u32), || {
-                    shared.set(k.builtin(Builtin::Subgroup), own);
+                    share(k.builtin(Builtin::Subgroup))
                 });
                 k.barrier();
                 // However many subgroups a device makes of a workgroup.
-                let all = k.variable(shared.at(k.value(0_u32)));
+                let joined = all.map(|n| k.variable(shared.at(k.value(n as u32 * length))));
                 k.range(1_u32, k.builtin(Builtin::Subgroups), 1_u32, |subgroup| {
-                    all.set(fold.join(all.get(), shared.at(subgroup)));
+                    for (n, joined) in joined.iter().enumerate() {
+                        joined.set(fold.join(joined.get(), shared.at(at(n, subgroup))));
+                    }
                 });
-                all.get()
+                joined.map(|joined| joined.get())
             }
             Subgroups::Warps => {
-                k.when((local % WARP).equals(0_u32), || shared.set(local / WARP, own));
+                k.when((local % WARP).equals(0_u32), || share(local / WARP));
                 k.barrier();
-                let of_warp = |warp: u32| shared.at(k.value(warp));
-                (1..self.lanes / WARP).fold(of_warp(0), |all, warp| fold.join(all, of_warp(warp)))
+                all.map(|n| {
+                    let of_warp = |warp: u32| shared.at(k.value(n as u32 * length + warp));
+                    (1..self.lanes / WARP).fold(of_warp(0), |all, warp| fold.join(all, of_warp(warp)))
+                })
             }
         }
     }

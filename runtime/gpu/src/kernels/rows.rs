@@ -28,6 +28,16 @@ pub enum RowOp {
     RmsNorm,
 }
 
+impl RowOp {
+    /// Sums that are found together.
+    fn sums(self) -> u32 {
+        match self {
+            RowOp::LayerNorm { .. } => 2,
+            RowOp::Softmax | RowOp::LogSoftmax | RowOp::RmsNorm => 1,
+        }
+    }
+}
+
 /// A row of each workgroup, or of each of its warps.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {
@@ -80,7 +90,7 @@ impl Rows {
         let (local, number) = Division::place(k, self.lanes, self.rows);
         // What is beyond the last row repeats it, so that no invocation leaves before numbers are joined.
         let row = number.min(rows - 1_u32) * length;
-        let group = Group::new(k, ty, local, self.lanes, self.subgroups);
+        let group = Group::of_several(k, ty, local, self.lanes, self.subgroups, self.op.sums());
         let read = |at: Value<'k>| x.at(start + row + at);
         let elements = match self.kept {
             Some(kept) => Elements::kept(kept, &group, length, read),
@@ -110,21 +120,12 @@ impl Rows {
                 });
             }
             RowOp::LayerNorm { .. } | RowOp::RmsNorm => {
-                let count = length.to(ty);
-                let mean = match self.op {
-                    RowOp::RmsNorm => k.whole(0, ty),
-                    RowOp::LayerNorm { .. } | RowOp::Softmax | RowOp::LogSoftmax => {
-                        sums.fold_all(Fold::Sum, &elements, |x| x) / count
-                    }
-                };
-                let squares = sums.fold_all(Fold::Sum, &elements, |x| {
-                    let centred = x - mean;
-                    centred * centred
-                });
                 let epsilon = epsilon.unwrap_or_else(|| k.whole(0, ty));
-                let scale = k.whole(1, ty) / (squares / count + epsilon).sqrt();
+                let centered = matches!(self.op, RowOp::LayerNorm { .. });
+                let (center, variance) = sums.moments(&elements, centered, |x| x);
+                let scale = k.whole(1, ty) / (variance + epsilon).sqrt();
                 each(&|at, x| {
-                    let mut y = (x - mean) * scale;
+                    let mut y = center.map_or(x, |center| center.from(x)) * scale;
                     if let Some((weight, first)) = weight {
                         y = y * weight.at(first + at);
                     }
@@ -163,6 +164,26 @@ impl<'k, T> Elements<'_, 'k, T> {
     }
 }
 
+/// The mean of a row. Where elements have much in common, their sum is rounded by more than they differ: what that lost is the mean of how far they
+/// are from what it yielded.
+#[derive(Clone, Copy)]
+pub(super) struct Center<'k> {
+    rounded: Value<'k>,
+    rest: Value<'k>,
+}
+
+impl<'k> Center<'k> {
+    /// How far a number is from the mean.
+    pub fn from(self, x: Value<'k>) -> Value<'k> {
+        x - self.rounded - self.rest
+    }
+
+    /// The mean, as near as one number comes to it.
+    pub fn value(self) -> Value<'k> {
+        self.rounded + self.rest
+    }
+}
+
 /// Folds of a row by the invocations that share it.
 pub(super) struct Sums<'k> {
     pub group: Group<'k>,
@@ -198,6 +219,57 @@ impl<'k> Sums<'k> {
         });
         self.group.settle();
         self.group.join(fold, own)
+    }
+
+    /// The sums of what `numbers` makes of each element; of as many as the group has room for.
+    pub fn sum_all<T: Copy, const N: usize>(
+        &self,
+        elements: &Elements<'_, 'k, T>,
+        numbers: impl Fn(T) -> [Value<'k>; N],
+    ) -> [Value<'k>; N] {
+        let Group { k, local, lanes, .. } = self.group;
+        let zero = Fold::Sum.neutral(k, self.ty);
+        let own = match elements {
+            Elements::Read(read) => {
+                let own = [(); N].map(|()| k.variable(zero));
+                k.range(local, self.length, lanes, |at| {
+                    own.iter().zip(numbers(read(at))).for_each(|(own, number)| own.set(own.get() + number));
+                });
+                own.map(|own| own.get())
+            }
+            Elements::Kept(kept) => kept.iter().fold([zero; N], |own, &(_, x, is_there)| {
+                let numbers = numbers(x);
+                core::array::from_fn(|n| {
+                    own[n] + is_there.map_or(numbers[n], |is_there| is_there.select(numbers[n], zero))
+                })
+            }),
+        };
+        self.group.settle();
+        self.group.join_all(Fold::Sum, own)
+    }
+
+    /// The mean of a number of each element, if that is to be taken away, and the mean of the squares of what is left. A group has room for two sums where
+    /// it is.
+    pub fn moments<T: Copy>(
+        &self,
+        elements: &Elements<'_, 'k, T>,
+        centered: bool,
+        number: impl Fn(T) -> Value<'k>,
+    ) -> (Option<Center<'k>>, Value<'k>) {
+        let count = self.length.to(self.ty);
+        if !centered {
+            let square = |x| number(x) * number(x);
+            return (None, self.fold_all(Fold::Sum, elements, square) / count);
+        }
+        let rounded = self.fold_all(Fold::Sum, elements, &number) / count;
+        let [rest, squares] = self.sum_all(elements, |x| {
+            let apart = number(x) - rounded;
+            [apart, apart * apart]
+        });
+        let rest = rest / count;
+        // What is left of two numbers that are almost the same may be negative.
+        let variance = (squares / count - rest * rest).maximum(self.group.k.whole(0, self.ty));
+        (Some(Center { rounded, rest }), variance)
     }
 
     /// Does something with each element and its position.

@@ -140,7 +140,7 @@ impl<R: Runtime> Reader<'_, R> {
                 if !(last.is_alone || self.shares) {
                     return None;
                 }
-                is_read = written.iter().any(|written| (last.uses)(&written.memory));
+                is_read = written.iter().any(|written| last.uses(&written.memory));
                 if is_read { None } else { self.with_program(last, (dtype, bytes), &written, &template) }
             });
             if is_done || !is_read {
@@ -180,7 +180,7 @@ impl<R: Runtime> Reader<'_, R> {
         let is_visible = further().all(GpuTensor::is_visible);
         let pays = self.reads == Reads::Once || is_as_fast_as_reading(program);
         // What is written for others is not read by another way in the same kernel.
-        let is_read_otherwise = is_shared && self.others.iter().any(|other| (last.uses)(&other.memory));
+        let is_read_otherwise = is_shared && self.others.iter().any(|other| last.uses(&other.memory));
         if is_read_otherwise {
             return None;
         }

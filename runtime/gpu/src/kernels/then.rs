@@ -66,25 +66,44 @@ pub(super) fn apply<'k>(programs: &[Declared<'_, 'k>], position: Value<'k>, valu
 }
 
 impl Template {
-    /// The programs that it does after its own, if it can do any, and whether it writes what else it computes beside its result, for others
-    /// to read.
-    fn programs(&mut self) -> Option<(&mut Vec<Then>, bool)> {
+    /// Which of its buffers it writes beside that of its result, for others to read or for itself; nothing if it does no programs after its own.
+    pub fn written_beside(&self) -> Option<SmallVec<[usize; 2]>> {
+        self.clone().programs().map(|(_, written)| written)
+    }
+
+    /// The programs that it does after its own, if it can do any, and which of its buffers it writes beside that of its result.
+    fn programs(&mut self) -> Option<(&mut Vec<Then>, SmallVec<[usize; 2]>)> {
+        let nothing = SmallVec::new();
         match self {
-            Template::Elementwise(template) => Some((&mut template.then, false)),
-            Template::Transpose(template) => Some((&mut template.then, false)),
-            Template::Reduce(template) => Some((&mut template.then, template.computed.is_some())),
-            Template::Rows(template) => Some((&mut template.then, template.shares)),
-            Template::NormGradient(template) => Some((&mut template.then, false)),
-            Template::Gather(template) => Some((&mut template.then, false)),
-            Template::Matmul(template) => Some((&mut template.then, false)),
-            Template::Direct(template) => Some((&mut template.then, false)),
-            Template::Gemv(template) => Some((&mut template.then, false)),
-            Template::Conv(template) => Some((&mut template.then, false)),
-            Template::DepthwiseConv(template) => Some((&mut template.then, false)),
-            Template::NarrowConv(template) => Some((&mut template.then, false)),
-            Template::RowConv(template) => Some((&mut template.then, false)),
-            Template::QuantizedMatmul(template) => Some((&mut template.then, false)),
-            Template::QuantizedConv(template) => Some((&mut template.then, false)),
+            Template::Elementwise(template) => {
+                let first = template.place_of_result();
+                let before_last = first..first + template.results.len().saturating_sub(1);
+                Some((&mut template.then, before_last.collect()))
+            }
+            Template::Transpose(template) => Some((&mut template.then, nothing)),
+            Template::Reduce(template) => {
+                let written = template.written_beside();
+                Some((&mut template.then, written))
+            }
+            Template::Rows(template) => {
+                let shared = template.from.as_ref().filter(|_| template.shares);
+                let written = shared.map(|program| program.place_of_result()).into_iter().collect();
+                Some((&mut template.then, written))
+            }
+            Template::NormGradient(template) => {
+                let written = template.statistics().collect();
+                Some((&mut template.then, written))
+            }
+            Template::Gather(template) => Some((&mut template.then, nothing)),
+            Template::Matmul(template) => Some((&mut template.then, nothing)),
+            Template::Direct(template) => Some((&mut template.then, nothing)),
+            Template::Gemv(template) => Some((&mut template.then, nothing)),
+            Template::Conv(template) => Some((&mut template.then, nothing)),
+            Template::DepthwiseConv(template) => Some((&mut template.then, nothing)),
+            Template::NarrowConv(template) => Some((&mut template.then, nothing)),
+            Template::RowConv(template) => Some((&mut template.then, nothing)),
+            Template::QuantizedMatmul(template) => Some((&mut template.then, nothing)),
+            Template::QuantizedConv(template) => Some((&mut template.then, nothing)),
             Template::Moments(_)
             | Template::JoinMoments(_)
             | Template::ArgReduce(_)
@@ -166,7 +185,7 @@ fn amendment<'a, R: Runtime>(
     shape: &Shape,
 ) -> Option<Amendment<'a, R>> {
     let buffers = last.buffers + operands.len();
-    let (programs, writes_beside) = last.template.programs().filter(|(programs, _)| programs.len() < MOST)?;
+    let (programs, written) = last.template.programs().filter(|(programs, _)| programs.len() < MOST)?;
     if let Some(first) = operands.first() {
         let fits = buffers <= R::limits(&first.device).bindings;
         if !fits || !operands.iter().all(GpuTensor::is_visible) {
@@ -174,7 +193,7 @@ fn amendment<'a, R: Runtime>(
         }
     }
     // A program that read what the kernel itself writes would not be told that it is there by then.
-    if writes_beside && operands.iter().any(|x| (last.uses)(&x.memory)) {
+    if operands.iter().any(|x| written.iter().any(|&buffer| (last.has_at)(&x.memory, buffer))) {
         return None;
     }
     let mut words = SmallVec::new();

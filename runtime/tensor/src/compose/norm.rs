@@ -40,8 +40,22 @@ fn scaled_to_unit<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> T<B> {
 
 /// Mean 0 and variance 1 over `axes`.
 fn standardized<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> T<B> {
+    let share = 1.0 / axes.iter().map(|&axis| x.dims()[axis]).product::<usize>() as f64;
     let center = mean::<B>(x.clone(), axes);
-    scaled_to_unit::<B>(sub::<B>(x, center), axes, epsilon)
+    // Where elements have much in common their sum is rounded by more than they differ: what it lost is their sum around it.
+    let sums = |[x, center]: [Traced; 2]| {
+        let apart = x - center;
+        [apart.clone(), apart.clone() * apart]
+    };
+    let operands = [x.clone(), center.clone()];
+    let [rest, factor] = trace::of_sums::<B, 2, 2, 0, 2>(operands, axes, sums, [], |[rest, squares], []| {
+        let rest = rest * Traced::parameter(share);
+        let variance = squares * Traced::parameter(share) - rest.clone() * rest.clone();
+        [rest, (variance.max_pair(0.0) + Traced::parameter(epsilon)).sqrt().recip()]
+    });
+    let operands = [x, center, rest, factor];
+    let [y] = trace::run::<B, 4, 1>(operands, |[x, center, rest, factor]| [(x - center - rest) * factor]);
+    y
 }
 
 /// The last axes of `x` that a weight covers.

@@ -132,6 +132,31 @@ pub fn gradients_of_convolutions_that_are_not_finite<B: Backend>() {
             .map(|(name, tensor)| (name.to_owned(), read::<B>(tensor)))
             .into()
     }
+    /// Weights that are not finite where windows lie over some elements of the result, and over others not: behind the last, too. In tiles, which
+    /// multiply zeros with them, there is NaN; results of few channels are no tiles.
+    fn of_weights<B: Backend>(channels: usize, stride: usize, dilation: usize) -> Results {
+        let options = ConvTransposeOptions {
+            stride: [stride; 2].into(),
+            padding: [(1, 0); 2].into(),
+            output_padding: [stride - 1; 2].into(),
+            dilation: [dilation; 2].into(),
+            groups: 1,
+        };
+        let mut weight = vec![1.0_f32; 2 * channels * 9];
+        (weight[0], weight[8]) = (f32::INFINITY, f32::NEG_INFINITY);
+        let weight = on::<B>(TensorData::new(weight, [2, channels, 3, 3]));
+        let x = on::<B>(TensorData::new(vec![1.0_f32; 2 * 20], [1, 2, 4, 5]));
+        let name = format!("weights of {channels} channels, {stride}, {dilation}");
+        vec![(name, read::<B>(B::conv_transpose(x, weight, None, &options)))]
+    }
+    for channels in [1, 3] {
+        for (stride, dilation) in [(1, 1), (2, 1), (2, 3), (3, 2)] {
+            let expected = of_weights::<NdArray>(channels, stride, dilation);
+            let of_all = expected[0].1.iter::<f64>().all(|x| x.is_infinite());
+            assert!(!of_all, "what no window reaches is finite");
+            assert_same(of_weights::<B>(channels, stride, dilation), expected, 0.0);
+        }
+    }
     for channels in [1, 8, 11] {
         let (found, expected) = (run::<B>(channels), run::<NdArray>(channels));
         let reached = found[0].1.iter::<f64>().filter(|x| !x.is_finite()).count();
@@ -200,6 +225,20 @@ pub fn gradients_of_poolings<B: Backend>() {
         vec![("NaN".to_owned(), read::<B>(B::pool_gradient(PoolOp::Max, gradient, x, y, &options)))]
     }
     assert_same(of_maxima::<B>(&unreal), of_maxima::<NdArray>(&unreal), 0.0);
+    // Where an element is 0 norms are flat, whatever arrives there.
+    fn of_norms<B: Backend>(p: u32) -> Results {
+        let x = on::<B>(TensorData::new(vec![0.0_f32, 2.0, -3.0, 0.0, 1.0, 0.0], [1, 1, 6]));
+        let options = PoolOptions::new([2], [2], [0], [1], false);
+        let y = B::pool(PoolOp::Lp { p }, x.clone(), &options);
+        let gradient = on::<B>(TensorData::new(vec![f32::INFINITY, f32::NAN, 2.0], [1, 1, 3]));
+        let found = B::pool_gradient(PoolOp::Lp { p }, gradient, x, y, &options);
+        vec![(format!("a norm of order {p}"), read::<B>(found))]
+    }
+    for p in [1, 2, 3] {
+        let expected = of_norms::<NdArray>(p);
+        assert_eq!(expected[0].1.iter::<f64>().filter(|&x| x == 0.0).count(), 3);
+        assert_same(of_norms::<B>(p), expected, 1e-6);
+    }
     fn of_means<B: Backend>(input: &[usize], output: &[usize]) -> Results {
         let gradient = B::unary(kiln_tensor::UnaryOp::Abs, numbers::<B>(output, 2, DType::F32));
         let found = B::adaptive_avg_pool_gradient(gradient, &Shape::from(input.to_vec()));

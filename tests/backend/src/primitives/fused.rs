@@ -3,10 +3,10 @@
 use super::products::values;
 use super::{assert_close, counting, has, held_as, mask, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
-use kiln_tensor::compose::{self, RnnOperands};
+use kiln_tensor::compose::{self, AttentionTrained, RnnOperands};
 use kiln_tensor::{
     Activation, AttentionOptions, BinaryOp, CompareOp, ConvOptions, DType, Expression, FullyMasked,
-    RnnDirection, RnnKind, RnnOptions, Scalar, Step, UnaryOp,
+    RnnDirection, RnnKind, RnnOptions, Scalar, Shape, Step, UnaryOp,
 };
 
 const ACTIVATIONS: [Activation; 17] = [
@@ -245,8 +245,36 @@ pub fn masked_out_otherwise<B: Backend>() {
     }
 }
 
+/// A value that is hidden from a query may be any: nothing flows to the query through it.
+fn gradients_beside_hidden_values<B: Backend>() {
+    let [q, k, v] = [(9, 1), (5, 2), (5, 3)].map(|(rows, seed)| random::<B>(&[1, 2, rows, 8], seed));
+    let kept = mask::<B>(&[1, 1, 0, 1, 0], &[1, 1, 1, 5]);
+    let hidden = mask::<B>(&[0, 0, 1, 0, 1], &[1, 1, 5, 1]);
+    let options = AttentionOptions::default();
+    let gradients = |number: Option<f64>| {
+        let [q, k, kept] = [&q, &k, &kept].map(|x| x.clone());
+        let trained = B::attention_train(q, k, v.clone(), Some(kept), &options);
+        let v = match number {
+            Some(number) => B::mask_fill(v.clone(), hidden.clone(), Scalar::Float(number)),
+            None => v.clone(),
+        };
+        let gradient = random::<B>(&[1, 2, 9, 8], 4);
+        let found = B::attention_gradient(gradient, AttentionTrained { v, ..trained }, &options, false);
+        [found.q, found.k, found.v].map(read::<B, f32>)
+    };
+    let expected = gradients(None);
+    for number in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+        for (what, (found, expected)) in
+            ["q", "k", "v"].iter().zip(gradients(Some(number)).iter().zip(&expected))
+        {
+            assert!(found == expected, "{what} beside {number}: {found:?}");
+        }
+    }
+}
+
 /// A query from which an added mask hides all keys up to its own sees none of those after it.
 pub fn masked_out_before_others<B: Backend>() {
+    gradients_beside_hidden_values::<B>();
     let [q, k, v] = [1, 2, 3].map(|seed| random::<B>(&[1, 1, 3, 8], seed));
     let first = mask::<B>(&[1, 0, 0], &[1, 1, 1, 3]);
     let mask = B::mask_fill(random::<B>(&[1, 1, 3, 3], 4), first, Scalar::Float(f64::NEG_INFINITY));
@@ -284,7 +312,47 @@ pub fn rows_of_all_lengths<B: Backend>() {
     }
 }
 
+/// What rows have in common is more than their sum can be told apart by.
+fn norms_of_rows_far_from_zero<B: Backend>() {
+    for (rows, length) in [(3, 7), (2, 777), (1, 9000), (1024, 40)] {
+        let row =
+            B::full(Shape::from([rows, length]), Scalar::Float(1000.1), DType::F32, &B::Device::default());
+        let ones = B::full(Shape::from([length]), Scalar::Float(1.0), DType::F32, &B::Device::default());
+        let of_rows = B::layer_norm(row.clone(), ones, None, 1e-5);
+        let of_groups = B::group_norm(B::reshape(row, Shape::from([rows, 1, length])), None, None, 1, 1e-5);
+        for found in [of_rows, of_groups] {
+            let most = read::<B, f32>(found).into_iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            assert!(most < 1e-5, "{rows} rows of {length} equal numbers: {most}");
+        }
+    }
+}
+
+/// Parameters of another dtype than the rows', as weights in f32 are of a network that computes in halves.
+fn norms_by_parameters_of_another_dtype<B: Backend>() {
+    if !has::<B>(DType::F16) {
+        return;
+    }
+    let [x, weight, bias] = [(4, 1), (1, 2), (1, 3)].map(|(rows, seed)| random::<B>(&[rows, 33], seed));
+    let [weight, bias] = [weight, bias].map(|row| B::reshape(row, Shape::from([33])));
+    let half = |x: &B::Primitive| B::cast(x.clone(), DType::F16);
+    for (x, weight, bias) in [(half(&x), weight.clone(), bias.clone()), (x, half(&weight), half(&bias))] {
+        let of = |y: B::Primitive| {
+            assert_eq!(y.dtype(), x.dtype());
+            read::<B, f32>(B::cast(y, DType::F32))
+        };
+        let wide = B::cast(x.clone(), DType::F32);
+        let [w, b] = [&weight, &bias].map(|x| B::cast(x.clone(), DType::F32));
+        let layer = B::layer_norm(wide.clone(), w.clone(), Some(b), 1e-5);
+        let rms = B::rms_norm(wide, w, 1e-5);
+        let found = B::layer_norm(x.clone(), weight.clone(), Some(bias), 1e-5);
+        assert_close(&of(found), &of(B::cast(layer, x.dtype())), 2e-3);
+        assert_close(&of(B::rms_norm(x.clone(), weight, 1e-5)), &of(B::cast(rms, x.dtype())), 2e-3);
+    }
+}
+
 pub fn norms<B: Backend>() {
+    norms_of_rows_far_from_zero::<B>();
+    norms_by_parameters_of_another_dtype::<B>();
     let x = random::<B>(&[2, 6, 33], 1);
     let (weight, bias) = (random::<B>(&[33], 2), random::<B>(&[33], 3));
     let own = B::layer_norm(x.clone(), weight.clone(), Some(bias.clone()), 1e-5);

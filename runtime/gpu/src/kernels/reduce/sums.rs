@@ -156,7 +156,7 @@ impl<R: Runtime> Folds<'_, R> {
             let fits = last.buffers + buffers.len() <= R::limits(device).bindings
                 && buffers.iter().all(|buffer| buffer.is_visible())
                 // What is written may be memory that the program reads, and that was given back; what is read may be what it writes.
-                && !buffers.iter().any(|buffer| (last.uses)(&buffer.memory));
+                && !buffers.iter().any(|buffer| last.uses(&buffer.memory));
             if !(is_its && fits) || fours && program.fours == 0 {
                 return None;
             }

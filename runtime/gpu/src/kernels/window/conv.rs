@@ -85,17 +85,20 @@ impl<'k> Operands<'k> {
             Some(reach) => reach.place(tap, at, &self.sizes.input),
         };
         let value = self.k.variable(zero(self.k, self.ty));
-        let image = volume(&self.sizes.input);
-        self.k.when(inside, || {
-            value.set(self.x.at(if self.channels_last {
-                let (n, group) = (place / self.groups, place % self.groups);
-                let channel = group * self.in_channels + channel;
-                (n * image + element) * (self.groups * self.in_channels) + channel
-            } else {
-                (place * self.in_channels + channel) * image + element
-            }));
-        });
+        self.k.when(inside, || value.set(self.element(place, channel, element)));
         value.get()
+    }
+
+    /// An element of a channel of the input.
+    fn element(&self, place: Value<'k>, channel: Value<'k>, element: Value<'k>) -> Value<'k> {
+        let image = volume(&self.sizes.input);
+        self.x.at(if self.channels_last {
+            let (n, group) = (place / self.groups, place % self.groups);
+            let channel = group * self.in_channels + channel;
+            (n * image + element) * (self.groups * self.in_channels) + channel
+        } else {
+            (place * self.in_channels + channel) * image + element
+        })
     }
 
     /// The weight that a depth names; 0 where a transposed convolution gathers nothing for it.
@@ -237,9 +240,19 @@ impl Conv {
                     let at = if self.transposed { [k.value(0_u32); 3] } else { at };
                     let sum = k.variable(zero(k, ty));
                     k.range(0_u32, depth, 1_u32, |depth| {
-                        let weight = operands.weight(group, row, depth, reach.as_ref());
-                        let element = operands.gather(place, depth, at, reach.as_ref());
-                        sum.set(weight.fma(element, sum.get()));
+                        let add = |element: Value<'_>| {
+                            let weight = operands.weight(group, row, depth, reach.as_ref());
+                            sum.set(weight.fma(element, sum.get()));
+                        };
+                        match &reach {
+                            None => add(operands.gather(place, depth, at, None)),
+                            // What no window reaches is no product, whatever the weight.
+                            Some(reach) => {
+                                let (channel, tap) = operands.tap(depth);
+                                let (element, inside) = reach.place(tap, at, &operands.sizes.input);
+                                k.when(inside, || add(operands.element(place, channel, element)));
+                            }
+                        }
                     });
                     let sum = epilogue.apply(sum.get(), |bias| bias.at(group * out_channels + row));
                     output.set(position, then::apply(&then, position, sum));

@@ -87,7 +87,10 @@ impl PoolGradient {
                         }
                         (Flow::Norm { p }, &[x, norms]) => {
                             let (x, norm) = (x.at(position), norms.at(base + place));
-                            let share = arrives * x.sign() * power(x.abs() / norm, p - 1);
+                            // A norm is flat where an element is 0, whatever arrives there.
+                            let zero = zero(k, ty);
+                            let signed = x.equals(zero).select(zero, arrives * x.sign());
+                            let share = signed * power(x.abs() / norm, p - 1);
                             (inside & !norm.at_most(k.whole(0, ty)), share)
                         }
                         (Flow::ToPosition(_) | Flow::Norm { .. }, _) => unreachable!("buffers of a flow"),

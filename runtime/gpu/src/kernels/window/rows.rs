@@ -62,17 +62,18 @@ pub(super) struct ImageRow<'k> {
 impl<'k> ImageRow<'k> {
     /// The elements in the given columns, counted from `first`; 0 beyond the image.
     pub fn read(&self, first: Value<'k>, columns: &[u32]) -> Vec<Value<'k>> {
-        let of_column = |&column: &u32| {
-            let column = first + column - self.before;
-            let element = self.x.at(self.start + column.min(self.width - 1_u32));
-            match self.inside {
-                Some(inside) => {
-                    (inside & column.below(self.width)).select(element, zero(element.kernel(), element.ty()))
-                }
-                None => element,
-            }
+        let or_zero = |&column: &u32| {
+            let (element, inside) = self.element(first, column);
+            inside.map_or(element, |inside| inside.select(element, zero(element.kernel(), element.ty())))
         };
-        columns.iter().map(of_column).collect()
+        columns.iter().map(or_zero).collect()
+    }
+
+    /// The element in a column, and whether that is inside the image, if it is a question: what is beyond it is some element.
+    fn element(&self, first: Value<'k>, column: u32) -> (Value<'k>, Option<Value<'k>>) {
+        let column = first + column - self.before;
+        let element = self.x.at(self.start + column.min(self.width - 1_u32));
+        (element, self.inside.map(|inside| inside & column.below(self.width)))
     }
 }
 
@@ -208,6 +209,13 @@ impl RowConv {
                         let weights =
                             ((from * deep + along.element(0, kz)) * high + along.element(1, ky)) * wide;
                         let row = ImageRow { x, start, width, inside: self.padded.then_some(inside), before };
+                        // A convolution pads its images with zeros; what a transposed one has no window for is no product, whatever the weight.
+                        let read = |first, columns: &[u32]| -> Vec<(Value<'_>, Option<Value<'_>>)> {
+                            match self.transposed {
+                                true => columns.iter().map(|&column| row.element(first, column)).collect(),
+                                false => row.read(first, columns).into_iter().map(|x| (x, None)).collect(),
+                            }
+                        };
                         let add = |read: &[_], nth: u32, at| {
                             let of_channels = if self.is_packed() {
                                 let block =
@@ -220,13 +228,15 @@ impl RowConv {
                             for (sums, weight) in sums.iter().zip(of_channels) {
                                 for (pixel, sum) in (0_u32..).zip(sums) {
                                     let place = columns.binary_search(&column(pixel, nth));
-                                    let x: Value<'_> = read[place.unwrap_or(0)];
-                                    sum.set(weight.fma(x, sum.get()));
+                                    let (x, inside): (Value<'_>, Option<Value<'_>>) =
+                                        read[place.unwrap_or(0)];
+                                    let with = weight.fma(x, sum.get());
+                                    sum.set(inside.map_or(with, |inside| inside.select(with, sum.get())));
                                 }
                             }
                         };
                         if unrolls {
-                            let read = row.read(first_met, &columns);
+                            let read = read(first_met, &columns);
                             for nth in 0..elements {
                                 let at = k.value(nth);
                                 let add = || add(&read, nth, weights + along.element(2, at));
@@ -240,7 +250,7 @@ impl RowConv {
                                 let further = nth * taps.dilation[2];
                                 let first =
                                     if self.transposed { first_met - further } else { first_met + further };
-                                add(&row.read(first, &columns), 0, weights + along.element(2, nth));
+                                add(&read(first, &columns), 0, weights + along.element(2, nth));
                             });
                         }
                     });

@@ -82,10 +82,10 @@ pub fn attention_gradient<B: Backend>(
         }
         constant.push(empty);
     }
-    if let Some(hidden) = computed.hidden {
+    if let Some(hidden) = &computed.hidden {
         shares = B::mask_fill(shares, hidden.clone(), Scalar::Int(0));
         if mean {
-            let empty = B::reduce(ReduceOp::All, hidden, &[3]);
+            let empty = B::reduce(ReduceOp::All, hidden.clone(), &[3]);
             shares = B::mask_fill(shares, empty.clone(), Scalar::Float(1.0 / keys as f64));
             constant.push(empty);
         }
@@ -98,7 +98,9 @@ pub fn attention_gradient<B: Backend>(
     let of_shares = reshape::<B>(B::matmul(gradient, turned(v)), &[batch, heads, queries, keys]);
     let operands = [shares, of_shares, flow];
     let [of_scores] = trace::run::<B, 3, 1>(operands, |[share, gradient, flow]| [share * (gradient - flow)]);
-    let of_scores = constant.into_iter().fold(of_scores, |x, empty| B::mask_fill(x, empty, Scalar::Int(0)));
+    // Nor does anything flow to what is hidden, whose value may be whatever it is.
+    let without_flow = constant.into_iter().chain(computed.hidden);
+    let of_scores = without_flow.fold(of_scores, |x, mask| B::mask_fill(x, mask, Scalar::Int(0)));
 
     let mask = mask_shape.filter(|_| of_mask).map(|shape| summed_to::<B>(of_scores.clone(), &shape));
     let of_products = match (options.softcap, computed.capped) {
