@@ -10,6 +10,8 @@ use kiln_cuda::{
 };
 use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{BinaryOp, DType, Expression, ReduceOp, Scalar, Shape, Step, Tensor, TensorData, UnaryOp};
+use std::sync::mpsc;
+use std::time::Duration;
 
 type B = Cuda;
 
@@ -324,6 +326,74 @@ fn memory_of_a_launch_that_waits_is_not_given_back() {
     assert_eq!(waits.into_iter().map(read).collect::<Vec<_>>(), [Ok(vec![1.0; 256]), Ok(vec![2.0; 256])]);
 }
 
+/// What runs so long is a deadlock.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A device is opened again when what is captured on it is complete, which may look for other devices meanwhile.
+fn a_device_is_opened_again_behind_a_capture() {
+    let ((begun, begins), (done, is_done)) = (mpsc::channel(), mpsc::channel());
+    std::thread::spawn(move || {
+        let mut rounds = 0;
+        let captured = Graph::capture(Tensor::from_backend(full(4, 1.0)), |x: Tensor<B, 1>| {
+            rounds += 1;
+            if rounds == 2 {
+                begun.send(()).expect("a thread");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            // A thread finds the device that it used last without a look at the others.
+            init(&CudaDevice::new(0)).expect("a device");
+            x * 2.0
+        });
+        done.send(captured.map(|_| ())).expect("a thread");
+    });
+    begins.recv().expect("a capture");
+    let (reopened, is_reopened) = mpsc::channel();
+    std::thread::spawn(move || reopened.send(reopen(&DEVICE)).expect("a thread"));
+    assert_eq!(is_done.recv_timeout(LONG).expect("no deadlock"), Ok(()));
+    assert_eq!(is_reopened.recv_timeout(LONG).expect("no deadlock"), Ok(()));
+    assert_eq!(read(full(3, 2.0)), Ok(vec![2.0; 3]));
+}
+
+/// What is captured cannot open its device again, and goes on.
+fn a_capture_does_not_open_its_device_again() {
+    let mut reopened = Vec::new();
+    let mut rounds = 0;
+    let graph = Graph::capture(Tensor::from_backend(full(4, 1.0)), |x: Tensor<B, 1>| {
+        rounds += 1;
+        if rounds == 2 {
+            reopened.push(reopen(&DEVICE));
+        }
+        x * 2.0
+    });
+    let reason = String::from("a computation is being captured on it");
+    assert_eq!(reopened, [Err(InitError::NotOpened { reason })]);
+    let y = graph.expect("a graph").replay(Tensor::from_backend(full(4, 3.0))).expect("a replay");
+    assert_eq!(read(y.into_backend()), Ok(vec![6.0; 4]));
+}
+
+/// A device that takes its time to open does not hold up who uses others.
+fn a_device_that_opens_holds_up_no_other() {
+    let (go_on, goes_on) = mpsc::channel();
+    let (opens, is_opening) = mpsc::channel();
+    let other = CudaDevice::new(0);
+    faults(&other, |faults| {
+        faults.opening = Some(Box::new(move || {
+            opens.send(()).expect("a test");
+            goes_on.recv_timeout(LONG).expect("no deadlock");
+        }));
+    });
+    let opening = std::thread::spawn(move || init(&other));
+    is_opening.recv_timeout(LONG).expect("a device that opens");
+    // A thread that used none before.
+    let used = std::thread::spawn(|| read(full(3, 2.0)));
+    std::thread::sleep(Duration::from_millis(100));
+    let is_held_up = !used.is_finished();
+    go_on.send(()).expect("a device that opens");
+    assert_eq!(opening.join().expect("a thread"), Ok(()));
+    assert_eq!(used.join().expect("a thread"), Ok(vec![2.0; 3]));
+    assert!(!is_held_up);
+}
+
 /// A user's kernel for whose code there was no memory is loaded again.
 fn a_users_kernel_is_loaded_when_there_is_memory_again() {
     let kernel = CudaKernel::new("one", r#"extern "C" __global__ void one(float *out) { out[0] = 1.0f; }"#);
@@ -414,6 +484,9 @@ fn failures_are_errors() {
     a_users_kernel_is_loaded_when_there_is_memory_again();
     a_graph_whose_weight_is_lost_is_not_replayed();
     what_a_failed_capture_leaves_is_an_error();
+    a_device_that_opens_holds_up_no_other();
+    a_device_is_opened_again_behind_a_capture();
+    a_capture_does_not_open_its_device_again();
     a_device_that_failed_is_opened_again();
 }
 
