@@ -120,7 +120,7 @@ impl Context {
         let captured = captured.map_err(failed).inspect_err(|_| self.never_run(&written))?;
         let recorded = Recorded { captured, reservation };
         let checked = || self.check().map_err(|error| CaptureError::Device { reason: error.reason });
-        let result = refused.map_or_else(checked, Err).and_then(|()| result);
+        let result = refused.map_or_else(checked, Err).and(result);
         let result = result.inspect_err(|_| self.never_run(&written))?;
         Ok((result, recorded))
     }
