@@ -177,6 +177,11 @@ impl Batch {
         self.writable.contains_key(&id)
     }
 
+    /// Whether a launch that waits writes to a buffer.
+    pub fn writes(&self, id: u64) -> bool {
+        self.readable.contains_key(&id)
+    }
+
     /// Keeps a buffer that nobody but launches that wait uses any more.
     pub fn hold(&mut self, buffer: Buffer) {
         self.held_bytes += buffer.bytes;

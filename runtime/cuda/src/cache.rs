@@ -5,7 +5,7 @@
 //! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time.
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
@@ -43,9 +43,21 @@ impl Cache {
     /// The code that a compiler made of a source for an architecture, if it is there.
     pub fn find(&self, compiler: &str, architecture: &str, source: &str) -> Option<Vec<u8>> {
         let header = header(compiler, architecture, source);
-        let found = fs::read(self.path(architecture, &header)).ok()?;
-        let (sealed, code) = found.strip_prefix(&*header)?.split_at_checked(SEAL)?;
-        (sealed == seal(code)).then(|| code.to_vec())
+        let path = self.path(architecture, &header);
+        // What is no file is not opened: a pipe of the name would be waited for.
+        let length = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?.len();
+        let mut file = fs::File::open(path).ok()?;
+        let mut begins = vec![0; header.len() + SEAL];
+        file.read_exact(&mut begins).ok()?;
+        // Nor is anything that may be as long as it likes read before it is known to be what was looked for.
+        let sealed = begins.strip_prefix(&*header)?;
+        let code_length = length.checked_sub(begins.len() as u64)?;
+        if sealed[..8] != code_length.to_le_bytes() {
+            return None;
+        }
+        let mut code = vec![0; usize::try_from(code_length).ok()?];
+        file.read_exact(&mut code).ok()?;
+        (sealed == seal(&code)).then_some(code)
     }
 
     /// Keeps code.
@@ -135,6 +147,24 @@ mod tests {
         cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
         assert_eq!(cache.find("nvrtc", "sm_90", "a").as_deref(), Some(&b"code"[..]));
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left aside");
+    }
+
+    /// A pipe in a file's place has no end, and no beginning until somebody writes to it.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
+        let path = cache.path("sm_90", &super::header("nvrtc", "sm_90", "a"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (found, is_found) = std::sync::mpsc::channel();
+        let other = cache.clone();
+        std::thread::spawn(move || found.send(other.find("nvrtc", "sm_90", "a")));
+        assert_eq!(is_found.recv_timeout(std::time::Duration::from_secs(10)), Ok(None));
+        cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
+        assert_eq!(cache.find("nvrtc", "sm_90", "a").as_deref(), Some(&b"code"[..]));
     }
 
     #[test]

@@ -94,7 +94,11 @@ struct State {
     /// The device's [counters](Limits::counters), once a kernel counted.
     counters: Option<Part>,
     capture: Option<Capture>,
-    /// Buffers whose contents are not what was asked for, and why.
+    /// How many there were.
+    captures: u64,
+    /// Whether memory that nobody needs is to be looked for.
+    is_round_over: bool,
+    /// Buffers whose contents are not what was asked for, and why: until they are another tensor's.
     lost: FxHashMap<u64, Arc<str>>,
     /// Buffers that graphs use, with what is kept for each of these.
     reserved: FxHashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
@@ -205,11 +209,20 @@ impl Context {
     }
 }
 
+/// Whether the last launch or one of those that wait uses a buffer.
+fn is_awaited(last: Option<&Waiting>, batch: &Batch, id: u64) -> bool {
+    last.is_some_and(|last| last.uses(id)) || batch.uses(id)
+}
+
 impl State {
     /// Takes a buffer back that nobody uses any more.
     fn give_back(&mut self, buffer: Buffer) {
-        // Whoever gets it next lacks nothing.
-        self.lost.remove(&buffer.id);
+        if buffer.address.is_none() {
+            // Whoever waits to read it finds no memory, and nobody gets it next.
+            self.lost.remove(&buffer.id);
+            return;
+        }
+        // What is lost of it stays known: a launch that waits may read it.
         match (&mut self.capture, buffer.id) {
             (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
             (_, id) => match self.reserved.get(&id).and_then(|of| of.last()) {
@@ -249,6 +262,20 @@ impl State {
         })
     }
 
+    /// Whether a launch that waits uses a buffer.
+    fn is_awaited(&self, id: u64) -> bool {
+        is_awaited(self.last.as_deref(), &self.batch, id)
+    }
+
+    /// Whether a launch that waits is to write to a buffer.
+    fn is_to_be_written(&self, id: u64) -> bool {
+        let by_last = |last: &Waiting| {
+            // Its result is known; what else it writes says its kernel, which is not asked for without need.
+            last.writes_all_of(id) || (last.uses(id) && last.writes(id, self.kernels.get(last.template())))
+        };
+        self.last.as_deref().is_some_and(by_last) || self.batch.writes(id)
+    }
+
     /// Keeps buffers for the graph that is written down.
     fn reserve(&mut self, buffers: impl Iterator<Item = u64>) {
         let Some(Capture { reserve, .. }) = &self.capture else { return };
@@ -262,6 +289,12 @@ impl State {
 }
 
 impl Owner<Buffer> for Context {
+    fn graph(&self) -> Option<u64> {
+        let state = lock(&self.state);
+        let capture = state.capture.as_ref().filter(|capture| capture.thread == thread::current().id());
+        capture.map(|capture| capture.number)
+    }
+
     fn give_back(&self, buffer: Buffer) {
         // Not by `state`: whoever drops the last tensor must not wait for another thread's graph.
         let mut state = lock(&self.state);

@@ -7,7 +7,7 @@ use kiln_tensor::backend::{DeviceId, DeviceOps};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// A GPU by its number, as CUDA counts them (the variable `CUDA_VISIBLE_DEVICES` says which there are).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -73,15 +73,43 @@ pub enum InitError {
     },
 }
 
-/// The devices that were opened, and how others are.
+/// A device.
+#[derive(Default)]
+struct Slot {
+    /// Opened when it is first used, and locked while it is; otherwise for no longer than it takes to look.
+    context: Mutex<Option<Arc<Context>>>,
+    /// Held by the one thread that opens it anew.
+    reopening: Mutex<()>,
+}
+
+/// The devices that were used, and how they are opened. Locked for no longer than it takes to find one: a thread may look for one while others wait for
+/// it to complete what it captures.
+#[derive(Default)]
 struct Devices {
-    opened: HashMap<usize, Arc<Context>>,
+    slots: HashMap<usize, Arc<Slot>>,
     open: Option<Open>,
 }
 
-fn devices() -> MutexGuard<'static, Option<Devices>> {
-    static DEVICES: Mutex<Option<Devices>> = Mutex::new(None);
-    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
+fn devices() -> MutexGuard<'static, Devices> {
+    static DEVICES: LazyLock<Mutex<Devices>> = LazyLock::new(Mutex::default);
+    lock(&DEVICES)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn slot(device: &CudaDevice) -> Arc<Slot> {
+    devices().slots.entry(device.index).or_default().clone()
+}
+
+/// Opens a device.
+fn driver(device: &CudaDevice) -> Result<Arc<dyn Driver>, InitError> {
+    let open = devices().open.clone();
+    match open {
+        Some(open) => open(device.index),
+        None => Ok(Arc::new(Nvidia::open(device.index)?)),
+    }
 }
 
 /// A device with its context, as a thread used it last.
@@ -131,13 +159,7 @@ pub fn set_library_relu(device: &CudaDevice, allowed: bool) -> Result<(), InitEr
 /// Has devices opened by something else than NVIDIA's driver: for tests, before any device is used.
 #[doc(hidden)]
 pub fn open_with(open: impl Fn(usize) -> Result<Arc<dyn Driver>, InitError> + Send + Sync + 'static) {
-    devices().get_or_insert_with(Devices::none).open = Some(Arc::new(open));
-}
-
-impl Devices {
-    fn none() -> Self {
-        Self { opened: HashMap::new(), open: None }
-    }
+    devices().open = Some(Arc::new(open));
 }
 
 /// Opens a device anew, which a kernel that faulted leaves of no use: reads and [`sync`](kiln_tensor::backend::Backend::sync) tell the same
@@ -149,35 +171,26 @@ impl Devices {
 /// NVIDIA does not promise that this helps: of a kernel's faults its reference says that the process has to be started again. Where the driver
 /// insists on that, the error is [`InitError::Faulted`], this time and whenever it is tried again.
 ///
+/// It waits for what other threads capture on the device.
+///
 /// # Errors
-/// When the driver does not give the device up, or it does not open.
+/// When the driver does not give the device up, or it does not open; or within a computation that is being captured on it.
 pub fn reopen(device: &CudaDevice) -> Result<(), InitError> {
-    let mut all = devices();
-    let all = all.get_or_insert_with(Devices::none);
-    let Some(old) = all.opened.get(&device.index) else { return all.context(device).map(|_| ()) };
+    let slot = slot(device);
+    let opened = || lock(&slot.context).clone();
+    let Some(old) = opened() else { return context(device).map(|_| ()) };
+    if old.is_captured() {
+        return Err(InitError::NotOpened { reason: String::from("a computation is being captured on it") });
+    }
+    let _reopening = lock(&slot.reopening);
+    // Another thread may have opened it again meanwhile.
+    let old = opened().unwrap_or(old);
+    // No device is locked: this waits for captures, whose threads may look for theirs.
     old.close().map_err(|error| InitError::NotOpened { reason: error.to_string() })?;
-    let context = old.successor(all.driver(device)?);
-    all.opened.insert(device.index, Arc::new(context));
+    let next = old.successor(driver(device)?);
+    *lock(&slot.context) = Some(Arc::new(next));
     REOPENED.fetch_add(1, Ordering::Release);
     Ok(())
-}
-
-impl Devices {
-    fn driver(&self, device: &CudaDevice) -> Result<Arc<dyn Driver>, InitError> {
-        Ok(match &self.open {
-            Some(open) => open(device.index)?,
-            None => Arc::new(Nvidia::open(device.index)?),
-        })
-    }
-
-    fn context(&mut self, device: &CudaDevice) -> Result<Arc<Context>, InitError> {
-        if let Some(context) = self.opened.get(&device.index) {
-            return Ok(context.clone());
-        }
-        let context = Arc::new(Context::new(self.driver(device)?));
-        self.opened.insert(device.index, context.clone());
-        Ok(context)
-    }
 }
 
 /// What is asked of a device's context, which is opened if it is not open. The question asks for no context itself: the thread's is lent to it.
@@ -192,7 +205,14 @@ pub(crate) fn ask<T>(device: &CudaDevice, question: impl Fn(&Arc<Context>) -> T)
     if let Ok(Some(answer)) = known {
         return Ok(answer);
     }
-    let context = devices().get_or_insert_with(Devices::none).context(device)?;
+    let slot = slot(device);
+    let mut opened = lock(&slot.context);
+    let context = match &*opened {
+        Some(context) => context.clone(),
+        None => opened.insert(Arc::new(Context::new(driver(device)?))).clone(),
+    };
+    // What is asked may wait.
+    drop(opened);
     let answer = question(&context);
     // A thread that ends keeps nothing any more.
     let _ = LATEST.try_with(|latest| latest.replace(Some(Latest { index: device.index, reopened, context })));

@@ -215,7 +215,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let own_state = copied(&initial);
         let places: Vec<Place> = own_state.iter().filter_map(Place::of).collect();
         let buffers: Vec<u64> = places.iter().map(Place::buffer).collect();
-        let (written, recorded) = context.capture(&buffers, || {
+        let ((outputs, like_outputs, own_state), recorded) = context.capture(&buffers, || {
             let (next, outputs) = forward(S::from_all(&mut own_state.into_iter(), &state), given());
             // What of the outputs is state is copied before that moves on.
             let all: Vec<CudaTensor> =
@@ -224,9 +224,8 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
             drop(outputs);
             let next = next.into_all();
             state::check(&initial, &next)?;
-            Ok::<_, CaptureError>((all, like_outputs, state::settle(&context, &places, next)?))
+            Ok((all, like_outputs, state::settle(&context, &places, next)?))
         })?;
-        let (outputs, like_outputs, own_state) = written?;
         let like_state = S::from_all(&mut own_state.iter().cloned(), &state);
         let like = std::marker::PhantomData;
         let salt = salted.end();

@@ -9,7 +9,9 @@ use kiln_cuda::{
     Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, init, reopen, statistics,
 };
 use kiln_tensor::backend::{Backend, SliceRange};
-use kiln_tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, Tensor, TensorData, UnaryOp};
+use kiln_tensor::{BinaryOp, DType, Expression, ReduceOp, Scalar, Shape, Step, Tensor, TensorData, UnaryOp};
+use std::sync::mpsc;
+use std::time::Duration;
 
 type B = Cuda;
 
@@ -248,6 +250,221 @@ fn a_device_that_failed_is_opened_again() {
     B::sync(&DEVICE).expect("a device");
 }
 
+/// A product, before which nothing waits and behind which nothing is expected to: it is launched when something else is asked for.
+fn product(lhs: CudaTensor, rhs: CudaTensor) -> CudaTensor {
+    B::matmul(B::reshape(lhs, Shape::from([1024, 64])), B::reshape(rhs, Shape::from([64, 64])))
+}
+
+/// A result that nobody needs any more is known to be lost by those that were computed of it, however late its kernel turns out not to run.
+fn what_reads_a_result_that_is_lost_and_dropped_is_lost() {
+    let (x, weight) = (full(256 * 256, 0.25), full(64 * 64, 0.5));
+    assert_eq!(read(product(x.clone(), weight.clone())), Ok(vec![8.0; 1024 * 64]));
+    faults(&DEVICE, |faults| faults.load = Some(("no image for the device", true)));
+    let lost = B::unary(UnaryOp::Sinh, x);
+    let of_lost = product(lost.clone(), weight);
+    mend(&DEVICE);
+    drop(lost);
+    assert!(B::sync(&DEVICE).is_err());
+    for _ in 0..2 {
+        let error = read(of_lost.clone()).expect_err("what was lost");
+        assert!(error.contains("no image for the device"), "{error}");
+    }
+}
+
+/// Memory of a result that nobody needs serves others before its kernel turns out not to run.
+fn what_is_lost_is_not_who_has_its_memory_next() {
+    // Of a size that nothing else has.
+    let elements = 7 << 15;
+    let x = full(elements, 0.25);
+    assert_eq!(read(full(elements, 0.5)), Ok(vec![0.5; elements]));
+    // Nothing is expected to wait behind it.
+    drop(product(full(256 * 256, 0.25), full(64 * 64, 0.5)));
+    B::sync(&DEVICE).expect("a device");
+    faults(&DEVICE, |faults| faults.load = Some(("no image for the device", true)));
+    drop(B::unary(UnaryOp::Sinh, x.clone()));
+    let other = full(elements, 3.0);
+    mend(&DEVICE);
+    B::sync(&DEVICE).expect_err("a kernel that does not run");
+    assert_eq!(read(other), Ok(vec![3.0; elements]));
+    drop(x);
+}
+
+/// What the pool gives back to the driver is no memory of launches that still wait, even if their tensors are gone.
+fn memory_of_a_launch_that_waits_is_not_given_back() {
+    // A pool of its own.
+    reopen(&DEVICE).expect("a device");
+    let empty = |quarters: usize| CudaTensor::empty(Shape::from([quarters << 16]), DType::F32, &DEVICE);
+    // The buffer that was made first is the first to be given back: 32 MiB.
+    drop(empty(128));
+    // More than is kept: 64 MiB, and 4 times what was used.
+    (2..=6)
+        .flat_map(|power| (4..8).map(move |n| (n << power) / 4))
+        .for_each(|quarters| drop(empty(quarters)));
+    let (small, weight) = (full(256, 1.0), full(64 * 64, 0.5));
+    let steps = vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Binary(BinaryOp::Mul, 0, 1),
+        Step::Binary(BinaryOp::Add, 0, 1),
+    ];
+    let both = Expression { steps, outputs: vec![2, 3] };
+    drop(product(full(256 * 256, 0.25), weight.clone()));
+    // The 256th launch is that of what waits for others of its kind.
+    loop {
+        B::sync(&DEVICE).expect("a device");
+        if statistics(&DEVICE).launches % 256 == 255 {
+            break;
+        }
+        drop(B::unary(UnaryOp::Neg, small.clone()));
+    }
+    let waits = B::elementwise(&both, [small.clone(), small.clone()].into(), &[]);
+    let part = B::slice(empty(128), &[SliceRange { start: 0, end: 256 * 256, step: 1 }]);
+    let of_part = product(part, weight);
+    B::sync(&DEVICE).expect("memory that is there");
+    assert!(statistics(&DEVICE).released_buffers > 0);
+    assert_eq!(read(of_part).map(|values| values.len()), Ok(1024 * 64));
+    assert_eq!(waits.into_iter().map(read).collect::<Vec<_>>(), [Ok(vec![1.0; 256]), Ok(vec![2.0; 256])]);
+}
+
+/// What runs so long is a deadlock.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A device is opened again when what is captured on it is complete, which may look for other devices meanwhile.
+fn a_device_is_opened_again_behind_a_capture() {
+    let ((begun, begins), (done, is_done)) = (mpsc::channel(), mpsc::channel());
+    std::thread::spawn(move || {
+        let mut rounds = 0;
+        let captured = Graph::capture(Tensor::from_backend(full(4, 1.0)), |x: Tensor<B, 1>| {
+            rounds += 1;
+            if rounds == 2 {
+                begun.send(()).expect("a thread");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            // A thread finds the device that it used last without a look at the others.
+            init(&CudaDevice::new(0)).expect("a device");
+            x * 2.0
+        });
+        done.send(captured.map(|_| ())).expect("a thread");
+    });
+    begins.recv().expect("a capture");
+    let (reopened, is_reopened) = mpsc::channel();
+    std::thread::spawn(move || reopened.send(reopen(&DEVICE)).expect("a thread"));
+    assert_eq!(is_done.recv_timeout(LONG).expect("no deadlock"), Ok(()));
+    assert_eq!(is_reopened.recv_timeout(LONG).expect("no deadlock"), Ok(()));
+    assert_eq!(read(full(3, 2.0)), Ok(vec![2.0; 3]));
+}
+
+/// What is captured cannot open its device again, and goes on.
+fn a_capture_does_not_open_its_device_again() {
+    let mut reopened = Vec::new();
+    let mut rounds = 0;
+    let graph = Graph::capture(Tensor::from_backend(full(4, 1.0)), |x: Tensor<B, 1>| {
+        rounds += 1;
+        if rounds == 2 {
+            reopened.push(reopen(&DEVICE));
+        }
+        x * 2.0
+    });
+    let reason = String::from("a computation is being captured on it");
+    assert_eq!(reopened, [Err(InitError::NotOpened { reason })]);
+    let y = graph.expect("a graph").replay(Tensor::from_backend(full(4, 3.0))).expect("a replay");
+    assert_eq!(read(y.into_backend()), Ok(vec![6.0; 4]));
+}
+
+/// A device that takes its time to open does not hold up who uses others.
+fn a_device_that_opens_holds_up_no_other() {
+    let (go_on, goes_on) = mpsc::channel();
+    let (opens, is_opening) = mpsc::channel();
+    let other = CudaDevice::new(0);
+    faults(&other, |faults| {
+        faults.opening = Some(Box::new(move || {
+            opens.send(()).expect("a test");
+            goes_on.recv_timeout(LONG).expect("no deadlock");
+        }));
+    });
+    let opening = std::thread::spawn(move || init(&other));
+    is_opening.recv_timeout(LONG).expect("a device that opens");
+    // A thread that used none before.
+    let used = std::thread::spawn(|| read(full(3, 2.0)));
+    std::thread::sleep(Duration::from_millis(100));
+    let is_held_up = !used.is_finished();
+    go_on.send(()).expect("a device that opens");
+    assert_eq!(opening.join().expect("a thread"), Ok(()));
+    assert_eq!(used.join().expect("a thread"), Ok(vec![2.0; 3]));
+    assert!(!is_held_up);
+}
+
+/// A user's kernel for whose code there was no memory is loaded again.
+fn a_users_kernel_is_loaded_when_there_is_memory_again() {
+    let kernel = CudaKernel::new("one", r#"extern "C" __global__ void one(float *out) { out[0] = 1.0f; }"#);
+    let run = || {
+        let mut out = CudaTensor::empty(Shape::from([1]), DType::F32, &DEVICE);
+        // SAFETY: one pointer to one element, which is written to.
+        unsafe { kernel.launch().output(&mut out).run([1; 3], [1, 1]) }.map(|()| read(out))
+    };
+    faults(&DEVICE, |faults| faults.load = Some(("no memory for code", true)));
+    assert!(run().expect_err("no memory").to_string().contains("no memory for code"));
+    mend(&DEVICE);
+    assert_eq!(run(), Ok(Ok(vec![1.0])));
+}
+
+/// A graph reads weights where they are: if what was to change them did not run, its replays are none.
+fn a_graph_whose_weight_is_lost_is_not_replayed() {
+    let mut weight = full(4, 3.0);
+    let captured = weight.clone();
+    let graph = Graph::capture(Tensor::from_backend(full(4, 1.0)), move |x: Tensor<B, 1>| {
+        x * Tensor::from_backend(captured.clone())
+    })
+    .expect("a graph");
+    let replay = || {
+        let y = graph.replay(Tensor::from_backend(full(4, 2.0))).map_err(|error| error.to_string())?;
+        read(y.into_backend())
+    };
+    assert_eq!(replay(), Ok(vec![6.0; 4]));
+    faults(&DEVICE, |faults| faults.load = Some(("no image for the device", true)));
+    // In place, since nobody else holds it.
+    let values = B::unary(UnaryOp::Sinh, full(2, 1.0));
+    weight = B::slice_assign(weight, &[SliceRange { start: 0, end: 2, step: 1 }], values);
+    assert!(B::sync(&DEVICE).is_err());
+    mend(&DEVICE);
+    for _ in 0..2 {
+        let error = replay().expect_err("a weight that was lost");
+        assert!(error.contains("no image for the device"), "{error}");
+    }
+    drop((graph, weight));
+    B::sync(&DEVICE).expect("a device");
+}
+
+/// What a computation leaves behind whose capture failed was never computed.
+fn what_a_failed_capture_leaves_is_an_error() {
+    let x = || Tensor::<B, 1>::from_backend(full(4, 1.0));
+    let mut kept = Vec::new();
+    let captured = Graph::capture(x(), |x| {
+        kept.push((x.clone() * 3.0).into_backend());
+        let _ = B::sync(&DEVICE);
+        x
+    });
+    assert!(captured.is_err());
+    let later = kept.pop().expect("what the second run kept");
+    assert_eq!(read(kept.pop().expect("what the first run kept")), Ok(vec![3.0; 4]));
+    let error = read(later.clone()).expect_err("what was not computed");
+    assert!(error.contains("captured"), "{error}");
+    assert!(read(B::unary(UnaryOp::Neg, later)).is_err());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        Graph::capture(x(), |x| {
+            kept.push((x.clone() * 3.0).into_backend());
+            assert!(kept.len() < 2, "on purpose");
+            x
+        })
+    }));
+    assert!(panicked.is_err());
+    assert!(read(kept.pop().expect("what the second run kept")).is_err());
+    let _ = B::sync(&DEVICE);
+    // Its memory serves others.
+    kept.clear();
+    assert_eq!(read(full(4, 2.0)), Ok(vec![2.0; 4]));
+}
+
 /// Faults are the device's: one after another.
 #[test]
 fn failures_are_errors() {
@@ -261,6 +478,15 @@ fn failures_are_errors() {
     what_the_pool_keeps_serves_other_sizes();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();
+    what_reads_a_result_that_is_lost_and_dropped_is_lost();
+    what_is_lost_is_not_who_has_its_memory_next();
+    memory_of_a_launch_that_waits_is_not_given_back();
+    a_users_kernel_is_loaded_when_there_is_memory_again();
+    a_graph_whose_weight_is_lost_is_not_replayed();
+    what_a_failed_capture_leaves_is_an_error();
+    a_device_that_opens_holds_up_no_other();
+    a_device_is_opened_again_behind_a_capture();
+    a_capture_does_not_open_its_device_again();
     a_device_that_failed_is_opened_again();
 }
 

@@ -108,6 +108,44 @@ fn an_overwritten_weight_is_turned_anew() {
     assert_eq!(after, floats(convolved(other)));
 }
 
+/// What a captured computation makes of a weight is there when the graph is replayed, not before.
+#[test]
+fn what_a_capture_turns_is_not_taken_for_turned() {
+    let _alone = alone();
+    let options = |groups| kiln_tensor::ConvOptions {
+        stride: [1, 1].into(),
+        padding: [(1, 1), (1, 1)].into(),
+        dilation: [1, 1].into(),
+        groups,
+    };
+    // Two layers share their weights, which are kept turned for one of them. Channels stand last in memory.
+    let layer = |weights: T<1>, images: T<4>, channels: usize| {
+        let weight = weights.reshape([channels, 1, 9 * 128 / channels / 3, 3]);
+        module::conv2d(images.permute([0, 3, 1, 2]), weight, None, options(channels))
+    };
+    let images = |seed| (numbers([1, 6, 7, 128], seed), numbers([1, 6, 7, 64], seed + 1));
+    let weights = numbers([9 * 128], 4);
+    drop([(); 8].map(|()| T::<1>::full([9 * 128], 1e9, &CudaDevice::default())));
+    let mut kept = Vec::new();
+    let graph = Graph::capture(images(3), |(x, y)| {
+        let x = layer(weights.clone(), x, 128);
+        // It takes the memory of what was turned before.
+        kept.push(weights.clone() + 1.0);
+        (x, layer(weights.clone(), y, 64))
+    })
+    .expect("a graph");
+    let expected = |seed| {
+        let (x, y) = images(seed);
+        (floats(layer(numbers([9 * 128], 4), x, 128)), floats(layer(numbers([9 * 128], 4), y, 64)))
+    };
+    // The layer for which they were turned last comes first.
+    let y = layer(weights.clone(), images(5).1, 64);
+    let x = layer(weights.clone(), images(5).0, 128);
+    assert_eq!((floats(x), floats(y)), expected(5));
+    let (x, y) = graph.replay(images(7)).expect("a replay");
+    assert_eq!((floats(x), floats(y)), expected(7));
+}
+
 /// Sums of columns in runs, which the last workgroup joins: with counters that every replay finds as it leaves them.
 #[test]
 fn replays_count_anew() {

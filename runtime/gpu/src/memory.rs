@@ -21,6 +21,11 @@ pub trait Buffer: Debug + Send + Sync + 'static {
 pub trait Owner<B>: Send + Sync {
     /// Takes a buffer back that nobody uses any more.
     fn give_back(&self, buffer: B);
+
+    /// Which of the owner's graphs this thread writes down, if it does: what it makes then is there when that runs, not before.
+    fn graph(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Memory of a tensor, or a part of it; the last clone that is dropped gives it back to its owner.
@@ -46,14 +51,29 @@ struct Block<B: Buffer> {
     /// The buffer; only gone while it is dropped.
     buffer: Option<B>,
     owner: Arc<dyn Owner<B>>,
-    /// What was made of its contents, and what that is.
-    derived: Mutex<Option<Box<Derived<B>>>>,
+    /// What was made of its contents. Not locked while something is made: that may wait for another thread, which makes something of
+    /// the same block.
+    derived: Mutex<Derivation<B>>,
 }
 
-/// What was made of the contents of a block: from where in it on, and what.
+/// What was made of the contents of a block.
+struct Derivation<B: Buffer> {
+    known: Option<Box<Derived<B>>>,
+    /// How often it was forgotten.
+    forgotten: u64,
+}
+
+impl<B: Buffer> Default for Derivation<B> {
+    fn default() -> Self {
+        Self { known: None, forgotten: 0 }
+    }
+}
+
+/// What was made of the contents of a block: from where in it on, and what; in which graph, if it is made there each time.
 struct Derived<B: Buffer> {
     from: usize,
     key: [usize; 4],
+    graph: Option<u64>,
     memory: Memory<B>,
 }
 
@@ -96,30 +116,43 @@ impl<B: Buffer> Memory<B> {
     /// Whether nobody else holds the buffer, so that it may be written to: what was made of its contents is forgotten.
     pub fn is_unique(&mut self) -> bool {
         let Some(block) = Arc::get_mut(&mut self.block) else { return false };
-        *block.derived.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        block.derived.get_mut().unwrap_or_else(PoisonError::into_inner).known = None;
         true
     }
 
     /// Forgets what was made of the contents: they change.
     pub fn forget_derived(&self) {
         let mut derived = self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        let forgotten = derived.take();
+        derived.forgotten += 1;
+        let forgotten = derived.known.take();
         // It may be the last to hold memory, which goes back to the owner.
         drop(derived);
         drop(forgotten);
     }
 
-    /// What was made of the contents; made anew where there is none, or another.
+    /// What was made of the contents; made anew where there is none, or another. What is made while a graph is written down is known to that
+    /// graph alone.
     pub fn derived(&self, key: [usize; 4], make: impl FnOnce() -> Self) -> Self {
-        let mut derived = self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*derived {
-            Some(known) if (known.from, known.key) == (self.range.start, key) => known.memory.clone(),
-            _ => {
-                let memory = make();
-                *derived = Some(Box::new(Derived { from: self.range.start, key, memory: memory.clone() }));
-                memory
-            }
+        let lock = || self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let (from, graph) = (self.range.start, self.block.owner.graph());
+        let is_it = |known: &Derived<B>| {
+            (known.from, known.key) == (from, key) && (known.graph.is_none() || known.graph == graph)
+        };
+        let derived = lock();
+        if let Some(known) = derived.known.as_ref().filter(|known| is_it(known)) {
+            return known.memory.clone();
         }
+        let forgotten = derived.forgotten;
+        drop(derived);
+        let memory = make();
+        let new = Box::new(Derived { from, key, graph, memory: memory.clone() });
+        let mut derived = lock();
+        // Else the contents may be others than those of which it was made.
+        let replaced = if derived.forgotten == forgotten { derived.known.replace(new) } else { Some(new) };
+        // It may be the last to hold memory, which goes back to the owner.
+        drop(derived);
+        drop(replaced);
+        memory
     }
 }
 
@@ -203,8 +236,8 @@ impl<B: Buffer> Pool<B> {
     }
 
     /// Takes out what was free for long, and what is more than a forward pass may need, longest unused first; called once a
-    /// round of work.
-    pub fn release_unused(&mut self) -> Vec<B> {
+    /// round of work. What is awaited (work that was not handed to the device yet uses it) stays.
+    pub fn release_unused(&mut self, is_awaited: impl Fn(&B) -> bool) -> Vec<B> {
         self.now += 1;
         let most = LEAST_KEPT + MOST_KEPT * self.most_used_bytes;
         let mut excess = self.free_bytes.saturating_sub(most);
@@ -213,7 +246,8 @@ impl<B: Buffer> Pool<B> {
             return Vec::new();
         }
         let each = |(&size, free): (&u64, &Vec<Free<B>>)| {
-            free.iter().map(|free| (free.since, free.id, size)).collect::<Vec<_>>()
+            let there = free.iter().filter(|free| !is_awaited(&free.buffer));
+            there.map(|free| (free.since, free.id, size)).collect::<Vec<_>>()
         };
         let mut oldest: Vec<(u64, u64, u64)> = self.free.iter().flat_map(each).collect();
         oldest.sort_unstable();
@@ -244,7 +278,72 @@ impl<B: Buffer> Pool<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::{size_class, size_class_within};
+    use super::{Buffer, Memory, Owner, size_class, size_class_within};
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    #[derive(Debug)]
+    struct Numbered(u64);
+
+    impl Buffer for Numbered {
+        fn bytes(&self) -> u64 {
+            256
+        }
+
+        fn id(&self) -> u64 {
+            self.0
+        }
+
+        fn is_usable(&self) -> bool {
+            true
+        }
+    }
+
+    struct Nobody;
+
+    impl Owner<Numbered> for Nobody {
+        fn give_back(&self, _buffer: Numbered) {}
+    }
+
+    fn memory(id: u64) -> Memory<Numbered> {
+        Memory::new(Numbered(id), 256, Arc::new(Nobody))
+    }
+
+    fn id(memory: &Memory<Numbered>) -> u64 {
+        memory.buffer().map_or(0, Buffer::id)
+    }
+
+    /// Who makes something of memory may have to wait for a thread that makes the same.
+    #[test]
+    fn two_threads_make_the_same_of_memory() {
+        let weight = memory(1);
+        let (made, is_made) = mpsc::channel();
+        let other = weight.clone();
+        std::thread::spawn(move || {
+            let turned = other.clone().derived([0; 4], || {
+                let (inner, is_inner) = mpsc::channel();
+                std::thread::spawn(move || inner.send(id(&other.derived([0; 4], || memory(2)))));
+                assert_eq!(is_inner.recv_timeout(Duration::from_secs(10)), Ok(2));
+                memory(3)
+            });
+            made.send(id(&turned)).unwrap();
+        });
+        assert_eq!(is_made.recv_timeout(Duration::from_secs(20)), Ok(3));
+        assert!([2, 3].contains(&id(&weight.derived([0; 4], || memory(4)))));
+    }
+
+    /// What was made of contents that changed meanwhile is not kept.
+    #[test]
+    fn what_was_made_of_earlier_contents_is_forgotten() {
+        let weight = memory(1);
+        let turned = weight.derived([0; 4], || {
+            weight.forget_derived();
+            memory(2)
+        });
+        assert_eq!(id(&turned), 2);
+        assert_eq!(id(&weight.derived([0; 4], || memory(3))), 3);
+        assert_eq!(id(&weight.derived([0; 4], || memory(4))), 3);
+    }
 
     #[test]
     fn classes_fit_the_largest_buffer() {

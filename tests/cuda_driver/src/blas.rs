@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What the one algorithm is known by.
 const ALGORITHM: [u64; 8] = [7; 8];
 
+/// Rows of results whose products are refused when they are asked for, though it was advised how to compute them.
+const REFUSED: usize = 331;
+
 /// What a product is.
 struct Operation {
     scale: cudaDataType,
@@ -480,6 +483,9 @@ unsafe extern "C" fn cublasLtMatmul(
     unsafe {
         let operation = known::<Operation>(operation);
         let [a_lie, b_lie, d_lie] = [a_layout, b_layout, d_layout].map(|layout| *known::<Matrices>(layout));
+        if d_lie.rows == REFUSED {
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+        }
         let known = depth(operation, [&a_lie, &b_lie, &d_lie]).zip(Epilogue::of(operation));
         let Some((depth, epilogue)) = known else {
             return CUBLAS_STATUS_INVALID_VALUE;

@@ -75,6 +75,9 @@ enum Pass {
     Weight,
 }
 
+/// Channels of results whose convolutions are advised, as if by a part of the library that cannot be loaded when it is called.
+const UNAVAILABLE: usize = 74;
+
 /// Bytes of workspace of the algorithms that can be asked for: more than Kiln has from the start.
 const WORKSPACE: usize = 40 << 20;
 
@@ -569,6 +572,9 @@ unsafe fn convolve(
         else {
             return CUDNN_STATUS_BAD_PARAM;
         };
+        if weight.0.dims[0] == UNAVAILABLE {
+            return CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED;
+        }
         if algorithm == 0 && !(is_deep(&movement) && pass == Pass::Forward) {
             return CUDNN_STATUS_BAD_PARAM;
         }

@@ -16,6 +16,9 @@ use std::thread::{self, ThreadId};
 const STALE_GRAPH: &str =
     "a graph cannot be used: it was made before the device was opened again, which took all of its memory";
 
+/// What is said where something is used that a computation left behind whose capture failed.
+const NEVER_RUN: &str = "it was to be computed by a computation that could not be captured";
+
 /// Buffers that nobody uses but a graph.
 #[derive(Default)]
 pub(super) struct Reserve {
@@ -25,12 +28,16 @@ pub(super) struct Reserve {
 /// What is known while launches are written down.
 pub(super) struct Capture {
     pub thread: ThreadId,
+    /// Which one of the device's it is.
+    pub number: u64,
     /// Buffers whose contents nothing of before is kept in, and that were free again.
     pub free: Pool<Buffer>,
     /// All that were such.
     pub scratch: HashSet<u64>,
     /// What was uploaded meanwhile.
     pub constants: Vec<Memory>,
+    /// Buffers that launches write to, which do not run before the graph does.
+    pub written: HashSet<u64>,
     pub reserve: Arc<Mutex<Reserve>>,
     pub refused: Option<CaptureError>,
 }
@@ -79,7 +86,7 @@ impl Context {
     pub fn capture<T>(
         self: &Arc<Self>,
         buffers: &[u64],
-        run: impl FnOnce() -> T,
+        run: impl FnOnce() -> Result<T, CaptureError>,
     ) -> Result<(T, Recorded), CaptureError> {
         let failed = |error: DriverError| CaptureError::Device { reason: error.to_string() };
         let reserve = Arc::new(Mutex::new(Reserve::default()));
@@ -91,11 +98,14 @@ impl Context {
         // What is uploaded from here on does not wait for what other threads asked for until now, whose memory it may get.
         self.driver.synchronize().map_err(failed)?;
         self.driver.begin_capture().map_err(failed)?;
+        state.captures += 1;
         state.capture = Some(Capture {
             thread: thread::current().id(),
+            number: state.captures,
             free: Pool::default(),
             scratch: HashSet::new(),
             constants: Vec::new(),
+            written: HashSet::new(),
             reserve: reserve.clone(),
             refused: None,
         });
@@ -105,13 +115,20 @@ impl Context {
         let reservation = Reservation { context: self.clone(), reserve };
         let ends = EndCapture { context: self, done: false };
         let result = run();
-        let (captured, refused) = ends.end();
-        let recorded = Recorded { captured: captured.map_err(failed)?, reservation };
-        if let Some(refused) = refused {
-            return Err(refused);
-        }
-        self.check().map_err(|error| CaptureError::Device { reason: error.reason })?;
+        let Ended { captured, refused, written } = ends.end();
+        // Those buffers that are lost are noted before they are others'.
+        let captured = captured.map_err(failed).inspect_err(|_| self.never_run(&written))?;
+        let recorded = Recorded { captured, reservation };
+        let checked = || self.check().map_err(|error| CaptureError::Device { reason: error.reason });
+        let result = refused.map_or_else(checked, Err).and(result);
+        let result = result.inspect_err(|_| self.never_run(&written))?;
         Ok((result, recorded))
+    }
+
+    /// Notes that what was written down does not run: what it was to write is read by nobody as if it were there.
+    fn never_run(&self, written: &HashSet<u64>) {
+        let reason: Arc<str> = NEVER_RUN.into();
+        lock(&self.state).lost.extend(written.iter().map(|&buffer| (buffer, reason.clone())));
     }
 
     /// Memory of so many bytes from the start of a buffer that is reserved for what is being written down; nothing while somebody holds it.
@@ -137,20 +154,20 @@ impl Context {
     }
 
     /// Stops writing down.
-    fn end_capture(&self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
+    fn end_capture(&self) -> Ended {
         let mut state = self.state();
         self.launch_waiting(&mut state);
-        let captured = self.driver.end_capture();
-        let (mut constants, mut refused) = (Vec::new(), None);
+        let mut ended = Ended { captured: self.driver.end_capture(), refused: None, written: HashSet::new() };
+        let mut constants = Vec::new();
         if let Some(mut capture) = state.capture.take() {
             lock(&capture.reserve).held.extend(capture.free.take_unused());
-            (constants, refused) = (capture.constants, capture.refused);
+            (constants, ended.refused, ended.written) = (capture.constants, capture.refused, capture.written);
         }
         drop(state);
         // Those that nobody holds are the graph's, or go back.
         drop(constants);
         self.captured.notify_all();
-        (captured, refused)
+        ended
     }
 
     /// Whether something was written down here, and the device not opened again since.
@@ -166,6 +183,15 @@ impl Context {
         }
     }
 
+    /// Why what was written down would compute with something that is not there, if it would: its weights are where they were, and what was to
+    /// change one may not have run since.
+    fn missing_to(&self, state: &State, recorded: &Recorded) -> Option<Arc<str>> {
+        let reserve = &recorded.reservation.reserve;
+        let is_its =
+            |id: &u64| state.reserved.get(id).is_some_and(|of| of.iter().any(|of| Arc::ptr_eq(of, reserve)));
+        state.lost.iter().find(|(id, _)| is_its(id)).map(|(_, reason)| reason.clone())
+    }
+
     /// Refuses to replay where launches are being written down.
     pub fn check_replay(&self) -> Result<(), ExecutionError> {
         match self.refuses(CaptureError::Replay) {
@@ -178,6 +204,10 @@ impl Context {
     pub fn replay(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
         let mut state = self.state();
         self.launch_waiting(&mut state);
+        if let Some(reason) = self.missing_to(&state, recorded) {
+            self.check()?;
+            return Err(self.error(reason.to_string()));
+        }
         count(&self.counters.replays, 1);
         self.driver.replay(recorded.captured).map_err(|error| self.failure_behind(&error))
     }
@@ -198,8 +228,16 @@ struct EndCapture<'a> {
     done: bool,
 }
 
+/// What was written down.
+struct Ended {
+    captured: Result<Captured, DriverError>,
+    refused: Option<CaptureError>,
+    /// The buffers that it writes to.
+    written: HashSet<u64>,
+}
+
 impl EndCapture<'_> {
-    fn end(mut self) -> (Result<Captured, DriverError>, Option<CaptureError>) {
+    fn end(mut self) -> Ended {
         self.done = true;
         self.context.end_capture()
     }
@@ -207,10 +245,12 @@ impl EndCapture<'_> {
 
 impl Drop for EndCapture<'_> {
     fn drop(&mut self) {
-        if !self.done
-            && let (Ok(captured), _) = self.context.end_capture()
-        {
-            self.context.driver.forget(captured);
+        if !self.done {
+            let Ended { captured, written, .. } = self.context.end_capture();
+            self.context.never_run(&written);
+            if let Ok(captured) = captured {
+                self.context.driver.forget(captured);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Kernels that run on an open device, and the last that waits for more to do.
 
 use super::compile::Kernel;
-use super::{COUNTERS, Context, LIMITS, Part, State};
+use super::{COUNTERS, Context, LIMITS, Part, State, is_awaited};
 use crate::batch::Waits;
 use crate::driver::{Address, DriverError, KernelLaunch};
 use crate::kernel::{CudaKernel, KernelError};
@@ -44,6 +44,23 @@ impl Waiting {
     /// The buffers that it writes to.
     fn written(&self) -> impl Iterator<Item = u64> {
         self.template.written(self.parts.iter().map(|part| part.id))
+    }
+
+    pub fn template(&self) -> &Template {
+        &self.template
+    }
+
+    /// Whether a buffer is the one of which it writes all elements.
+    pub fn writes_all_of(&self, buffer: u64) -> bool {
+        self.writes.is_some_and(|(written, _)| written == buffer)
+    }
+
+    /// Whether it writes to a buffer, as its kernel says; that is made to ask it, where it is not known.
+    pub(super) fn writes(&self, buffer: u64, kernel: Option<&Result<Arc<Kernel>, Arc<str>>>) -> bool {
+        match kernel {
+            Some(Ok(kernel)) => written_by(kernel, &self.parts).any(|written| written == buffer),
+            Some(Err(_)) | None => self.written().any(|written| written == buffer),
+        }
     }
 
     /// Keeps a buffer of its own that nobody else uses any more.
@@ -146,10 +163,16 @@ impl Context {
 
     /// Has the last kernel wait with others, if it is one that does; says whether it does now.
     fn last_waits(&self, state: &mut State) -> bool {
-        let waits = |last: &mut Box<Waiting>| {
-            Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen
-        };
-        let Some(mut last) = state.last.take_if(waits) else { return false };
+        let waits =
+            |last: &Waiting| Waits::of(&last.template, last.blocks, last.writes.is_some()) == Waits::IfSeen;
+        if !state.last.as_deref().is_some_and(waits) {
+            return false;
+        }
+        // Before it is taken: what it uses is kept as long as it is the last.
+        if state.batch.is_full() {
+            self.launch_batch(state);
+        }
+        let Some(mut last) = state.last.take() else { return false };
         let held = std::mem::take(&mut last.held);
         let written = last.writes.map(|(written, _)| written);
         // It is counted with those that it waits with.
@@ -168,6 +191,7 @@ impl Context {
         let Waiting { template, held, .. } = *last;
         held.into_iter().for_each(|buffer| state.give_back(buffer));
         state.seen.note(template);
+        self.end_round(state);
     }
 
     fn let_wait(&self, state: &mut State, launch: Box<Waiting>, read: &[u64], written: &[u64]) {
@@ -194,8 +218,13 @@ impl Context {
                     kernel: kernel.entry_point().to_owned(),
                     reason: error.to_string(),
                 };
-                let function = self.load(kernel.text(), kernel.entry_point()).map_err(compile);
-                state.own_kernels.insert(kernel.clone(), function.clone());
+                let loaded = self.load(kernel.text(), kernel.entry_point());
+                // Where there was no memory for its code there may be some later.
+                let is_final = !loaded.as_ref().is_err_and(|error| error.is_out_of_memory);
+                let function = loaded.map_err(compile);
+                if is_final {
+                    state.own_kernels.insert(kernel.clone(), function.clone());
+                }
                 function
             }
         }?;
@@ -212,6 +241,7 @@ impl Context {
                 let buffers = &addresses(&parts);
                 let launch = KernelLaunch { function, blocks, threads, buffers, words, is_table: false };
                 self.launch_now(&mut state, &launch, || written().collect());
+                self.end_round(&mut state);
             }
         }
         Ok(())
@@ -287,6 +317,7 @@ impl Context {
         });
         batch.release().for_each(|buffer| state.give_back(buffer));
         state.batch = batch;
+        self.end_round(state);
     }
 
     /// Launches of one kernel that do not depend on each other.
@@ -318,7 +349,8 @@ impl Context {
                     if !table.is_empty() {
                         let blocks = [table.iter().map(|(blocks, ..)| blocks).sum(), 1, 1];
                         let words = cuda::batch::table(&table);
-                        let written = || written.iter().flat_map(|launch| launch.written()).collect();
+                        let written =
+                            || written.iter().flat_map(|launch| written_by(kernel, &launch.parts)).collect();
                         self.launch(state, kernel, (blocks, &[], &words), written);
                     }
                 }
@@ -341,7 +373,7 @@ impl Context {
             Ok((kernel, parts)) => {
                 let words = words(&kernel, &parts, &launch.parameters);
                 self.launch(state, &kernel, (blocks, &addresses(&parts), &words), || {
-                    launch.written().collect()
+                    written_by(&kernel, &launch.parts).collect()
                 });
             }
             Err(reason) => self.lose(state, launch.written(), &reason),
@@ -383,13 +415,28 @@ impl Context {
     fn launch_now(&self, state: &mut State, launch: &KernelLaunch<'_>, written: impl FnOnce() -> Vec<u64>) {
         if let Err(error) = self.driver.launch(launch) {
             self.lose(state, written().into_iter(), &error.to_string().into());
+        } else if let Some(capture) = &mut state.capture {
+            capture.written.extend(written());
         }
         state.launches += 1;
-        if state.launches.is_multiple_of(ROUND) && state.capture.is_none() {
-            let unused = state.pool.release_unused();
-            self.release(unused);
-        }
+        state.is_round_over |= state.launches.is_multiple_of(ROUND);
     }
+
+    /// Gives back what nobody needs, now and then; what a launch that waits uses is needed.
+    fn end_round(&self, state: &mut State) {
+        if state.capture.is_some() || !std::mem::take(&mut state.is_round_over) {
+            return;
+        }
+        let State { pool, last, batch, .. } = state;
+        let unused = pool.release_unused(|buffer| is_awaited(last.as_deref(), batch, buffer.id));
+        self.release(state, unused);
+    }
+}
+
+/// The buffers that a kernel writes to.
+fn written_by<'a>(kernel: &'a Kernel, parts: &'a [Part]) -> impl Iterator<Item = u64> + 'a {
+    let writable = parts.iter().zip(&kernel.bindings).filter(|(_, binding)| binding.writable);
+    writable.map(|(part, _)| part.id)
 }
 
 /// Where the parts are, all of which are there.

@@ -26,12 +26,21 @@ impl Context {
             }
             buffer
         });
-        if buffer.address.is_some() {
-            // A launch that was to write it before may have been refused since.
-            state.lost.remove(&buffer.id);
-        }
+        self.hand_out(&mut state, &buffer);
         drop(state);
         Memory::new(buffer, bytes, self.clone())
+    }
+
+    /// Has a buffer lack nothing, whose earlier contents nobody asks for any more. Should a launch that waits turn out not to run, what it loses by that is
+    /// not this buffer; and should it read what is lost, it is not run.
+    fn hand_out(&self, state: &mut State, buffer: &Buffer) {
+        let id = buffer.id;
+        if state.is_to_be_written(id) || (state.lost.contains_key(&id) && state.is_awaited(id)) {
+            self.launch_waiting(state);
+        }
+        if buffer.address.is_some() {
+            state.lost.remove(&id);
+        }
     }
 
     /// A buffer of a size that nothing written down uses.
@@ -53,7 +62,7 @@ impl Context {
             // What the pool keeps may be what is missing; while launches are written down, nothing can be given back.
             self.launch_waiting(state);
             let kept = state.pool.take_unused();
-            self.release(kept);
+            self.release(state, kept);
             let _ = self.driver.synchronize();
             allocated = self.driver.allocate(size);
         }
@@ -73,8 +82,9 @@ impl Context {
     }
 
     /// Gives buffers back to the driver.
-    pub(super) fn release(&self, buffers: Vec<Buffer>) {
+    pub(super) fn release(&self, state: &mut State, buffers: Vec<Buffer>) {
         for buffer in buffers {
+            state.lost.remove(&buffer.id);
             count(&self.counters.released_buffers, 1);
             count(&self.counters.released_bytes, buffer.bytes as usize);
             if let Some(Err(error)) = buffer.address.map(|address| self.driver.free(address)) {
@@ -91,11 +101,11 @@ impl Context {
         self.launch_waiting(&mut state);
         // The bytes are there once, before all replays: not in memory that what was written down before them writes to.
         let buffer = self.take(&mut state, size_class(bytes.len()));
-        if let Some(address) = buffer.address {
-            state.lost.remove(&buffer.id);
-            if let Err(error) = self.driver.upload(address, bytes) {
-                self.lose(&mut state, [buffer.id].into_iter(), &error.to_string().into());
-            }
+        self.hand_out(&mut state, &buffer);
+        if let Some(address) = buffer.address
+            && let Err(error) = self.driver.upload(address, bytes)
+        {
+            self.lose(&mut state, [buffer.id].into_iter(), &error.to_string().into());
         }
         let memory = Memory::new(buffer, bytes.len(), self.clone());
         if let Some(capture) = &mut state.capture {

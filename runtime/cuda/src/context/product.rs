@@ -174,7 +174,11 @@ impl Context {
         }
         match ask(&*self.driver) {
             Ok(false) => return false,
-            Ok(true) => {}
+            Ok(true) => {
+                if let Some(capture) = &mut state.capture {
+                    capture.written.extend(written.iter().flatten().map(|part| part.id));
+                }
+            }
             Err(error) => {
                 let written = written.iter().flatten().map(|part| part.id);
                 self.lose(&mut state, written, &error.to_string().into());

@@ -82,6 +82,12 @@ fn failed(call: &'static str) -> impl Fn(result::CublasError) -> DriverError {
     }
 }
 
+/// Whether the library says that it cannot, and did nothing: not that it failed at it.
+fn is_refusal(error: result::CublasError) -> bool {
+    use sys::cublasStatus_t::*;
+    matches!(error.0, CUBLAS_STATUS_NOT_SUPPORTED | CUBLAS_STATUS_INVALID_VALUE | CUBLAS_STATUS_ARCH_MISMATCH)
+}
+
 /// The largest power of two, up to 256, that an address is a multiple of.
 fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
@@ -216,13 +222,17 @@ impl Blas {
         let plan = match plans.entry(key) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(self.plan(&key, data_type, epilogue, beside)?)
+                let plan = self.plan(&key, data_type, epilogue, beside);
+                new.insert(plan.unwrap_or_else(|error| {
+                    log::info!("such products run on kernels of Kiln's: {error}");
+                    None
+                }))
             }
         };
-        let Some(plan) = plan else { return Ok(false) };
+        let Some(known) = plan else { return Ok(false) };
         if let Some(beside) = beside {
             let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-            set(plan.operation, attribute, &beside.0)?;
+            set(known.operation, attribute, &beside.0)?;
         }
         // The factors of the product and of what is added, in the plan's scale type.
         let factors = [1.0, if added.is_some() { 1.0 } else { 0.0 }];
@@ -233,30 +243,38 @@ impl Blas {
             [(&raw const singles[0]).cast(), (&raw const singles[1]).cast()]
         };
         let pointer = |address: super::Address| address.0 as *mut c_void;
+        let call = "cublasLtMatmul";
         // SAFETY: the plan's parts are valid, the matrices lie within memory that outlives the work, which ends before what is asked
         // for later on the stream, and so does the workspace, which only work on the stream uses.
-        unsafe {
+        let done = unsafe {
             result::matmul(
                 self.handle,
-                plan.operation,
+                known.operation,
                 factors[0],
                 factors[1],
                 pointer(product.rhs.start),
-                plan.layouts[0],
+                known.layouts[0],
                 pointer(product.lhs.start),
-                plan.layouts[1],
+                known.layouts[1],
                 pointer(added.unwrap_or(out)),
-                plan.layouts[2],
+                known.layouts[2],
                 pointer(out),
-                plan.layouts[2],
-                &raw const plan.algorithm,
+                known.layouts[2],
+                &raw const known.algorithm,
                 workspace,
                 WORKSPACE_BYTES,
                 stream,
             )
+        };
+        match done {
+            Ok(()) => Ok(true),
+            Err(refused) if is_refusal(refused) => {
+                log::info!("{call}: {:?}; such products run on kernels of Kiln's", refused.0);
+                *plan = None;
+                Ok(false)
+            }
+            Err(error) => Err(failed(call)(error)),
         }
-        .map_err(failed("cublasLtMatmul"))?;
-        Ok(true)
     }
 
     /// How the library advises to compute products; nothing where it cannot. The library has one address of a vector `beside` the matrices: of the bias, which

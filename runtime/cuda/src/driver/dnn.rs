@@ -365,10 +365,18 @@ fn failed(call: &'static str, status: sys::cudnnStatus_t) -> DriverError {
     DriverError { call, reason: format!("{status:?}"), is_out_of_memory: false, is_fault: false }
 }
 
-/// Whether the library says that it cannot, and did nothing.
+/// Whether the library says that it cannot, and did nothing. Of its parts some may be missing, which are loaded when they are first needed, or a compiler that
+/// it asks.
 fn is_refusal(status: sys::cudnnStatus_t) -> bool {
+    use sys::cudnnStatus_t::*;
+    let lacks_parts = matches!(
+        status,
+        CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH
+            | CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED
+            | CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED
+    );
     // Numbers of "not supported" and of bad parameters begin with 3 and 2.
-    matches!(status as u32 / 1000, 2 | 3)
+    lacks_parts || matches!(status as u32 / 1000, 2 | 3)
 }
 
 /// Dims as the library wants them.

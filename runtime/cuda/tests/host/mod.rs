@@ -14,7 +14,7 @@ use kiln_cuda_host::{self as kernels, HostFunction};
 use kiln_gpu::language::Factors;
 use kiln_tensor::{Activation, DType, bf16, f16};
 use std::alloc::{Layout, alloc, dealloc};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::Command;
@@ -31,13 +31,16 @@ pub struct Faults {
     pub load: Option<(&'static str, bool)>,
     /// Whether there is a library for products.
     pub library: bool,
+    /// What is done before the device opens.
+    pub opening: Option<Box<dyn FnOnce() + Send>>,
     /// What was asked for, in words, where a test wants to know.
     pub asked: Option<Vec<String>>,
 }
 
 #[derive(Default)]
 struct State {
-    allocated: HashMap<u64, u64>,
+    /// Where memory begins, and its bytes.
+    allocated: BTreeMap<u64, u64>,
     used: u64,
     functions: Vec<Arc<HostFunction>>,
     written: Option<Vec<Owned>>,
@@ -102,7 +105,11 @@ extern "C" fn install() {
         return;
     }
     kiln_cuda::open_with(|index| match devices().get(index) {
-        Some(state) => Ok(Arc::new(Host { state, opened: lock(state).closed }) as Arc<dyn Driver>),
+        Some(state) => {
+            let opening = lock(state).faults.opening.take();
+            opening.into_iter().for_each(|opening| opening());
+            Ok(Arc::new(Host { state, opened: lock(state).closed }) as Arc<dyn Driver>)
+        }
         None => Err(InitError::NotFound { index, found: devices().len() }),
     });
 }
@@ -159,6 +166,12 @@ impl Host {
 }
 
 impl State {
+    /// Whether it is memory that was not given back.
+    fn is_there(&self, address: Address) -> bool {
+        let before = self.allocated.range(..=address.0).next_back();
+        before.is_some_and(|(start, bytes)| address.0 < start + bytes)
+    }
+
     fn note(&mut self, what: impl FnOnce() -> String) {
         if let Some(asked) = &mut self.faults.asked {
             asked.push(what());
@@ -231,6 +244,10 @@ impl Driver for Host {
         if let Some(reason) = state.faults.launch.take() {
             state.broken = Some(reason);
             return Err(error("launch", reason));
+        }
+        // Of a table, the addresses are among the words.
+        if !launch.buffers.iter().all(|&address| state.is_there(address)) {
+            return Err(error("launch", "a kernel is given memory that was given back"));
         }
         let owned = Owned {
             function: launch.function,

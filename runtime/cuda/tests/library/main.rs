@@ -146,6 +146,23 @@ impl Case {
     }
 }
 
+/// What stands in for the library lacks a part that convolutions to so many channels are computed by, which it says when it is called.
+#[test]
+#[ignore = "asks what stands in for NVIDIA's libraries"]
+fn what_a_part_of_the_library_is_missing_for_runs_on_a_kernel() {
+    let _alone = alone();
+    let case = Case::new([74, 64, 3, 3], 1, [(1, 1); 2], 1);
+    if !stand_in::is_there() {
+        return;
+    }
+    let expected = case.passes::<NdArray>(&Default::default());
+    for _ in 0..2 {
+        let before = statistics(&DEVICE).library_calls;
+        assert_eq!(case.passes::<Cuda>(&DEVICE), expected);
+        assert_eq!(statistics(&DEVICE).library_calls, before);
+    }
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn large_convolutions_and_their_gradients_agree_with_the_cpu() {

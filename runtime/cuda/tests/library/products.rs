@@ -126,6 +126,24 @@ fn gradients_of_a_layers_input_are_added_by_the_product() {
     assert_eq!([three[0] - one[0], three[1], one[1]], [4, 6, 2]);
 }
 
+/// What stands in for the library refuses products of so many columns, though it advised how to compute them.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn what_the_library_advises_and_refuses_runs_on_a_kernel() {
+    fn product<B: Backend>(device: &B::Device) -> Vec<f32> {
+        let [rows, _, depth] = SIZE;
+        let [x, weight] = [[rows, depth], [depth, 331]].map(|shape| tensor::<B>(&shape, 1, device));
+        floats::<B>(B::matmul(x, weight))
+    }
+    let _alone = alone();
+    let expected = product::<NdArray>(&Default::default());
+    for _ in 0..2 {
+        let (made, found) = counted(|| product::<Cuda>(&DEVICE));
+        assert_eq!(found, expected);
+        assert!(!stand_in::is_there() || made[1] == 0, "{made:?}");
+    }
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn large_products_agree_with_the_cpu() {

@@ -141,7 +141,7 @@ impl Context {
 
     /// Gives buffers back to the system that were of no use for long, and bind groups of such buffers.
     pub(super) fn release_unused(&self, state: &mut State) {
-        let released = state.pool.release_unused();
+        let released = state.pool.release_unused(|_| false);
         self.release(state, released);
         if state.bind_groups.iter().map(FxHashMap::len).sum::<usize>() > MOST_BIND_GROUPS {
             // What is needed again is made again.
