@@ -292,6 +292,24 @@ def random_like_found(rng):
     return Case(g.model(), [[rng.normal(size=(3, 4)).astype(np.float32)], [np.zeros((3, 4), np.float32)]])
 
 
+@case("op_triangles")
+def triangles(rng):
+    """Triangles whose diagonal only the run tells: from sizes, as a mask's behind a cache, or from data."""
+    g = Graph("triangles", opset=18)
+    x, cache = g.input("x", F32, ["batch", "new", "all"]), g.input("cache", F32, ["past"])
+    k = g.input("k", I64, [])
+    past = g.op("Squeeze", g.op("Shape", cache), np.array([0]))
+    dims = ["batch", "new", "all"]
+    g.show("behind_cache", "Trilu", x, g.op("Add", past, np.int64(1)), upper=1, dtype=F32, dims=dims)
+    g.show("up_to_cache", "Trilu", x, past, upper=0, dtype=F32, dims=dims)
+    g.show("from_data", "Trilu", x, k, upper=1, dtype=F32, dims=dims)
+    truths, ints = g.op("Greater", x, np.float32(0)), g.op("Cast", g.op("Mul", x, np.float32(10)), to=I64)
+    g.show("truths", "Trilu", truths, past, upper=1, dtype=BOOL, dims=dims)
+    g.show("ints", "Trilu", ints, k, upper=0, dtype=I64, dims=dims)
+    inputs = lambda new, past, k: [floats(rng, 2, new, new + past), floats(rng, past), np.array(k)]
+    return Case(g.model(), [inputs(3, 2, 1), inputs(1, 4, -1), inputs(4, 0, -2), inputs(2, 1, 9)])
+
+
 @case("op_gather_counted")
 def gather_counted(rng):
     """Tuples of counters, as an exporter that optimizes nothing writes them, name everything in order; after some casts they do not.
