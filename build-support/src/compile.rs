@@ -210,7 +210,7 @@ impl Compiled {
     /// When a file cannot be written.
     pub fn write(&mut self, dir: &Path) -> Result<(), BuildError> {
         self.written.clear();
-        fs::create_dir_all(dir).map_err(BuildError::io(dir))?;
+        fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
         self.write_record(dir)?;
         for (i, set) in self.golden.iter().enumerate() {
             let path = dir.join(format!("{}.golden_{i}.safetensors", self.stem));
@@ -225,7 +225,7 @@ impl Compiled {
 
     /// Writes the record alone, as `<model>.<extension of the format>`.
     pub(crate) fn write_record(&mut self, dir: &Path) -> Result<PathBuf, BuildError> {
-        fs::create_dir_all(dir).map_err(BuildError::io(dir))?;
+        fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
         let path = dir.join(format!("{}.{}", self.stem, self.generated.format.extension()));
         self.generated
             .write_record(&path)

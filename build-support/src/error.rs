@@ -1,6 +1,7 @@
 //! What can go wrong between a model file and its source.
 
-use std::path::PathBuf;
+use kiln_record::RecordError;
+use std::path::{Path, PathBuf};
 
 /// A model could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +30,12 @@ pub enum BuildError {
         source: Box<kiln_codegen::CodegenError>,
     },
     /// The record could not be written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", of_record(path, source))]
     Record {
         /// The record.
         path: PathBuf,
         /// Why.
-        source: Box<kiln_record::RecordError>,
+        source: Box<RecordError>,
     },
     /// Golden data does not fit the model.
     #[error("golden data {}: {reason}", path.display())]
@@ -48,6 +49,14 @@ pub enum BuildError {
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A folder to write to could not be made.
+    #[error("the folder {} cannot be made: {source}", path.display())]
+    Folder {
+        /// The folder.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -78,10 +87,13 @@ impl BuildError {
     /// The message with its causes, one line each.
     pub fn report(&self) -> String {
         let mut text = self.to_string();
-        // The variants above print their first cause themselves.
-        let mut cause = std::error::Error::source(self).and_then(std::error::Error::source);
+        // The variants above print their first cause themselves, and some causes theirs.
+        let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
-            text.push_str(&format!("\n  because: {error}"));
+            let line = error.to_string();
+            if !text.contains(&line) {
+                text.push_str(&format!("\n  because: {line}"));
+            }
             cause = error.source();
         }
         text
@@ -90,5 +102,18 @@ impl BuildError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> BuildError {
         let path = path.into();
         move |source| BuildError::Io { path, source }
+    }
+
+    pub(crate) fn folder(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> BuildError {
+        let path = path.into();
+        move |source| BuildError::Folder { path, source }
+    }
+}
+
+/// What happened to a record; an error of its file names the file itself.
+fn of_record(path: &Path, source: &RecordError) -> String {
+    match source {
+        RecordError::Io { .. } => source.to_string(),
+        _ => format!("{}: {source}", path.display()),
     }
 }

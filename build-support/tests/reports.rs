@@ -38,6 +38,23 @@ fn every_model_is_in_the_report() {
 }
 
 #[test]
+fn what_cannot_be_written_is_named_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let into =
+        |out: &str| report(ModelGen::new().input(case("op_conv_2d").join("model.onnx")).out_dir(path(out)));
+    for (out, file) in [("source", "model.rs"), ("record", "model.safetensors")] {
+        fs::create_dir_all(path(out).join(file)).expect("a folder in the way");
+        let text = into(out);
+        assert_eq!(text.matches(file).count(), 1, "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+    fs::write(path("file"), "").expect("a file");
+    let text = into("file");
+    assert!(text.starts_with(&format!("the folder {} cannot be made: ", path("file").display())), "{text}");
+}
+
+#[test]
 fn golden_data_must_fit() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = case("op_conv_2d").join("model.onnx");

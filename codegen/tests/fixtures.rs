@@ -59,6 +59,7 @@ snapshots! {
     net_shared_head
     net_shared_layer
     op_data_dependent
+    op_gather_counted
     scopes_none
     scopes_torchscript
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from fixture_lib.graph import BOOL, F32, I64, Graph
 from fixture_lib.registry import Case, case
@@ -290,6 +290,57 @@ def random_like_found(rng):
     numbers = g.op("RandomUniformLike", found, dtype=1)
     g.show("below_two", "Less", numbers, np.float32(2), dtype=BOOL, dims=[2, None])
     return Case(g.model(), [[rng.normal(size=(3, 4)).astype(np.float32)], [np.zeros((3, 4), np.float32)]])
+
+
+@case("op_triangles")
+def triangles(rng):
+    """Triangles whose diagonal only the run tells: from sizes, as a mask's behind a cache, or from data."""
+    g = Graph("triangles", opset=18)
+    x, cache = g.input("x", F32, ["batch", "new", "all"]), g.input("cache", F32, ["past"])
+    k = g.input("k", I64, [])
+    past = g.op("Squeeze", g.op("Shape", cache), np.array([0]))
+    dims = ["batch", "new", "all"]
+    g.show("behind_cache", "Trilu", x, g.op("Add", past, np.int64(1)), upper=1, dtype=F32, dims=dims)
+    g.show("up_to_cache", "Trilu", x, past, upper=0, dtype=F32, dims=dims)
+    g.show("from_data", "Trilu", x, k, upper=1, dtype=F32, dims=dims)
+    truths, ints = g.op("Greater", x, np.float32(0)), g.op("Cast", g.op("Mul", x, np.float32(10)), to=I64)
+    g.show("truths", "Trilu", truths, past, upper=1, dtype=BOOL, dims=dims)
+    g.show("ints", "Trilu", ints, k, upper=0, dtype=I64, dims=dims)
+    inputs = lambda new, past, k: [floats(rng, 2, new, new + past), floats(rng, past), np.array(k)]
+    return Case(g.model(), [inputs(3, 2, 1), inputs(1, 4, -1), inputs(4, 0, -2), inputs(2, 1, 9)])
+
+
+@case("op_gather_counted")
+def gather_counted(rng):
+    """Tuples of counters, as an exporter that optimizes nothing writes them, name everything in order; after some casts they do not.
+    A table that was cut to a sequence meets that sequence."""
+    g = Graph("gather_counted", opset=18)
+    x = g.input("x", F32, ["batch", "seq"])
+    batch, seq = (g.op("Gather", g.op("Shape", x), np.int64(axis), axis=0) for axis in (0, 1))
+    count = lambda size: g.op("Range", np.int64(0), size, np.int64(1))
+    last = np.array([-1])
+
+    def tuples(rows, columns):
+        to = g.op("Concat", g.op("Unsqueeze", batch, [0]), [1], g.op("Unsqueeze", seq, [0]), axis=0)
+        parts = (g.op("Unsqueeze", g.op("Expand", part, to), last) for part in (rows, columns))
+        return g.op("Concat", *parts, axis=-1)
+
+    everything = (np.array([0]), np.array([2**63 - 1]), np.array([0]), np.array([1]))
+    rows, columns = g.op("Unsqueeze", count(batch), [1, 2]), g.op("Unsqueeze", count(seq), [0, 1])
+    sliced = g.op("Slice", rows, *everything)
+    moved = g.op("Unsqueeze", g.op("Add", count(seq), np.int64(0)), [0, 1])
+    g.show("whole", "GatherND", x, tuples(sliced, moved), dtype=F32, dims=["batch", 1, "seq"])
+    truths = g.op("Cast", g.op("Cast", columns, to=BOOL), to=I64)
+    g.show("by_truths", "GatherND", x, tuples(rows, truths), dtype=F32, dims=["batch", 1, "seq"])
+    wrapped = g.op("Cast", g.op("Cast", columns, to=TensorProto.INT8), to=I64)
+    g.show("wrapped", "GatherND", x, tuples(rows, wrapped), dtype=F32, dims=["batch", 1, "seq"])
+
+    table = g.const(floats(rng, 1, 300))
+    cut = g.op("Slice", table, np.array([0]), g.op("Unsqueeze", seq, [0]), np.array([1]), np.array([1]))
+    met = g.show("met", "Add", x, cut, dtype=F32, dims=["batch", "seq"])
+    g.show("expanded", "Expand", cut, g.op("Shape", met), dtype=F32, dims=["batch", "seq"])
+    g.show("squared", "MatMul", met, g.op("Transpose", met, perm=[1, 0]), dtype=F32, dims=["batch", "batch"])
+    return Case(g.model(), [[floats(rng, 2, 5)], [floats(rng, 1, 1)], [floats(rng, 3, 200)]])
 
 
 @case("op_data_dependent")

@@ -237,7 +237,7 @@ fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
         return Ok(());
     }
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(BuildError::io(parent))?;
+        fs::create_dir_all(parent).map_err(BuildError::folder(parent))?;
     }
     fs::write(path, text).map_err(BuildError::io(path))
 }

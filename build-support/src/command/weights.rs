@@ -1,12 +1,12 @@
 //! Checkpoints: `kiln convert` of weights without a graph.
 
 use super::{CommandError, Outcome, convert, plain, show, warn};
+use crate::BuildError;
 use clap::{Args, ValueEnum};
 use kiln_codegen::names::module_name;
-use kiln_record::RecordError;
 use kiln_skeletons::{Skeleton, SkeletonOptions, layer_names, skeleton};
 use kiln_weights::{Checkpoint, KeyMap, OpenOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -121,7 +121,9 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
     for pattern in map.idle(&checkpoint) {
         warn(&format!("note: --map `{pattern}` finds nothing in any key"));
     }
-    for (key, hint) in &made.ambiguous {
+    // Structs of several places may have the same to say of a layer.
+    let mut told = BTreeSet::new();
+    for (key, hint) in made.ambiguous.iter().filter(|note| told.insert(*note)) {
         warn(&format!("note: {}: {hint}", plain(key)));
     }
     if let Some(wrapper) = made.wrapper {
@@ -161,8 +163,7 @@ fn write(
     stem: &str,
 ) -> Result<(PathBuf, PathBuf), CommandError> {
     let folder = &arguments.output;
-    let io = |path: &Path, source| RecordError::Io { path: path.display().to_string(), source };
-    std::fs::create_dir_all(folder).map_err(|error| io(folder, error))?;
+    std::fs::create_dir_all(folder).map_err(BuildError::folder(folder))?;
     let source = folder.join(format!("{stem}.rs"));
     let record = folder.join(format!("{stem}.{}", made.generated.format.extension()));
     if let (Ok(input), Ok(output)) = (arguments.model.canonicalize(), record.canonicalize())

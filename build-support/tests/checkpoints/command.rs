@@ -72,6 +72,16 @@ fn a_top_level_key_selects_a_part() {
 }
 
 #[test]
+fn help_says_what_the_command_is_for() {
+    let help = printed(&["--help"]);
+    assert!(
+        help.starts_with("Compile trained networks to Rust, and prove that the import is right\n"),
+        "{help}"
+    );
+    assert!(help.contains("Exit status: 0 all well"), "{help}");
+}
+
+#[test]
 fn wrong_usage_is_told_from_failure() {
     let (net, folder) = (fixture("net.pt"), tempfile::tempdir().unwrap());
     let (net, folder) = (net.to_str().unwrap(), folder.path().to_str().unwrap());

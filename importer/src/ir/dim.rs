@@ -197,6 +197,25 @@ impl Dim {
         }
     }
 
+    /// The size of two that are equal, or of which one is 1, where that follows from how they are computed: `seq` and
+    /// `min(seq, 64)`, as a table of 64 positions is cut to a sequence, are `seq`, since a longer one meets no such table; `seq - 1`
+    /// and `max(seq - 1, 0)`, as the last element is cut off, are `seq - 1`, since no size is negative.
+    pub fn met(&self, other: &Dim) -> Option<Dim> {
+        let is_cut_of = |cut: &Dim, whole: &Dim| {
+            let Some((1, [atom @ (Atom::Min(a, b) | Atom::Max(a, b))])) = cut.single_term() else {
+                return false;
+            };
+            let lifts = matches!(atom, Atom::Max(..));
+            let harmless = |limit: &Dim| limit.as_constant().is_some_and(|limit| (limit <= 0) == lifts);
+            (**a == *whole && harmless(b)) || (**b == *whole && harmless(a))
+        };
+        if self == other || is_cut_of(other, self) {
+            Some(self.clone())
+        } else {
+            is_cut_of(self, other).then(|| other.clone())
+        }
+    }
+
     /// 1 when the comparison holds, 0 when it does not; an atom when that depends on symbols.
     pub fn compare(op: CompareOp, a: &Dim, b: &Dim) -> Dim {
         let Some(difference) = (a - b).as_constant() else {

@@ -3,7 +3,8 @@
 //! Exporters fold a transposed weight into a new initializer, once a call: a module that is called twice then has two
 //! copies of its matrices, and a language model's head a transposed copy of its embedding table. What is the same
 //! parameter is told by where it is used and by its contents; equal contents alone say nothing, since untrained layers
-//! are often copies of each other.
+//! are often copies of each other. Passes, too, make a parameter anew at each place where it is used in other dims: what
+//! is made of the same in the same way is the same.
 
 use super::{Pass, PassReport};
 use crate::ir::{Dim, Graph, NodeId, Op, Permute, Provenance, Region, TensorType, ValueId};
@@ -119,8 +120,9 @@ fn looks(graph: &Graph, value: ValueId) -> Option<Looks<'_>> {
 /// Parameters that look alike and yet are not the same; of one that has more of them, the rest is not looked at.
 const MOST_ALIKE: usize = 32;
 
-/// Copies and what they are copies of: equal parameters of one name, or of one module.
+/// Copies and what they are copies of: equal parameters that are made of the same, or have one name, or are of one module.
 fn copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
+    let mut by_looks: HashMap<Looks<'_>, Vec<ValueId>> = HashMap::new();
     let mut by_key: HashMap<(Looks<'_>, &str), Vec<ValueId>> = HashMap::new();
     let mut by_module: HashMap<(Looks<'_>, &str), Vec<ValueId>> = HashMap::new();
     let mut copies = BTreeMap::new();
@@ -134,11 +136,17 @@ fn copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
         let nearby =
             nearby.into_iter().flatten().filter(|&&other| key.is_none() || self::key(graph, other).is_none());
         let same = |other: &&ValueId| equal(graph, value, **other) && may_be_one(graph, value, **other, None);
-        let original = named.take(MOST_ALIKE).chain(nearby.take(MOST_ALIKE)).filter(same).min();
+        let made = graph.provenance(value);
+        let of_the_same = by_looks.get(&looks).into_iter().flatten().take(MOST_ALIKE).filter(|&&other| {
+            made.is_some() && graph.provenance(other) == made && equal(graph, value, other)
+        });
+        let original =
+            named.take(MOST_ALIKE).chain(nearby.take(MOST_ALIKE)).filter(same).chain(of_the_same).min();
         if let Some(&original) = original {
             copies.insert(value, original);
             continue;
         }
+        by_looks.entry(looks).or_default().push(value);
         in_key.into_iter().for_each(|place| by_key.entry(place).or_default().push(value));
         in_module.into_iter().for_each(|place| by_module.entry(place).or_default().push(value));
     }
@@ -294,7 +302,7 @@ fn transpose_in(graph: &mut Graph, region: &mut Region, originals: &BTreeMap<Val
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Op, ScopeEntry, Take};
+    use crate::ir::{Op, Reshape, ScopeEntry, Take};
     use crate::passes::testing::{constant, graph, kinds, optimized};
 
     fn numbers(n: usize) -> Vec<f32> {
@@ -314,6 +322,23 @@ mod tests {
         let g = optimized(g);
         assert_eq!(kinds(&g), ["Take", "Permute", "Linear"]);
         assert_eq!(g.node(g.root.nodes[0]).inputs[0], g.node(g.root.nodes[1]).inputs[0]);
+    }
+
+    /// A recurrence that was written out: the products are of one batch, so that each reads the matrix in dims of its own.
+    #[test]
+    fn a_parameter_that_each_step_reads_in_other_dims_is_one() {
+        let g = graph(&["f32[1, n, 2]"], |b, x| {
+            let w = constant(b, Some("val_1"), &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+            (0..3).fold(vec![x[0]], |h, _| {
+                let w =
+                    b.add(Op::Reshape(Reshape { dims: vec![1.into(), 2.into(), 2.into()] }), &[w]).unwrap();
+                vec![b.add(Op::MatMul, &[h[0], w]).unwrap()]
+            })
+        });
+        let g = optimized(g);
+        assert_eq!(kinds(&g), ["Linear"; 3]);
+        let weights: Vec<_> = g.root.nodes.iter().map(|&id| g.node(id).inputs[1]).collect();
+        assert!(weights.iter().all(|weight| *weight == weights[0]), "{g}");
     }
 
     #[test]

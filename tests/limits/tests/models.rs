@@ -60,6 +60,19 @@ fn empty(dims: [&[i64]; 2], operator: &str, attributes: Vec<AttributeProto>) -> 
     model(graph(vec![node], vec![floats("a", dims[0], &[]), floats("b", dims[1], &[])], &["y"]))
 }
 
+/// Nodes that make `counter` of `x`: `0, 1, …`, one for each row; they need [`numbers`].
+fn counter() -> Vec<NodeProto> {
+    vec![
+        node("Shape", &["x"], &["dims"], Vec::new()),
+        node("Gather", &["dims", "zero"], &["rows"], Vec::new()),
+        node("Range", &["zero", "rows", "one"], &["counter"], Vec::new()),
+    ]
+}
+
+fn numbers() -> Vec<TensorProto> {
+    vec![integers("zero", &[], &[0]), integers("one", &[], &[1]), integers("last", &[1], &[-1])]
+}
+
 limits! {
     joins_of_long_empty_tensors Converts => empty([&[LONG, 0], &[LONG, 0]], "Concat", vec![int("axis", 1)]);
     softmax_of_long_empty_tensors Converts => empty([&[LONG, 0], &[0]], "Softmax", vec![int("axis", 1)]);
@@ -89,6 +102,33 @@ limits! {
             relu.metadata_props.push(StringStringEntryProto { key: key.into(), value: value.clone() });
         }
         model(graph(vec![relu], Vec::new(), &["y"]))
+    };
+
+    /// Each sum adds the one before it to itself; all of them are 0, and a counter is added at last.
+    sums_of_sums_that_index Converts => {
+        let mut nodes = counter();
+        nodes.push(node("Mul", &["counter", "zero"], &["v0"], Vec::new()));
+        nodes.extend((0..60).map(|n| {
+            let (from, to) = (format!("v{n}"), format!("v{}", n + 1));
+            node("Add", &[&from, &from], &[&to], Vec::new())
+        }));
+        nodes.push(node("Add", &["v60", "counter"], &["index"], Vec::new()));
+        nodes.push(node("Gather", &["x", "index"], &["y"], Vec::new()));
+        model(graph(nodes, numbers(), &["y"]))
+    };
+    /// A counter that is cast again and again, as tuples.
+    casts_of_tuples Converts => {
+        let mut nodes = counter();
+        nodes[2].output[0] = "v0".to_owned();
+        nodes.extend((0..5_000).map(|n| {
+            let (from, to) = (format!("v{n}"), format!("v{}", n + 1));
+            node("Cast", &[&from], &[&to], vec![int("to", if n % 2 == 0 { 6 } else { 7 })])
+        }));
+        nodes.push(node("Unsqueeze", &["v5000", "last"], &["column"], Vec::new()));
+        nodes.push(node("Concat", &["column", "column"], &["tuples"], vec![int("axis", -1)]));
+        nodes.push(node("GatherND", &["x", "tuples"], &["y"], Vec::new()));
+        let x = vec![input("x", &[param("n"), size(1)])];
+        with_inputs(x, graph(nodes, numbers(), &["y"]))
     };
 
     loops_without_nodes Converts => nested_loops(4);

@@ -20,6 +20,9 @@ impl Dim {
         {
             return a.floor_div(&Dim::constant(product));
         }
+        if let Some(quotient) = divisor.divide_sum(self) {
+            return quotient;
+        }
         // Split off the terms that the divisor divides exactly; an exact part may leave the floor.
         let (mut whole, mut rest) = (Dim::constant(0), Dim::constant(0));
         for (coefficient, atoms) in self.terms() {
@@ -39,7 +42,11 @@ impl Dim {
         if self == divisor {
             return Dim::constant(1);
         }
-        &whole + &Dim::atom(Atom::FloorDiv(Box::new(rest), Box::new(divisor.clone())))
+        if !whole.is(0) {
+            // What is left may be a quotient itself: `(samples / 5 - 4) / 2` is `samples / 10 - 2`.
+            return &whole + &rest.floor_div(divisor);
+        }
+        Dim::atom(Atom::FloorDiv(Box::new(rest), Box::new(divisor.clone())))
     }
 
     /// One term divided by this single-term divisor, when that is exact.
@@ -56,6 +63,22 @@ impl Dim {
         Some(Dim::term(atoms, coefficient / factor))
     }
 
+    /// A sum divided by this divisor of several terms, when the quotient is one term: `(32 * batch * seq - 32 * batch) /
+    /// (8 * batch * seq - 8 * batch)` is 4, as sizes of attention heads are computed from numbers of elements.
+    fn divide_sum(&self, sum: &Dim) -> Option<Dim> {
+        /// Sizes of real models have a handful of terms.
+        const MOST_TERMS: usize = 16;
+        let count = self.terms().count();
+        if !(2..=MOST_TERMS).contains(&count) || sum.terms().count() != count {
+            return None;
+        }
+        // The one term makes of each term of the divisor one of the sum; which of them, depends on how atoms are sorted.
+        let first = self.terms().next().map(|(coefficient, atoms)| Dim::term(atoms.to_vec(), coefficient))?;
+        sum.terms()
+            .filter_map(|(coefficient, atoms)| first.divide_term(atoms, coefficient))
+            .find(|quotient| *sum == self * quotient)
+    }
+
     /// `ceil(self / divisor)`.
     pub fn ceil_div(&self, divisor: &Dim) -> Dim {
         -&(-self).floor_div(divisor)
@@ -68,6 +91,9 @@ impl Dim {
         {
             let rest = a.wrapping_rem(b);
             return Dim::constant(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest });
+        }
+        if divisor.divide_sum(self).is_some() {
+            return Dim::constant(0);
         }
         if self.terms().all(|(coefficient, atoms)| divisor.divide_term(atoms, coefficient).is_some()) {
             return Dim::constant(0);

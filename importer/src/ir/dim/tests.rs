@@ -16,6 +16,20 @@ fn floors_like_python() {
     assert_eq!(Dim::constant(7).ceil_div(&Dim::constant(2)), Dim::constant(4));
     let half = |dim: &Dim| dim.floor_div(&Dim::constant(2));
     assert_eq!(half(&half(&Dim::symbol("h"))).to_string(), "h / 4");
+    assert_eq!(half(&(&half(&Dim::symbol("h")) - &Dim::constant(4))).to_string(), "h / 4 - 2");
+}
+
+#[test]
+fn sums_are_divided_by_sums() {
+    let (batch, seq) = (Dim::symbol("batch"), Dim::symbol("seq"));
+    let rows = &batch * &(&seq - &Dim::constant(1));
+    let times = |dim: &Dim, factor: i64| dim * &Dim::constant(factor);
+    assert_eq!(times(&rows, 32).floor_div(&times(&rows, 8)), Dim::constant(4));
+    assert_eq!(times(&(&rows * &seq), 32).floor_div(&times(&rows, -8)), times(&seq, -4));
+    assert_eq!(times(&rows, 32).modulo(&times(&rows, 8)), Dim::constant(0));
+    // 3 / 2 of each term is no whole number of times.
+    assert_eq!(times(&rows, 3).floor_div(&times(&rows, 2)).as_constant(), None);
+    assert_eq!((&rows + &batch).floor_div(&rows).as_constant(), None);
 }
 
 #[test]
@@ -100,4 +114,20 @@ fn text_reads_back() {
     }
     let deep = "(".repeat(100_000);
     assert!(deep.parse::<Dim>().unwrap_err().to_string().contains("too deep"));
+}
+
+#[test]
+fn a_table_that_was_cut_meets_what_it_was_cut_to() {
+    let (seq, limit) = (Dim::symbol("seq"), Dim::constant(64));
+    let cut = seq.minimum(&limit);
+    assert_eq!(seq.met(&cut).as_ref(), Some(&seq));
+    assert_eq!(cut.met(&seq).as_ref(), Some(&seq));
+    assert_eq!(cut.met(&cut).as_ref(), Some(&cut));
+    // A table without rows is met by a sequence of one.
+    assert_eq!(seq.met(&seq.minimum(&Dim::constant(0))), None);
+    assert_eq!(seq.met(&Dim::symbol("batch").minimum(&limit)), None);
+    assert_eq!(seq.met(&(&cut + &Dim::constant(1))), None);
+    let shorter = &seq - &Dim::constant(1);
+    assert_eq!(shorter.met(&shorter.maximum(&Dim::constant(0))), Some(shorter.clone()));
+    assert_eq!(shorter.met(&shorter.maximum(&Dim::constant(2))), None);
 }

@@ -5,7 +5,7 @@ use crate::ir::{Dim, Infer, RuleError, RuleResult, TensorType};
 
 /// Dims that two lists of equal length broadcast to; `fresh` makes a size that only the run tells.
 ///
-/// Two sizes that are both unknown and not provably equal yield a fresh size: either may be 1.
+/// Two sizes that are both unknown and of which none is provably the result yield a fresh size: either may be 1.
 pub(super) fn broadcast_dims(a: &[Dim], b: &[Dim], fresh: &mut dyn FnMut() -> Dim) -> Option<Vec<Dim>> {
     if a.len() != b.len() {
         return None;
@@ -21,7 +21,7 @@ pub(super) fn broadcast_dims(a: &[Dim], b: &[Dim], fresh: &mut dyn FnMut() -> Di
             (Some(_), Some(_)) => None,
             (Some(_), None) => Some(x.clone()),
             (None, Some(_)) => Some(y.clone()),
-            (None, None) => Some(fresh()),
+            (None, None) => Some(x.met(y).unwrap_or_else(&mut *fresh)),
         }
     });
     dims.collect()

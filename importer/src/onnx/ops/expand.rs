@@ -28,8 +28,11 @@ impl<'m> Operator<'m> for Expand {
 
 /// The size of two that are equal, or of which one is 1: the larger, unless the other is 0.
 fn met(graph: &Graph, have: &Dim, want: &Dim) -> Dim {
+    if let Some(size) = have.met(want) {
+        return size;
+    }
     let never_empty = |dim: &Dim| graph.least(dim, 0).is_some_and(|least| least > 0);
-    if have == want || (never_empty(have) && never_empty(want)) {
+    if never_empty(have) && never_empty(want) {
         return graph.maximum(have, want);
     }
     let stretches = graph.compare(CompareOp::Equal, have, &Dim::constant(1));

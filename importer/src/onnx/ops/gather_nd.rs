@@ -80,7 +80,7 @@ fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bo
     }
     let mut counted = Vec::new();
     for (dim, &part) in dims.iter().zip(&node.inputs).filter(|(dim, _)| !dim.is(1)) {
-        match part.and_then(|part| Some((part, counted_axis(to, part)?))) {
+        match part.and_then(|part| Some((part, counted_axis(to, part, MAX_STEPS)?))) {
             Some((part, axis)) if to.dims(part)[axis] == *dim => counted.push(axis),
             _ => return false,
         }
@@ -89,22 +89,48 @@ fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bo
     alone && counted.is_sorted_by(|a, b| a < b)
 }
 
-/// The axis along which a value is `0, 1, …` up to its size, the same along all others.
-fn counted_axis(to: &Lowering<'_, '_>, value: ValueId) -> Option<usize> {
+/// So many operations lie between a counter and the tuples at most; exporters write less than ten.
+const MAX_STEPS: usize = 32;
+
+/// The axis along which a value is `0, 1, …` up to its size, the same along all others; `steps` operations are looked at.
+fn counted_axis(to: &Lowering<'_, '_>, value: ValueId, steps: usize) -> Option<usize> {
+    let steps = steps.checked_sub(1)?;
     let graph = &*to.builder.graph;
     let node = graph.node(graph.producer(value)?);
     let source = node.inputs.first().copied().flatten();
     match &node.op {
         Op::Arange(op::Arange { start, step: 1, .. }) if start.is(0) => Some(0),
-        Op::Cast(_) => counted_axis(to, source?),
+        // Narrower types and truth values do not count on.
+        Op::Cast(op::Cast { to: DType::I32 | DType::I64 }) => counted_axis(to, source?, steps),
+        // Exporters that were told to optimize nothing leave slices of everything, and offsets of 0.
+        Op::Slice(op::Slice { ranges }) => {
+            let dims = to.dims(source?);
+            let whole = |(range, dim): (&op::AxisRange, &Dim)| {
+                range.start.is(0) && range.end == *dim && range.step == 1
+            };
+            counted_axis(to, source?, steps).filter(|_| ranges.iter().zip(&dims).all(whole))
+        }
+        Op::Binary(BinaryOp::Add) => {
+            let [a, b] = [0, 1].map(|n| node.inputs.get(n).copied().flatten());
+            let is_zero = |value: Option<ValueId>| {
+                value.and_then(|value| graph.number(value)).is_some_and(|number| number.to_i64() == 0)
+            };
+            let counter = match (is_zero(a), is_zero(b)) {
+                (_, true) => a?,
+                (true, _) => b?,
+                _ => return None,
+            };
+            let axis = counted_axis(to, counter, steps)?;
+            (to.dims(counter)[axis] == to.dims(value)[axis]).then_some(axis)
+        }
         Op::Expand(op::Expand { dims }) => {
-            let axis = counted_axis(to, source?)?;
+            let axis = counted_axis(to, source?, steps)?;
             (to.dims(source?)[axis] == dims[axis]).then_some(axis)
         }
         Op::Reshape(op::Reshape { dims }) => {
             // Axes of size 1 come and go.
             let before = to.dims(source?);
-            let axis = counted_axis(to, source?)?;
+            let axis = counted_axis(to, source?, steps)?;
             let long = |dims: &[Dim]| (0..dims.len()).filter(|&axis| !dims[axis].is(1)).collect::<Vec<_>>();
             let (old, new) = (long(&before), long(dims));
             let same = old.len() == new.len() && old.iter().zip(&new).all(|(&a, &b)| before[a] == dims[b]);

@@ -51,7 +51,7 @@ pub(super) fn takes_all(cx: &Rewrite<'_>, x: ValueId, index: ValueId, axis: usiz
         return rows.iter().enumerate().all(|(row, &taken)| taken == row as f64);
     }
     // `column + row · columns`, as an exporter writes `x[row, column]` of all rows and columns.
-    let Some(strides) = strides(cx, index) else { return false };
+    let Some(strides) = strides(cx, index, &mut { MAX_STEPS }) else { return false };
     let mut expected = Dim::constant(1);
     for (stride, dim) in strides.iter().zip(&cx.ty(index).dims).rev() {
         if dim.is(1) {
@@ -65,8 +65,14 @@ pub(super) fn takes_all(cx: &Rewrite<'_>, x: ValueId, index: ValueId, axis: usiz
     true
 }
 
-/// For a sum of counters from 0, each along its own axis and times a number: by how much the value grows along each axis.
-fn strides(cx: &Rewrite<'_>, id: ValueId) -> Option<Vec<Dim>> {
+/// An index is made of so many operations at most: of two or three for each axis. A file may have longer ones, and sums that add the
+/// same to itself again and again.
+const MAX_STEPS: usize = 64;
+
+/// For a sum of counters from 0, each along its own axis and times a number: by how much the value grows along each axis. `steps` more
+/// operations are looked at.
+fn strides(cx: &Rewrite<'_>, id: ValueId, steps: &mut usize) -> Option<Vec<Dim>> {
+    *steps = steps.checked_sub(1)?;
     let dims = &cx.ty(id).dims;
     if let Some(found) = counter(cx, id) {
         let starts = found.start.is(0) && found.end == cx.ty(id).num_elements();
@@ -80,15 +86,15 @@ fn strides(cx: &Rewrite<'_>, id: ValueId) -> Option<Vec<Dim>> {
             let (a, b) = (operand(0)?, operand(1)?);
             let (x, factor) =
                 number(cx, b).map(|factor| (a, factor)).or_else(|| Some((b, number(cx, a)?)))?;
-            let strides = strides(cx, x).filter(|strides| strides.len() == dims.len())?;
+            let strides = strides(cx, x, steps).filter(|strides| strides.len() == dims.len())?;
             Some(strides.iter().map(|stride| stride * &factor).collect())
         }
         Op::Binary(BinaryOp::Add) => {
-            let (a, b) = (strides(cx, operand(0)?)?, strides(cx, operand(1)?)?);
+            let (a, b) = (strides(cx, operand(0)?, steps)?, strides(cx, operand(1)?, steps)?);
             let disjoint = a.iter().zip(&b).all(|(a, b)| a.is(0) || b.is(0));
             (disjoint && a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| a + b).collect())
         }
-        Op::Cast(Cast { to: kiln_types::DType::I64 }) => strides(cx, operand(0)?),
+        Op::Cast(Cast { to: kiln_types::DType::I64 }) => strides(cx, operand(0)?, steps),
         _ => None,
     }
 }
