@@ -300,14 +300,18 @@ dispatched! {
                 None => {}
             }
             let mut share = exp(s, y);
+            let change = s.sub(s.load_up_to(of_x.add(i), count), flow);
+            let mut of_score = s.mul(s.mul(share, change), scale);
             if let Some((mask, step)) = keep {
                 let mut lanes = [0.0; 16];
                 (0..count).for_each(|lane| lanes[lane] = f32::from(u8::from(*mask.add((i + lane) * step) == 0)));
-                share = s.select(s.eq(s.load(lanes.as_ptr()), s.splat(0.0)), share, s.splat(0.0));
+                let kept = s.eq(s.load(lanes.as_ptr()), s.splat(0.0));
+                // Not 0 times what may be no number: a hidden value may be any.
+                share = s.select(kept, share, s.splat(0.0));
+                of_score = s.select(kept, of_score, s.splat(0.0));
             }
             s.store_up_to(x.add(i), count, share);
-            let change = s.sub(s.load_up_to(of_x.add(i), count), flow);
-            s.store_up_to(of_x.add(i), count, s.mul(s.mul(share, change), scale));
+            s.store_up_to(of_x.add(i), count, of_score);
         }
     }
 }
