@@ -7,7 +7,8 @@ their names; ONNX Runtime and TensorRT on the files in `--cases`, folders by the
 
 Each round times all of them in turn; the medians over the rounds are printed in milliseconds, with inputs and outputs on the device. `--compute`
 says as what floats are multiplied: products of f32 use TF32 nowhere or everywhere, and bf16 is that of weights and inputs too (PyTorch alone beside it).
-`--batch` is that of the packed cases, as many of which PyTorch's inputs are repeated to. `--mode` is PyTorch's compiler's.
+`--batch` is that of the packed cases, as many of which PyTorch's inputs are repeated to. `--mode` is PyTorch's compiler's; beside `max-autotune`, `KILN_TUNE=1` in the
+environment has Kiln time its ways of doing the same, too.
 """
 
 import argparse

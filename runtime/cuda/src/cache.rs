@@ -4,10 +4,11 @@
 //! was and has its hash: the driver reads code without being told where it ends. Files are written
 //! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time.
 
+use kiln_gpu::tuning;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{fs, io};
 
 /// The variable that names the folder; where it is empty, nothing is kept.
 pub const FOLDER: &str = "KILN_CUDA_CACHE";
@@ -30,14 +31,12 @@ impl Cache {
     /// The one in the folder that [`FOLDER`] names, or in the user's folder for such (`$XDG_CACHE_HOME`, `~/.cache`,
     /// `%LOCALAPPDATA%`); nothing where there is none.
     pub fn of_user() -> Option<Self> {
-        if let Some(folder) = env::var_os(FOLDER) {
-            return (!folder.is_empty()).then(|| Self::new(folder));
-        }
-        let known = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = known("XDG_CACHE_HOME")
-            .or_else(|| known("HOME").map(|home| home.join(".cache")))
-            .or_else(|| known("LOCALAPPDATA"))?;
-        Some(Self::new(folder.join("kiln").join("cuda")))
+        tuning::folder(FOLDER, "cuda").map(Self::new)
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The code that a compiler made of a source for an architecture, if it is there.

@@ -5,6 +5,7 @@ mod compile;
 mod launch;
 mod memory;
 mod product;
+mod tune;
 
 use crate::batch::{Batch, SHORT, Seen};
 use crate::cache::Cache;
@@ -17,6 +18,7 @@ use compile::Kernel;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::memory::{Owner, Pool};
 use kiln_gpu::runtime::{Limits, Subgroups};
+use kiln_gpu::tuning::Tuning;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use rustc_hash::FxHashMap;
@@ -41,6 +43,7 @@ pub(crate) const LIMITS: Limits = Limits {
     shared_bytes: 48 * 1024,
     subgroups: Subgroups::Warps,
     tunes: false,
+    libraries: true,
     counters: COUNTERS,
     multiprocessors: None,
 };
@@ -54,7 +57,8 @@ pub(crate) struct Context {
     pub name: String,
     architecture: String,
     compiler: String,
-    pub limits: Limits,
+    limits: Limits,
+    pub tuning: Tuning,
     cache: Option<Cache>,
     pub counters: Counters,
     /// Whether f32 products may be those of TF32.
@@ -122,12 +126,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Context {
     pub fn new(driver: Arc<dyn Driver>) -> Self {
+        let [name, architecture, compiler] = [driver.name(), driver.architecture(), driver.compiler()];
+        let cache = driver.cache();
+        let device = [&*name, &architecture, &compiler].join("; ");
         Self {
-            name: driver.name(),
-            architecture: driver.architecture(),
-            compiler: driver.compiler(),
+            tuning: Tuning::new(&device, cache.as_ref().map(Cache::folder)),
+            name,
+            architecture,
+            compiler,
             limits: Limits { multiprocessors: Some(driver.multiprocessors()), ..LIMITS },
-            cache: driver.cache(),
+            cache,
             driver,
             counters: Counters::default(),
             tf32: AtomicBool::new(false),
@@ -144,8 +152,14 @@ impl Context {
         let next = Self::new(driver);
         next.tf32.store(self.tf32.load(Ordering::Relaxed), Ordering::Relaxed);
         next.library_relu.store(self.library_relu.load(Ordering::Relaxed), Ordering::Relaxed);
+        next.tuning.set(self.tuning.is_on());
         std::mem::swap(&mut *lock(&next.draws), &mut *lock(&self.draws));
         next
+    }
+
+    /// What the device can do.
+    pub fn limits(&self) -> Limits {
+        Limits { tunes: self.tuning.is_on(), ..self.limits }
     }
 
     /// Gives the device up.

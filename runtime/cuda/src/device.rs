@@ -156,6 +156,17 @@ pub fn set_library_relu(device: &CudaDevice, allowed: bool) -> Result<(), InitEr
     context(device).map(|context| context.library_relu.store(allowed, Ordering::Relaxed))
 }
 
+/// Has a device time ways to do the same products and convolutions (kernels of several tile sizes, the algorithms that cuBLASLt and cuDNN advise, kernels of Kiln's
+/// and the libraries) and go the fastest, or not any more. The first work of each kind and size waits for the device several times, so that a first
+/// forward pass takes seconds; what was found is kept for later processes beside the compiled [kernels](crate::cache). Sums are added in another order in other ways. Off
+/// until it is asked for, here or by the variable `KILN_TUNE`, which is 1 then.
+///
+/// # Errors
+/// When the device does not open.
+pub fn tune(device: &CudaDevice, on: bool) -> Result<(), InitError> {
+    context(device).map(|context| context.tuning.set(on))
+}
+
 /// Has devices opened by something else than NVIDIA's driver: for tests, before any device is used.
 #[doc(hidden)]
 pub fn open_with(open: impl Fn(usize) -> Result<Arc<dyn Driver>, InitError> + Send + Sync + 'static) {

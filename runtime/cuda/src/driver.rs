@@ -70,17 +70,21 @@ pub trait Driver: Any + Debug + Send + Sync {
     fn takes_product(&self, product: &Product) -> bool;
 
     /// Computes a batch of products by a library, if there is one that is faster at it than kernels of Kiln's, and does to each element what
-    /// is asked for; says whether it does.
+    /// is asked for; says whether it does. Of the ways to do it that the library advises, it goes the one of this number: 0 is the one that it takes for the fastest,
+    /// and those behind are fewer than [`WAYS`].
     ///
     /// # Errors
     /// When the library fails.
-    fn product(&self, product: &Product) -> Result<bool, DriverError>;
+    fn product(&self, product: &Product, way: usize) -> Result<bool, DriverError>;
 
     /// Likewise a convolution, or one of its gradients, with what is to be done to its results, all of it.
     ///
     /// # Errors
     /// When the library fails.
-    fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError>;
+    fn convolve(&self, convolution: &Convolution, way: usize) -> Result<bool, DriverError>;
+
+    /// Names the libraries with their versions: what is known of their ways holds for those alone.
+    fn libraries(&self) -> String;
 
     /// With how many channels of images the library takes such a convolution with the channels last in memory, if it should be asked for it so:
     /// see [`Runtime::channels_if_last`](kiln_gpu::runtime::Runtime::channels_if_last).
@@ -212,6 +216,23 @@ pub struct Product {
     pub sums: Option<Address>,
 }
 
+impl Product {
+    /// The same wherever it lies.
+    #[must_use]
+    pub fn without_addresses(&self) -> Self {
+        let nowhere = |address: Option<Address>| address.map(|_| Address(0));
+        Self {
+            lhs: Matrices { start: Address(0), ..self.lhs },
+            rhs: Matrices { start: Address(0), ..self.rhs },
+            bias: nowhere(self.bias),
+            added: nowhere(self.added),
+            out: Address(0),
+            sums: nowhere(self.sums),
+            ..*self
+        }
+    }
+}
+
 /// Where the matrices of a batch are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrices {
@@ -271,6 +292,9 @@ pub struct Epilogue {
     /// Whether negative results become 0, and NaN may.
     pub relu: bool,
 }
+
+/// Ways that a library advises at most.
+pub const WAYS: usize = 8;
 
 /// The variable that names libraries of NVIDIA's which are not to be used though they are there, with commas between them: `cublaslt`,
 /// `cudnn`; `cublaslt-bgrad` leaves it the products, but not the sums beside them that are gradients of biases: these were slow for some shapes on an A100 with CUDA 11.7

@@ -10,6 +10,9 @@
 //! Large products go to cuBLASLt and large convolutions to cuDNN 9 where these are found ([`Statistics::library_calls`] counts them), unless the
 //! variable [`KILN_CUDA_WITHOUT`](driver::WITHOUT) names them. What they refuse runs on kernels of Kiln's, as all else does.
 //!
+//! Of several ways to do the same a device goes the one that is usually the fastest. Where [`tune`] asks for it, or the variable `KILN_TUNE` is 1, it times them once for each
+//! class of work, and keeps what it found in a file for later processes.
+//!
 //! A computation whose shapes do not change is [captured](Graph::capture) once and launched as a whole; [`Captured`] does so by itself,
 //! for each shape of inputs that it meets, and `CapturedGradients` (feature `autodiff`) for the loss and the gradients of a module.
 
@@ -29,7 +32,7 @@ mod statistics;
 pub use captured::CapturedGradients;
 pub use captured::{Captured, CapturedError};
 pub use device::open_with;
-pub use device::{CudaDevice, InitError, init, reopen, set_library_relu, set_tf32};
+pub use device::{CudaDevice, InitError, init, reopen, set_library_relu, set_tf32, tune};
 pub use graph::{CaptureError, Graph, Operand, ReplayError, Tensors};
 pub use kernel::{CudaKernel, KernelError, Launch, LaunchProblem, TensorProblem};
 pub use kiln_gpu::Parameter;

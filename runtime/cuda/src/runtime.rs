@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
 use kiln_gpu::runtime::{
-    Amendment, Convolution, ConvolutionShape, Last, Launch, Limits, MatrixProduct, Runtime,
+    Amendment, Convolution, ConvolutionShape, Last, Launch, Limits, MatrixProduct, Runtime, Way,
 };
 use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
@@ -35,7 +35,7 @@ impl Runtime for CudaRuntime {
     }
 
     fn limits(device: &CudaDevice) -> Limits {
-        expect(device, |context| context.limits)
+        expect(device, |context| context.limits())
     }
 
     fn supports(_device: &CudaDevice, storage: Storage) -> bool {
@@ -102,6 +102,15 @@ impl Runtime for CudaRuntime {
 
     fn channels_if_last(device: &CudaDevice, shape: &ConvolutionShape<'_>) -> Option<usize> {
         expect_context(device).channels_if_last(shape)
+    }
+
+    fn fastest(
+        device: &CudaDevice,
+        class: &str,
+        ways: &[Way<'_>],
+        run: &mut dyn FnMut(usize) -> bool,
+    ) -> usize {
+        expect_context(device).fastest(class, ways, run)
     }
 
     fn factors(device: &CudaDevice, dtype: DType) -> Option<Factors> {

@@ -4,6 +4,7 @@
 //! - [`kernels`]: the kernels and the code that launches them.
 //! - [`Operand`], [`Parameter`]: what users' own kernels are given.
 //! - [`memory`], [`promise`]: the pool of buffers and waiting for a device, as runtimes need them.
+//! - [`tuning`]: which of several ways to do the same were fastest on a device, where they are timed.
 //! - [`runtime`]: what a kind of GPU does for them. A backend is [`Gpu`] over a runtime.
 //!
 //! Tensors are views of counted memory; what only looks at a tensor differently (permutations, slices, broadcasts) copies
@@ -18,6 +19,7 @@ mod parameter;
 pub mod promise;
 pub mod runtime;
 mod tensor;
+pub mod tuning;
 
 pub use backend::Gpu;
 pub use operand::{Operand, TensorProblem};

@@ -103,15 +103,15 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
         with: impl FnOnce(Last<'_, Self>) -> Option<Amendment<'a, Self>>,
     ) -> bool;
 
-    /// Which of several kernels that do the same, by its place among them, is the fastest for work of a class; each has a name by which it is
-    /// known in the class, and `run` launches it. Only devices that [time them](Limits::tunes) are asked.
+    /// Which of several ways to do the same, by its place among them, is the fastest for work of a class. `run` goes one of them, and says whether
+    /// it can be gone. Only devices that [time them](Limits::tunes) are asked.
     fn fastest(
         device: &Self::Device,
         class: &str,
-        kernels: &[(&str, &Template)],
-        run: &mut dyn FnMut(usize),
+        ways: &[Way<'_>],
+        run: &mut dyn FnMut(usize) -> bool,
     ) -> usize {
-        let _ = (device, class, kernels, run);
+        let _ = (device, class, ways, run);
         0
     }
 
@@ -147,6 +147,15 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     fn seed_thread(device: &Self::Device, seed: Option<u64>);
 }
 
+/// One of several ways to do the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Way<'a> {
+    /// By which it is known among those of its class.
+    pub name: &'a str,
+    /// The kernel, where it is one.
+    pub kernel: Option<&'a Template>,
+}
+
 /// What a device can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -164,8 +173,10 @@ pub struct Limits {
     pub shared_bytes: u32,
     /// How the invocations of a workgroup run side by side.
     pub subgroups: Subgroups,
-    /// Whether kernels that do the same are timed, and the [fastest](Runtime::fastest) is run.
+    /// Whether ways to do the same are timed, and the [fastest](Runtime::fastest) is gone.
     pub tunes: bool,
+    /// Whether there are libraries that may be asked for [products](Runtime::product) and [convolutions](Runtime::convolution).
+    pub libraries: bool,
     /// Elements of memory of the device's own by which the workgroups of a kernel [count](crate::language::Op::Count) who of them is the last; none where a
     /// workgroup never sees what another of the same kernel wrote.
     pub counters: u32,

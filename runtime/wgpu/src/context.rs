@@ -9,12 +9,12 @@ use crate::kernel::WgslKernel;
 use crate::memory::Buffer;
 use crate::read;
 use crate::statistics::{Counters, count};
-use crate::tuning::Tuning;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::memory::Pool;
 #[cfg(not(target_arch = "wasm32"))]
 use kiln_gpu::promise::block_on;
-use kiln_gpu::runtime::{Limits, Subgroups};
+use kiln_gpu::runtime::{Limits, Subgroups, Way};
+use kiln_gpu::tuning::{self, Tuning};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use pipelines::{Bound, Layout, OwnPipeline, Part, Pipeline};
@@ -24,6 +24,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// The variable that names the folder in which times are kept; where it is empty, they are forgotten with the process.
+const FOLDER: &str = "KILN_WGPU_CACHE";
 /// The variable that says, by 1 or 0, whether kernels share memory within workgroups. Where it is not set, they do so but on drivers
 /// that compute on a CPU.
 const SHARED_MEMORY: &str = "KILN_WGPU_SHARED_MEMORY";
@@ -187,12 +189,11 @@ impl Context {
             layout: &parameter_layout,
             entries: &[wgpu::BindGroupEntry { binding: 0, resource: wgpu::BindingResource::Buffer(binding) }],
         });
-        let adapter =
-            [&info.name, &info.driver, &info.driver_info].map(|text| text.replace(char::is_whitespace, " "));
+        let adapter = [&*info.name, &info.driver, &info.driver_info].join("; ");
         Ok(Self {
             device,
             queue,
-            tuning: Tuning::new(&adapter.join("; ")),
+            tuning: Tuning::new(&adapter, tuning::folder(FOLDER, "wgpu").as_deref()),
             name: info.name,
             largest: limits.max_buffer_size,
             limits: Limits {
@@ -212,6 +213,7 @@ impl Context {
                     _ => Subgroups::None,
                 },
                 tunes: false,
+                libraries: false,
                 multiprocessors: None,
             },
             numbers,
@@ -237,12 +239,14 @@ impl Context {
     }
 
     /// See [`Runtime::fastest`](kiln_gpu::runtime::Runtime::fastest). The device is waited for, once for each class of work.
-    pub fn fastest(&self, class: &str, kernels: &[(&str, &Template)], run: &mut dyn FnMut(usize)) -> usize {
-        let names: Vec<&str> = kernels.iter().map(|&(name, _)| name).collect();
+    pub fn fastest(&self, class: &str, ways: &[Way<'_>], run: &mut dyn FnMut(usize) -> bool) -> usize {
+        let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
         self.tuning.fastest(class, &names, |n| {
             // One that cannot be is left out: run, it would take no time, and leave its result to nobody.
-            if let Err(reason) = self.pipeline(&mut lock(&self.state), kernels[n].1) {
-                log::debug!("`{}` is not among the kernels for {class}: {reason}", kernels[n].0);
+            if let Some(kernel) = ways[n].kernel
+                && let Err(reason) = self.pipeline(&mut lock(&self.state), kernel)
+            {
+                log::debug!("`{}` is not among the kernels for {class}: {reason}", names[n]);
                 return None;
             }
             // What went wrong is told to those who read.
@@ -254,9 +258,9 @@ impl Context {
             let mut time = || {
                 wait()?;
                 let started = Instant::now();
-                run(n);
+                let is_done = run(n);
                 wait()?;
-                Some(started.elapsed())
+                is_done.then(|| started.elapsed())
             };
             // In the first run the driver may compile it yet.
             time()?;

@@ -19,7 +19,6 @@ mod memory;
 mod read;
 mod runtime;
 mod statistics;
-mod tuning;
 
 pub use device::{InitError, WgpuDevice, init, init_async, submit, tune};
 pub use kernel::{KernelError, Launch, LaunchProblem, TensorProblem, WgslKernel};

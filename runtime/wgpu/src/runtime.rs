@@ -3,10 +3,9 @@
 use crate::device::{WgpuDevice, expect_context};
 use crate::memory::Memory;
 use crate::read;
-use kiln_gpu::kernels::Template;
 use kiln_gpu::language::Storage;
 use kiln_gpu::promise::block_on;
-use kiln_gpu::runtime::{Amendment, Last, Launch, Limits, Runtime};
+use kiln_gpu::runtime::{Amendment, Last, Launch, Limits, Runtime, Way};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::cell::RefCell;
@@ -92,10 +91,10 @@ impl Runtime for WgpuRuntime {
     fn fastest(
         device: &WgpuDevice,
         class: &str,
-        kernels: &[(&str, &Template)],
-        run: &mut dyn FnMut(usize),
+        ways: &[Way<'_>],
+        run: &mut dyn FnMut(usize) -> bool,
     ) -> usize {
-        expect_context(device).fastest(class, kernels, run)
+        expect_context(device).fastest(class, ways, run)
     }
 
     fn download(

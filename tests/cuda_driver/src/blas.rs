@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the one algorithm is known by.
 const ALGORITHM: [u64; 8] = [7; 8];
+/// How many algorithms there are; each that is advised behind another has one more as its last word.
+const ALGORITHMS: u64 = 3;
 
 /// Rows of results whose products are refused when they are asked for, though it was advised how to compute them.
 const REFUSED: usize = 331;
@@ -250,10 +252,26 @@ extern "C" fn kiln_cuda_searches() -> u64 {
     SEARCHES.load(Ordering::Relaxed)
 }
 
-/// The one algorithm, as it is told.
-fn advice() -> cublasLtMatmulHeuristicResult_t {
+/// A bit for each algorithm that products were asked for by.
+static USED: AtomicU64 = AtomicU64::new(0);
+
+/// Tells tests by which algorithms products were asked for since it told it before, a bit each, as they are advised.
+#[unsafe(no_mangle)]
+extern "C" fn kiln_cuda_product_algorithms() -> u64 {
+    USED.swap(0, Ordering::Relaxed)
+}
+
+/// The place of an algorithm among those that are advised.
+fn place(algorithm: &cublasLtMatmulAlgo_t) -> Option<u64> {
+    (0..ALGORITHMS).find(|&place| advice(place).algo.data == algorithm.data)
+}
+
+/// An algorithm, as it is told.
+fn advice(place: u64) -> cublasLtMatmulHeuristicResult_t {
+    let mut data = ALGORITHM;
+    data[7] += place;
     cublasLtMatmulHeuristicResult_t {
-        algo: cublasLtMatmulAlgo_t { data: ALGORITHM },
+        algo: cublasLtMatmulAlgo_t { data },
         workspaceSize: 0,
         state: CUBLAS_STATUS_SUCCESS,
         wavesCount: 1.0,
@@ -275,10 +293,8 @@ unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     // SAFETY: as the documents say.
     unsafe {
         let fits = depth(known(operation), [known(a), known(b), known(d)]).is_some();
-        if !fits || (*algorithm).data != ALGORITHM {
-            return CUBLAS_STATUS_NOT_SUPPORTED;
-        }
-        status(give(result, advice()).then_some(()))
+        let Some(place) = place(&*algorithm).filter(|_| fits) else { return CUBLAS_STATUS_NOT_SUPPORTED };
+        status(give(result, advice(place)).then_some(()))
     }
 }
 
@@ -456,7 +472,9 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
             return CUBLAS_STATUS_NOT_SUPPORTED;
         }
         SEARCHES.fetch_add(1, Ordering::Relaxed);
-        status((give(results, advice()) && give(found, 1)).then_some(()))
+        let given = ALGORITHMS.min(wanted as u64);
+        let all = (0..given).all(|place| give(results.add(place as usize), advice(place)));
+        status((all && give(found, given as c_int)).then_some(()))
     }
 }
 
@@ -495,11 +513,12 @@ unsafe extern "C" fn cublasLtMatmul(
             [1.0, 1.0] => true,
             _ => return CUBLAS_STATUS_INVALID_VALUE,
         };
-        let ours = !algorithm.is_null() && (*algorithm).data == ALGORITHM;
+        let known_as = if algorithm.is_null() { None } else { place(&*algorithm) };
         let fits = if adds { c_layout == d_layout } else { c == d.cast_const() };
-        if !fits || !ours || workspace.is_null() {
+        let Some(place) = known_as.filter(|_| fits && !workspace.is_null()) else {
             return CUBLAS_STATUS_INVALID_VALUE;
-        }
+        };
+        USED.fetch_or(1 << place, Ordering::Relaxed);
         let operand = |lie: Matrices, start: u64| Operand { lie, start };
         let product = Product {
             a: operand(a_lie, a as u64),

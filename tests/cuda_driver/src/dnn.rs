@@ -11,6 +11,7 @@ use cudarc::cudnn::sys::{
 };
 use half::{bf16, f16};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The library, which works on a stream.
 struct Handle {
@@ -487,6 +488,9 @@ unsafe fn advise(
         advice(1, 1 << 40, 1, asked),
         advice(1, WORKSPACE, 1, rounds),
         advice(1, WORKSPACE, 1, asked),
+        // Winograd's, of gradients and of forward passes.
+        advice(5, WORKSPACE, 1, asked),
+        advice(7, WORKSPACE, 1, asked),
     ];
     let given = all.len().min(wanted as usize);
     for (at, advice) in all.into_iter().take(given).enumerate() {
@@ -542,6 +546,15 @@ unsafe extern "C" fn cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     unsafe { advise([image, weight, result, movement], wanted, count, into) }
 }
 
+/// A bit for each algorithm that convolutions were asked for by.
+static USED: AtomicU64 = AtomicU64::new(0);
+
+/// Tells tests by which algorithms convolutions were asked for since it told it before, a bit each.
+#[unsafe(no_mangle)]
+extern "C" fn kiln_cuda_convolution_algorithms() -> u64 {
+    USED.swap(0, Ordering::Relaxed)
+}
+
 /// A tensor by what describes it and where it begins.
 type Operand = (*mut c_void, *const c_void);
 
@@ -560,9 +573,14 @@ unsafe fn convolve(
     unsafe {
         let plain = alpha.cast::<f32>().read() == 1.0 && beta.cast::<f32>().read() == 0.0;
         let needed = if algorithm == 0 { 0 } else { WORKSPACE };
-        if !plain || algorithm > 1 || workspace.is_null() || bytes < needed {
+        let has_it = match pass {
+            Pass::Forward => matches!(algorithm, 0 | 1 | 7),
+            Pass::Input | Pass::Weight => matches!(algorithm, 0 | 1 | 5),
+        };
+        if !plain || !has_it || workspace.is_null() || bytes < needed {
             return CUDNN_STATUS_BAD_PARAM;
         }
+        USED.fetch_or(1 << algorithm, Ordering::Relaxed);
         let operand = |(tensor, start): Operand| {
             known::<Option<Tensor>>(tensor).clone().map(|tensor| (tensor, start as u64))
         };

@@ -6,10 +6,15 @@ use crate::memory::Memory;
 use crate::runtime::CudaRuntime;
 use crate::statistics::count;
 use kiln_gpu::language::Factors;
-use kiln_gpu::runtime::{self, Convolution, ConvolutionEpilogue, ConvolutionShape, MatrixProduct};
+use kiln_gpu::runtime::{self, Convolution, ConvolutionEpilogue, ConvolutionShape, MatrixProduct, Way};
 use kiln_tensor::{Activation, DType};
 use smallvec::{SmallVec, smallvec};
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Names of the ways that a library advises.
+const WAYS: [&str; driver::WAYS] = ["0", "1", "2", "3", "4", "5", "6", "7"];
 
 impl Context {
     /// See [`Runtime::factors`](kiln_gpu::runtime::Runtime::factors).
@@ -36,7 +41,7 @@ impl Context {
     }
 
     /// See [`Runtime::product`](kiln_gpu::runtime::Runtime::product).
-    pub fn product(&self, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
+    pub fn product(self: &Arc<Self>, product: &MatrixProduct<'_, CudaRuntime>) -> bool {
         let MatrixProduct {
             dtype,
             size,
@@ -89,12 +94,21 @@ impl Context {
             out: out_start,
             sums: columns.and_then(|columns| columns.address),
         };
-        self.driver.takes_product(&product)
-            && self.by_library(&all, &[Some(result), columns], |driver| driver.product(&product))
+        if !self.driver.takes_product(&product) {
+            return false;
+        }
+        let ask = |way: usize| {
+            self.by_library(&all, &[Some(result), columns], |driver| driver.product(&product, way))
+        };
+        // Done twice, what is added to itself is another number.
+        match more.is_none_or(|more| more.id != result.id) {
+            true => self.in_the_fastest_way(|| product.without_addresses(), ask),
+            false => ask(0),
+        }
     }
 
     /// See [`Runtime::convolution`](kiln_gpu::runtime::Runtime::convolution).
-    pub fn convolution(&self, convolution: &Convolution<'_, CudaRuntime>) -> bool {
+    pub fn convolution(self: &Arc<Self>, convolution: &Convolution<'_, CudaRuntime>) -> bool {
         let &Convolution { ref shape, channels_last, image, weight, result, ref epilogue } = convolution;
         let parts = [image, weight, result].map(|memory| self.part(memory));
         let [Some(image), Some(weight), Some(result)] = parts else { return false };
@@ -112,7 +126,19 @@ impl Context {
             result: at_result,
             epilogue,
         };
-        self.by_library(&all, &[Some(result)], |driver| driver.convolve(&convolution))
+        let ask =
+            |way: usize| self.by_library(&all, &[Some(result)], |driver| driver.convolve(&convolution, way));
+        // As with products; the result is the third of them, and a residual is behind those.
+        match all.iter().skip(3).any(|part| part.id == result.id) {
+            true => ask(0),
+            false => self.in_the_fastest_way(
+                || {
+                    let with = |epilogue: &Epilogue| (epilogue.residual.is_some(), epilogue.relu);
+                    (convolution.shape.clone(), convolution.epilogue.as_ref().map(with))
+                },
+                ask,
+            ),
+        }
     }
 
     /// See [`Runtime::channels_if_last`](kiln_gpu::runtime::Runtime::channels_if_last).
@@ -157,6 +183,27 @@ impl Context {
             None => None,
         };
         Some(Epilogue { bias, residual, relu })
+    }
+
+    /// Asks a library for some work [in the way](Driver::product) that it takes for the fastest, or where ways are timed, in the one that was; says whether it does it.
+    fn in_the_fastest_way<W: Debug>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> W,
+        ask: impl Fn(usize) -> bool,
+    ) -> bool {
+        if !self.tuning.is_on() {
+            return ask(0);
+        }
+        let class = format!("ways of {}: {:?}", self.driver.libraries(), work());
+        // What is refused as it is advised first is left to kernels.
+        let mut is_refused = false;
+        let way = self.fastest(&class, &WAYS.map(|name| Way { name, kernel: None }), &mut |way| {
+            let is_done = !is_refused && ask(way);
+            is_refused |= way == 0 && !is_done;
+            is_done
+        });
+        // Of what is alike, not all can be done in the same ways.
+        ask(way) || way > 0 && ask(0)
     }
 
     /// Asks a library, behind all that uses its buffers; says whether it does it, or failed at it.

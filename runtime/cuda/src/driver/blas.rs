@@ -3,12 +3,12 @@
 //! The library's matrices lie column by column. Ours lie row by row, which is the same as their transposes column by column: what is
 //! asked of it is `outᵀ = rhsᵀ · lhsᵀ`, whose rows are our columns.
 
-use super::{ALWAYS, DriverError, Matrices, Product, is_named, is_wanted};
+use super::{ALWAYS, DriverError, Matrices, Product, WAYS, is_named, is_wanted};
 use crate::cache::Cache;
 use cudarc::cublaslt::{result, sys};
 use kiln_tensor::{Activation, DType};
 use rustc_hash::FxHashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
@@ -51,6 +51,7 @@ unsafe impl Sync for Blas {}
 struct Key {
     product: Product,
     alignments: [u32; 5],
+    way: usize,
 }
 
 /// How a product is computed.
@@ -71,6 +72,12 @@ impl Drop for Plan {
             }
         }
     }
+}
+
+/// Names the library, which is there, with its version.
+pub(super) fn version() -> String {
+    // SAFETY: it takes nothing.
+    format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() })
 }
 
 fn failed(call: &'static str) -> impl Fn(result::CublasError) -> DriverError {
@@ -190,10 +197,10 @@ impl Blas {
         has_it && (self.always || products.is_none_or(|products| products >= least(product)))
     }
 
-    /// Computes products on a stream, if the library can; says whether it does.
+    /// Computes products on a stream in [one of the ways](super::Driver::product) that the library advises, if there is that; says whether it does.
     pub fn product(
         &self,
-        product: &Product,
+        (product, way): (&Product, usize),
         stream: sys::cudaStream_t,
         workspace: *mut c_void,
     ) -> Result<bool, DriverError> {
@@ -204,16 +211,9 @@ impl Blas {
         let beside = bias.or(sums);
         let addresses = [Some(product.rhs.start), Some(product.lhs.start), Some(out), beside, added];
         let key = Key {
-            product: Product {
-                lhs: Matrices { start: super::Address(0), ..product.lhs },
-                rhs: Matrices { start: super::Address(0), ..product.rhs },
-                bias: bias.map(|_| super::Address(0)),
-                added: added.map(|_| super::Address(0)),
-                out: super::Address(0),
-                sums: sums.map(|_| super::Address(0)),
-                ..*product
-            },
+            product: product.without_addresses(),
             alignments: addresses.map(|address| address.map_or(0, |address| alignment(address.0))),
+            way,
         };
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if plans.len() >= MOST_PLANS {
@@ -345,16 +345,15 @@ impl Blas {
         }))
     }
 
-    /// The algorithm that the library takes for the fastest, or took for it at an earlier start.
+    /// The algorithm that the library advises, or advised at an earlier start.
     fn algorithm(&self, plan: &Plan, key: &Key) -> Option<sys::cublasLtMatmulAlgo_t> {
-        // SAFETY: the library is there.
-        let library = format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() });
+        let library = version();
         let name = format!("{key:?}");
         let kept = self.kept.as_ref().and_then(|cache| cache.find(&library, &self.device, &name));
         if let Some(algorithm) = kept.and_then(|bytes| self.checked(plan, &bytes)) {
             return Some(algorithm);
         }
-        let advised = self.advised(plan, key.alignments)?;
+        let advised = self.advised(plan, key)?;
         let bytes: Vec<u8> = advised.data.iter().flat_map(|word| word.to_le_bytes()).collect();
         if let Some(cache) = &self.kept
             && let Err(error) = cache.keep(&library, &self.device, &name, &bytes)
@@ -390,8 +389,8 @@ impl Blas {
         fits.then_some(algorithm)
     }
 
-    /// The algorithm that the library takes for the fastest.
-    fn advised(&self, plan: &Plan, alignments: [u32; 5]) -> Option<sys::cublasLtMatmulAlgo_t> {
+    /// The algorithm that the library advises: as many as there may be before it are those that it takes for faster.
+    fn advised(&self, plan: &Plan, &Key { alignments, way, .. }: &Key) -> Option<sys::cublasLtMatmulAlgo_t> {
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let preference = result::create_matmul_pref().ok()?;
         let [a, b, d, _, added] = alignments;
@@ -403,7 +402,10 @@ impl Blas {
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, d),
         ];
         let [a, b, d] = plan.layouts;
-        // SAFETY: all are valid, and each attribute has the size that the library says.
+        let mut results = [MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed(); WAYS];
+        let (wanted_ways, mut found) = (way.min(WAYS - 1) + 1, 0);
+        // SAFETY: all are valid, each attribute has the size that the library says, and there is room for as many results as are wanted. Zeros are
+        // a result, should the library write fewer than it says.
         unsafe {
             let workspace = WORKSPACE_BYTES as u64;
             let mut set = result::set_matmul_pref_attribute(
@@ -422,10 +424,28 @@ impl Blas {
                 ));
             }
             let advised = set.and_then(|()| {
-                result::get_matmul_algo_heuristic(self.handle, plan.operation, a, b, d, d, preference)
+                let (operation, into) = (plan.operation, results.as_mut_ptr().cast());
+                let wanted = wanted_ways as c_int;
+                let found = &raw mut found;
+                sys::cublasLtMatmulAlgoGetHeuristic(
+                    self.handle,
+                    operation,
+                    a,
+                    b,
+                    d,
+                    d,
+                    preference,
+                    wanted,
+                    into,
+                    found,
+                )
+                .result()
             });
             let _ = result::destroy_matmul_pref(preference);
-            advised.ok().map(|advised| advised.algo)
+            advised.ok()?;
+            let found = usize::try_from(found).unwrap_or(0);
+            let advised = results.get(way).filter(|_| way < found)?.assume_init();
+            (advised.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS).then_some(advised.algo)
         }
     }
 }

@@ -82,6 +82,11 @@ pub(super) fn is_present() -> bool {
     }
 }
 
+/// Names the library, which is there, with its version.
+pub(super) fn version() -> String {
+    format!("cuDNN {}", result::get_version())
+}
+
 /// The library with what it advised.
 pub(super) struct Dnn {
     handle: sys::cudnnHandle_t,
@@ -94,8 +99,8 @@ pub(super) struct Dnn {
     most_workspace: usize,
 }
 
-/// What is computed in one call.
-type Asked = (ConvolutionShape, Option<Following>);
+/// What is computed in one call, and in [which way](super::Driver::product).
+type Asked = (ConvolutionShape, Option<Following>, usize);
 
 /// What follows a convolution in the same call, behind the bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -550,7 +555,7 @@ impl Dnn {
         let handle = result::create_handle().ok()?;
         // SAFETY: both are valid.
         unsafe { result::set_stream(handle, stream) }.ok()?;
-        log::info!("convolutions by cuDNN {}", result::get_version());
+        log::info!("convolutions by {}", version());
         let most_workspace = MOST_WORKSPACE.max(memory / WORKSPACE_SHARE);
         Some(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn"), most_workspace })
     }
@@ -578,7 +583,7 @@ impl Dnn {
             return None;
         }
         let plans = &mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        self.planned(plans, &(shape, None)).as_ref().map(|_| channels)
+        self.planned(plans, &(shape, None, 0)).as_ref().map(|_| channels)
     }
 
     /// The plan for what is asked, which is made where it was not asked before.
@@ -593,17 +598,17 @@ impl Dnn {
         plans.entry(asked.clone()).or_insert_with(|| self.plan(asked, self.most_workspace))
     }
 
-    /// Computes a convolution or one of its gradients, if it is worth it and the library can; says whether it does. It is given a workspace of at
+    /// Computes a convolution or one of its gradients in [one of the ways](super::Driver::product) that the library advises, if it is worth it and there is that; says whether it does. It is given a workspace of at
     /// least as many bytes as it asks for, which is used by work on the stream alone.
     pub fn convolve(
         &self,
-        convolution: &Convolution,
+        (convolution, way): (&Convolution, usize),
         workspace: impl Fn(usize) -> Result<*mut c_void, Lack>,
     ) -> Result<bool, DriverError> {
         if !self.is_asked(&convolution.shape) {
             return Ok(false);
         }
-        let asked = (convolution.shape.clone(), convolution.epilogue.as_ref().map(Following::from));
+        let asked = (convolution.shape.clone(), convolution.epilogue.as_ref().map(Following::from), way);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = self.planned(&mut plans, &asked);
         let mut given = plan.as_ref().map(|plan| workspace(plan.workspace));
@@ -635,7 +640,7 @@ impl Dnn {
     }
 
     /// How the library advises to compute a convolution, in a workspace of so many bytes at most; nothing where it cannot.
-    fn plan(&self, (shape, following): &Asked, most_workspace: usize) -> Option<Plan> {
+    fn plan(&self, (shape, following, way): &Asked, most_workspace: usize) -> Option<Plan> {
         let ConvolutionShape {
             dtype,
             windows,
@@ -709,14 +714,14 @@ impl Dnn {
             return None;
         }
         let deterministic = sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC as u32;
-        let (algorithm, math, workspace) =
-            advised.iter().take(usize::try_from(count).unwrap_or(0)).find_map(|advice| {
-                let fits = advice.status == 0
-                    && advice.determinism == deterministic
-                    && advice.memory <= most_workspace;
-                let algorithm = Algorithm::of(*pass, advice.algorithm, is_f32).filter(|_| fits)?;
-                Some((algorithm, math(advice.math, is_exact)?, advice.memory))
-            })?;
+        let advised = advised.iter().take(usize::try_from(count).unwrap_or(0));
+        let mut ways = advised.filter_map(|advice| {
+            let fits =
+                advice.status == 0 && advice.determinism == deterministic && advice.memory <= most_workspace;
+            let algorithm = Algorithm::of(*pass, advice.algorithm, is_f32).filter(|_| fits)?;
+            Some((algorithm, math(advice.math, is_exact)?, advice.memory))
+        });
+        let (algorithm, math, workspace) = ways.nth(*way)?;
         if following.is_some_and(|following| !algorithm.takes(following)) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! NVIDIA's driver and its compiler, NVRTC, from the libraries of the machine.
 
-use super::blas::{Blas, WORKSPACE_BYTES};
+use super::blas::{self, Blas, WORKSPACE_BYTES};
 use super::dnn::{self, Dnn, Lack};
 use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, Uploads};
 use super::{
@@ -471,19 +471,25 @@ impl Driver for Nvidia {
         self.blas.as_ref().is_some_and(|blas| blas.takes(product))
     }
 
-    fn product(&self, product: &Product) -> Result<bool, DriverError> {
+    fn product(&self, product: &Product, way: usize) -> Result<bool, DriverError> {
         let Some(blas) = &self.blas else { return Ok(false) };
         let _entered = self.enter()?;
         let Ok(workspace) = self.workspace(WORKSPACE_BYTES) else { return Ok(false) };
-        blas.product(product, self.stream.cast(), workspace)
+        blas.product((product, way), self.stream.cast(), workspace)
     }
 
-    fn convolve(&self, convolution: &Convolution) -> Result<bool, DriverError> {
+    fn convolve(&self, convolution: &Convolution, way: usize) -> Result<bool, DriverError> {
         let _entered = self.enter()?;
         match self.dnn() {
-            Some(dnn) => dnn.convolve(convolution, |bytes| self.workspace(bytes)),
+            Some(dnn) => dnn.convolve((convolution, way), |bytes| self.workspace(bytes)),
             None => Ok(false),
         }
+    }
+
+    fn libraries(&self) -> String {
+        let products = self.blas.as_ref().map(|_| blas::version());
+        let convolutions = self.dnn.as_ref().map(|_| dnn::version());
+        [products, convolutions].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
     fn channels_if_last(&self, shape: &ConvolutionShape) -> Option<usize> {

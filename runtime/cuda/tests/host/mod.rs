@@ -4,7 +4,7 @@
 
 pub mod numbers;
 
-use kiln_cuda::cache::Cache;
+use kiln_cuda::cache::{Cache, FOLDER};
 use kiln_cuda::driver::{
     Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Matrices,
     Pending, Product,
@@ -19,6 +19,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// What a test says goes wrong.
 #[derive(Default)]
@@ -31,6 +32,10 @@ pub struct Faults {
     pub load: Option<(&'static str, bool)>,
     /// Whether there is a library for products.
     pub library: bool,
+    /// How long each of the library's ways takes, the one that it advises first before the others; it has one unless there are more.
+    pub ways: Vec<Duration>,
+    /// How much longer than usual each kernel takes.
+    pub kernels: Duration,
     /// What is done before the device opens.
     pub opening: Option<Box<dyn FnOnce() + Send>>,
     /// What was asked for, in words, where a test wants to know.
@@ -43,8 +48,8 @@ struct State {
     allocated: BTreeMap<u64, u64>,
     used: u64,
     functions: Vec<Arc<HostFunction>>,
-    written: Option<Vec<Owned>>,
-    graphs: HashMap<u64, Arc<Vec<Owned>>>,
+    written: Option<Vec<Work>>,
+    graphs: HashMap<u64, Arc<Vec<Work>>>,
     next_graph: u64,
     broken: Option<&'static str>,
     /// How often the device was given up.
@@ -80,6 +85,13 @@ impl Owned {
         kernels::run(function, self.blocks, self.threads, &buffers, &self.words)
             .map_err(|said| error("launch", said))
     }
+}
+
+/// What was written down.
+enum Work {
+    Launch(Owned),
+    /// With how long it takes.
+    Product(Product, Duration),
 }
 
 const ALIGNMENT: usize = 256;
@@ -193,7 +205,8 @@ impl Driver for Host {
     }
 
     fn cache(&self) -> Option<Cache> {
-        Some(Cache::new(folder()))
+        // One that starts empty, if a test says where.
+        std::env::var_os(FOLDER).map_or_else(|| Some(Cache::new(folder())), |_| Cache::of_user())
     }
 
     fn allocate(&self, bytes: u64) -> Result<Address, DriverError> {
@@ -257,11 +270,12 @@ impl Driver for Host {
             words: launch.words.to_vec(),
         };
         if let Some(written) = &mut state.written {
-            written.push(owned);
+            written.push(Work::Launch(owned));
             return Ok(());
         }
-        let function = state.functions[launch.function.0 as usize].clone();
+        let (function, longer) = (state.functions[launch.function.0 as usize].clone(), state.faults.kernels);
         drop(state);
+        std::thread::sleep(longer);
         owned.run(&function)
     }
 
@@ -280,12 +294,20 @@ impl Driver for Host {
         has_it && self.whole().is_ok_and(|state| state.faults.library)
     }
 
-    fn product(&self, product: &Product) -> Result<bool, DriverError> {
+    fn product(&self, product: &Product, way: usize) -> Result<bool, DriverError> {
         let mut state = self.whole()?;
         let tf32 = if product.tf32 { " in tf32" } else { "" };
-        state.note(|| format!("product {:?} × {}{tf32}", product.size, product.count));
-        assert!(state.written.is_none(), "products are not written down here");
+        let took = state.faults.ways.get(way).copied();
+        let Some(takes) = took.or((way == 0).then_some(Duration::ZERO)) else { return Ok(false) };
+        let by = if way == 0 { String::new() } else { format!(" in way {way}") };
+        state.note(|| format!("product {:?} × {}{tf32}{by}", product.size, product.count));
+        if let Some(written) = &mut state.written {
+            written.push(Work::Product(*product, takes));
+            return Ok(true);
+        }
+        drop(state);
         multiply(product);
+        std::thread::sleep(takes);
         Ok(true)
     }
 
@@ -293,8 +315,12 @@ impl Driver for Host {
         None
     }
 
-    fn convolve(&self, _convolution: &Convolution) -> Result<bool, DriverError> {
+    fn convolve(&self, _convolution: &Convolution, _way: usize) -> Result<bool, DriverError> {
         Ok(false)
+    }
+
+    fn libraries(&self) -> String {
+        String::from("a library")
     }
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {
@@ -353,9 +379,21 @@ impl Driver for Host {
         let state = self.whole()?;
         let graph = state.graphs[&captured.0].clone();
         drop(state);
-        for owned in &*graph {
-            let function = self.here()?.functions[owned.function.0 as usize].clone();
-            owned.run(&function)?;
+        for work in &*graph {
+            match work {
+                Work::Launch(owned) => {
+                    let state = self.here()?;
+                    let (function, longer) =
+                        (state.functions[owned.function.0 as usize].clone(), state.faults.kernels);
+                    drop(state);
+                    std::thread::sleep(longer);
+                    owned.run(&function)?;
+                }
+                Work::Product(product, takes) => {
+                    multiply(product);
+                    std::thread::sleep(*takes);
+                }
+            }
         }
         Ok(())
     }

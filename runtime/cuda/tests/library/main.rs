@@ -4,6 +4,7 @@
 mod products;
 #[path = "../stand_in/mod.rs"]
 mod stand_in;
+mod tuning;
 
 use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, statistics};
 use kiln_ndarray::NdArray;
@@ -128,6 +129,21 @@ impl Case {
         if may_transform { 1e-5 } else { 0.0 }
     }
 
+    /// Whether its passes are what they should be, as far as [may be](Self::allowed).
+    fn assert_agrees(&self, own: &[Vec<f32>], expected: &[Vec<f32>]) {
+        let (Self { weight, options, dtype, .. }, allowed) = (self, self.allowed());
+        for (pass, (own, expected)) in own.iter().zip(expected).enumerate() {
+            let of_sum = own.iter().zip(expected).map(|(x, y)| (x - y).abs() / y.max(1.0));
+            // What is not a number is not within what is allowed.
+            let worst = of_sum.fold(0.0, |worst: f32, x| if x <= worst { worst } else { x });
+            println!("pass {pass} of {dtype} {weight:?}: off by {worst:e} of the sum");
+            assert!(
+                worst <= allowed,
+                "{worst:e} of the sum in pass {pass} of {dtype} {weight:?} {options:?}"
+            );
+        }
+    }
+
     /// The result with bias and activation, and both gradients.
     fn passes<B: Backend>(&self, device: &B::Device) -> Vec<Vec<f32>> {
         let Self { image, weight, options, dtype, .. } = self;
@@ -177,17 +193,7 @@ fn large_convolutions_and_their_gradients_agree_with_the_cpu() {
         let before = statistics(&DEVICE).library_calls;
         let (own, expected) = (case.passes::<Cuda>(&DEVICE), case.passes::<NdArray>(&Default::default()));
         assert_eq!(statistics(&DEVICE).library_calls - before, case.calls, "{:?}", case.options);
-        let (Case { weight, options, dtype, .. }, allowed) = (&case, case.allowed());
-        for (pass, (own, expected)) in own.iter().zip(&expected).enumerate() {
-            let of_sum = own.iter().zip(expected).map(|(x, y)| (x - y).abs() / y.max(1.0));
-            // What is not a number is not within what is allowed.
-            let worst = of_sum.fold(0.0, |worst: f32, x| if x <= worst { worst } else { x });
-            println!("pass {pass} of {dtype} {weight:?}: off by {worst:e} of the sum");
-            assert!(
-                worst <= allowed,
-                "{worst:e} of the sum in pass {pass} of {dtype} {weight:?} {options:?}"
-            );
-        }
+        case.assert_agrees(&own, &expected);
     }
 }
 

@@ -110,22 +110,33 @@ pub(crate) fn matmul<R: Runtime>(
     let count = batch.num_elements();
     let sides = [(lhs, &left), (rhs, &right)];
     let behind = |activation| Behind { bias, activation, ..Behind::default() };
-    if by_library(sides, behind(activation), &out, &walk, size, count) {
-        return out;
-    }
-    if let Some(activation) = activation
-        && by_library(sides, behind(None), &out, &walk, size, count)
-    {
-        return elementwise::activated(activation, &out);
-    }
+    let by_library = || {
+        if by_library(sides, behind(activation), &out, &walk, size, count) {
+            return Some(out.clone());
+        }
+        let activation = activation?;
+        by_library(sides, behind(None), &out, &walk, size, count)
+            .then(|| elementwise::activated(activation, &out))
+    };
     let product = Product { lhs, rhs, bias: bias.map(|bias| (bias, Bias::OfColumns)), activation, out: &out };
-    if let Some(division) = product.division(size, count) {
-        let sums = product.in_parts(division, [&left, &right], &walk, size, count);
-        let bias = bias.map(|bias| along_last(bias, rank));
-        return parts::joined(sums, out.dtype, &out.shape(), bias, activation);
-    }
-    product.launch(&left, &right, &walk, size, count);
-    out
+    let by_kernels = || {
+        if let Some(division) = product.division(size, count) {
+            let sums = product.in_parts(division, [&left, &right], &walk, size, count);
+            let bias = bias.map(|bias| along_last(bias, rank));
+            return parts::joined(sums, out.dtype, &out.shape(), bias, activation);
+        }
+        product.launch(&left, &right, &walk, size, count);
+        out.clone()
+    };
+    let class = || {
+        let lie = [&left, &right].map(|side| &side.strides);
+        format!(
+            "product by library {} {count} of {size:?} {lie:?} {} {activation:?}",
+            out.dtype,
+            bias.is_some()
+        )
+    };
+    tune::by_fastest::<R, _>(&out.device, class, by_library, by_kernels)
 }
 
 /// `lhs · rhs + added`, by a library: nothing where that does not do it as all of them lie.

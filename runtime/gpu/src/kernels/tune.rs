@@ -1,8 +1,8 @@
-//! Which of several kernels that do the same a device runs: the usual one, or the one that was fastest when they were timed.
+//! Which of several ways to do the same a device goes: the usual one, or the one that was fastest when they were timed.
 
 use super::tiling::Tiling;
 use super::{Template, launch_blocks};
-use crate::runtime::Runtime;
+use crate::runtime::{Limits, Runtime, Way};
 use crate::tensor::GpuTensor;
 use std::fmt;
 
@@ -54,15 +54,39 @@ pub(super) fn launch_fastest<R: Runtime>(
         variants.retain(|other| other.template != chosen.template);
         variants.insert(0, chosen);
         let names: Vec<String> = variants.iter().map(|variant| variant.name.to_string()).collect();
-        let templates = variants.iter().map(|variant| &variant.template);
-        let kernels: Vec<(&str, &Template)> = names.iter().map(String::as_str).zip(templates).collect();
-        let best = R::fastest(device, &class(), &kernels, &mut |n| {
+        let kernels = variants.iter().map(|variant| Some(&variant.template));
+        let ways: Vec<Way<'_>> =
+            names.iter().zip(kernels).map(|(name, kernel)| Way { name, kernel }).collect();
+        let best = R::fastest(device, &class(), &ways, &mut |n| {
             let Variant { template, blocks, .. } = &variants[n];
             launch_blocks::<R>(device, template.clone(), tensors, words, *blocks, false);
+            true
         });
         chosen = variants.swap_remove(best.min(variants.len() - 1));
     }
     launch_blocks::<R>(device, chosen.template, tensors, words, chosen.blocks, true);
+}
+
+/// What a library yields, or where that does not do it, kernels; on devices that [time them](crate::runtime::Limits::tunes) the faster of both for work of
+/// its `class`.
+pub(super) fn by_fastest<R: Runtime, T>(
+    device: &R::Device,
+    class: impl FnOnce() -> String,
+    by_library: impl Fn() -> Option<T>,
+    by_kernels: impl Fn() -> T,
+) -> T {
+    let Limits { tunes, libraries, .. } = R::limits(device);
+    let ways = ["library", "kernels"].map(|name| Way { name, kernel: None });
+    let are_kernels_faster = libraries
+        && tunes
+        && R::fastest(device, &class(), &ways, &mut |n| match n {
+            0 => by_library().is_some(),
+            _ => {
+                drop(by_kernels());
+                true
+            }
+        }) == 1;
+    if are_kernels_faster { None } else { by_library() }.unwrap_or_else(by_kernels)
 }
 
 /// A size as classes of work have it: the next power of two.

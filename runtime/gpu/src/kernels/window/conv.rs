@@ -387,15 +387,16 @@ impl Convolution {
             return out;
         }
         let x = from_start(x);
-        let tensors = [&x, &weight, &out];
-        if let Some(found) = library::convolved(self, false, tensors, bias.as_ref(), activation) {
-            return found;
-        }
-        if self.is_narrow() || x.is_empty() {
-            self.by_elements(&x, &weight, bias.as_ref(), activation, &out);
-            return out;
-        }
-        self.by_tiles(&x, &weight, bias, activation, &out).unwrap_or(out)
+        let by_library = || library::convolved(self, false, [&x, &weight, &out], bias.as_ref(), activation);
+        let by_kernels = || {
+            if self.is_narrow() || x.is_empty() {
+                self.by_elements(&x, &weight, bias.as_ref(), activation, &out);
+                return out.clone();
+            }
+            self.by_tiles(&x, &weight, bias.as_ref(), activation, &out).unwrap_or_else(|| out.clone())
+        };
+        let class = || library::class(&self.shape(x.dtype), bias.is_some(), activation);
+        tune::by_fastest::<R, _>(&x.device, class, by_library, by_kernels)
     }
 
     /// [`conv_added`] into `out`.
@@ -487,14 +488,14 @@ impl Convolution {
         &self,
         x: &GpuTensor<R>,
         weight: &GpuTensor<R>,
-        bias: Option<GpuTensor<R>>,
+        bias: Option<&GpuTensor<R>>,
         activation: Option<Activation>,
         out: &GpuTensor<R>,
     ) -> Option<GpuTensor<R>> {
         let device = &x.device;
         let template = |tiling| self.template(x.dtype, bias.is_some(), activation, Some(tiling));
         let mut tensors: SmallVec<[_; 4]> = smallvec![x, weight];
-        tensors.extend(&bias);
+        tensors.extend(bias);
         tensors.push(out);
         let mut words = self.words();
         let columns = self.size().iter().product::<usize>();
@@ -512,7 +513,7 @@ impl Convolution {
             let of_parts = Conv { bias: false, activation: None, in_parts: true, ..template(tiling) };
             let blocks = blocks(tiling, self.places() * count);
             launch_blocks::<R>(device, of_parts, &[x, weight, &sums], &words, blocks, false);
-            let bias = bias.as_ref().map(|bias| library::along_channels(bias, out.dims().len()));
+            let bias = bias.map(|bias| library::along_channels(bias, out.dims().len()));
             return Some(parts::joined(sums, x.dtype, &out.shape(), bias, activation));
         }
         let variant = |tiling: Tiling| {

@@ -14,7 +14,7 @@ use super::super::tiling::{Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks};
 use super::conv::{transposed_windows, windows_over};
-use super::library::Asked;
+use super::library::{self, Asked};
 use super::patches::{self, TurnedPatches};
 use super::{Geometry, LINE, Sizes, channels, from_start, volume, within_image, zero};
 use crate::language::{Builder, Builtin, Kernel};
@@ -197,13 +197,26 @@ impl Gradient {
             }
         }
         let (x, gradient) = (from_start(x), from_start(gradient));
-        let out = GpuTensor::empty(weight.clone(), dtype, &device);
-        if (Asked { shape, channels_last: false }).by_library([&x, &out, &gradient], None) {
-            return out;
-        }
+        let by_library = || {
+            let out = GpuTensor::empty(weight.clone(), dtype, &device);
+            let asked = Asked { shape, channels_last: false };
+            asked.by_library([&x, &out, &gradient], None).then_some(out)
+        };
+        let by_kernels = || self.by_kernels(&x, &gradient, weight);
+        tune::by_fastest::<R, _>(&device, || library::class(&shape, false, None), by_library, by_kernels)
+    }
+
+    /// [`run`](Self::run) by kernels, of what lies from the starts of its memory.
+    fn by_kernels<R: Runtime>(
+        &self,
+        x: &GpuTensor<R>,
+        gradient: &GpuTensor<R>,
+        weight: &Shape,
+    ) -> GpuTensor<R> {
+        let (dtype, device) = (gradient.dtype, &gradient.device);
         let (terms, columns) = (self.batch * self.windows.output_len(), self.columns());
         let size = [self.out_channels, columns, terms];
-        let (usual, others) = Tiling::of::<R>(&device, dtype, size);
+        let (usual, others) = Tiling::of::<R>(device, dtype, size);
         // A tile of few rows computes mostly what nobody asked for.
         let tiled = self.out_channels >= 8;
         let across = |tiling: Tiling| {
@@ -217,11 +230,11 @@ impl Gradient {
             self.parts(terms, LONGEST * LINE as usize, 4 * LINE as usize, self.weights())
         };
         let result = if parts == 1 { dtype } else { computed_in(dtype) };
-        let out = GpuTensor::empty(Shape::from([parts, self.weights()]), result, &device);
-        let subgroups = if tiled { Subgroups::None } else { subgroups_of::<R>(&device, dtype) };
+        let out = GpuTensor::empty(Shape::from([parts, self.weights()]), result, device);
+        let subgroups = if tiled { Subgroups::None } else { subgroups_of::<R>(device, dtype) };
         let geometry = self.geometry();
         let template = |tiling| WeightGradient { dtype, result, geometry, tiling, subgroups };
-        let (tensors, words) = ([&x, &gradient, &out], self.words(run));
+        let (tensors, words) = ([x, gradient, &out], self.words(run));
         let deep = parts * self.groups;
         if tiled {
             let variant = |tiling: Tiling| {
@@ -230,17 +243,10 @@ impl Gradient {
                 Variant { name: Name::Tiles(tiling), template, blocks: [wide, high, deep] }
             };
             let others = || others.map(variant).collect();
-            tune::launch_fastest::<R>(
-                &device,
-                || self.class(dtype),
-                variant(usual),
-                others,
-                &tensors,
-                &words,
-            );
+            tune::launch_fastest::<R>(device, || self.class(dtype), variant(usual), others, &tensors, &words);
         } else {
             let blocks = [columns, self.out_channels, deep];
-            launch_blocks::<R>(&device, template(None), &tensors, &words, blocks, false);
+            launch_blocks::<R>(device, template(None), &tensors, &words, blocks, false);
         }
         fold_leading(out, dtype, weight)
     }

@@ -20,7 +20,7 @@ const MOST_GATHERED: usize = 1 << 30;
 
 impl Convolution {
     /// What a library is asked for. A transposed convolution is the gradient of another's input.
-    fn shape(&self, dtype: DType) -> ConvolutionShape<'_> {
+    pub(super) fn shape(&self, dtype: DType) -> ConvolutionShape<'_> {
         let Convolution { windows, transposed, batch, groups, in_channels, out_channels } = self;
         let (from, to) = (in_channels * groups, out_channels * groups);
         let (pass, channels) = match transposed {
@@ -92,6 +92,14 @@ pub(super) fn added<R: Runtime>(
 ) -> bool {
     let asked = Asked { shape: convolution.shape(tensors[0].dtype), channels_last };
     asked.finished_by_library(tensors, bias, Some(residual), activation)
+}
+
+/// The class of a convolution among those that are timed by a library and by kernels, with what follows it.
+pub(super) fn class(shape: &ConvolutionShape<'_>, bias: bool, activation: Option<Activation>) -> String {
+    let &ConvolutionShape { dtype, pass, windows, batch, groups, channels } = shape;
+    format!(
+        "{pass:?} convolution by library {dtype} {batch} {groups} {channels:?} {windows:?} {bias} {activation:?}"
+    )
 }
 
 /// What a library is asked for.

@@ -1,10 +1,10 @@
-//! Which kernels were fastest on an adapter: timed once for each class of work, and kept in a file of the user's.
+//! Which of several ways to do the same were fastest on a device: timed once for each class of work, and kept in a file of the user's.
 //!
-//! A file holds what was found on one adapter with one driver by one version of Kiln: a line that says so, and a line a class. One that
+//! A file holds what was found on one device with one driver by one version of Kiln: a line that says so, and a line a class. One that
 //! says otherwise, or is damaged, is as good as none, and written anew.
 //!
-//! Not all work of a class has the same kernels (some ask for sizes that others of the class have not), so that several of a class may be the
-//! fastest: the first found that some work has is taken for it.
+//! Not all work of a class can be done in the same ways (some kernels ask for sizes that others of the class have not), so that several of a class may be
+//! the fastest: the first found that some work has is taken for it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,27 +15,25 @@ use std::time::Duration;
 use std::{env, fs, io, process};
 
 /// The variable that says, by 1, that devices time kernels which do the same. Else they run those that are usually the fastest.
-const TUNE: &str = "KILN_TUNE";
-/// The variable that names the folder in which times are kept; where it is empty, they are forgotten with the process.
-const FOLDER: &str = "KILN_WGPU_CACHE";
+pub const TUNE: &str = "KILN_TUNE";
 
-/// What a device knows of kernels that do the same.
+/// What a device knows of ways to do the same.
 #[derive(Debug)]
-pub(crate) struct Tuning {
+pub struct Tuning {
     is_on: AtomicBool,
     file: Option<File>,
     /// What was found; nothing before it was looked for in the file.
     found: Mutex<Option<Found>>,
 }
 
-/// The fastest kernels' names by the class of work, in the order in which they were found.
+/// The fastest ways' names by the class of work, in the order in which they were found.
 type Found = BTreeMap<String, Vec<String>>;
 
 impl Tuning {
-    /// That of an adapter, which a line of text names.
-    pub fn new(adapter: &str) -> Self {
+    /// That of a device, which a line of text names with its driver, and what it keeps in a folder, if there is one. It is on where [`TUNE`] says so.
+    pub fn new(device: &str, folder: Option<&Path>) -> Self {
         let is_on = !cfg!(target_arch = "wasm32") && env::var(TUNE).is_ok_and(|value| value == "1");
-        Self::with(is_on, folder().map(|folder| File::of(&folder, adapter)))
+        Self::with(is_on, folder.map(|folder| File::of(folder, device)))
     }
 
     fn with(is_on: bool, file: Option<File>) -> Self {
@@ -43,22 +41,21 @@ impl Tuning {
     }
 
     /// One that is on, and forgets what it found with the process.
-    #[cfg(test)]
     pub fn of_process() -> Self {
         Self::with(true, None)
     }
 
-    /// Whether kernels are timed. Never in a browser, where no thread can wait for the device.
+    /// Whether ways are timed. Never in a browser, where no thread can wait for the device.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Has kernels timed, or not any more.
+    /// Has ways timed, or not any more.
     pub fn set(&self, on: bool) {
         self.is_on.store(on && !cfg!(target_arch = "wasm32"), Ordering::Relaxed);
     }
 
-    /// The place among `names` of the kernel that is fastest for a class of work; `time` takes the time of one, unless that fails.
+    /// The place among `names` of the way that is fastest for a class of work; `time` takes the time of one, unless that fails.
     pub fn fastest(
         &self,
         class: &str,
@@ -100,20 +97,20 @@ impl Tuning {
     }
 }
 
-/// The folder that [`FOLDER`] names, or the user's folder for such (`$XDG_CACHE_HOME`, `~/.cache`, `%LOCALAPPDATA%`); nothing where there
-/// is none.
-fn folder() -> Option<PathBuf> {
-    if let Some(folder) = env::var_os(FOLDER) {
+/// The folder in which a backend keeps what it found for the next start: the one that a variable names (nothing where it is empty), or the backend's own in the
+/// user's folder for such (`$XDG_CACHE_HOME`, `~/.cache`, `%LOCALAPPDATA%`); nothing where there is none.
+pub fn folder(variable: &str, backend: &str) -> Option<PathBuf> {
+    if let Some(folder) = env::var_os(variable) {
         return (!folder.is_empty()).then(|| folder.into());
     }
     let known = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = known("XDG_CACHE_HOME")
         .or_else(|| known("HOME").map(|home| home.join(".cache")))
         .or_else(|| known("LOCALAPPDATA"))?;
-    Some(folder.join("kiln").join("wgpu"))
+    Some(folder.join("kiln").join(backend))
 }
 
-/// What was found on an adapter, on disk.
+/// What was found on a device, on disk.
 #[derive(Debug)]
 struct File {
     path: PathBuf,
@@ -122,8 +119,9 @@ struct File {
 }
 
 impl File {
-    fn of(folder: &Path, adapter: &str) -> Self {
-        let header = format!("kiln {} fastest kernels 2: {adapter}", env!("CARGO_PKG_VERSION"));
+    fn of(folder: &Path, device: &str) -> Self {
+        let device = device.replace(char::is_whitespace, " ");
+        let header = format!("kiln {} fastest kernels 2: {device}", env!("CARGO_PKG_VERSION"));
         let mut hasher = DefaultHasher::new();
         header.hash(&mut hasher);
         Self { path: folder.join(format!("{:016x}.tuning", hasher.finish())), header }
@@ -161,8 +159,8 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    fn tuning(folder: &Path, adapter: &str) -> Tuning {
-        Tuning::with(true, Some(File::of(folder, adapter)))
+    fn tuning(folder: &Path, device: &str) -> Tuning {
+        Tuning::with(true, Some(File::of(folder, device)))
     }
 
     /// The fastest by times that are given, in milliseconds, and how many were taken.
