@@ -53,27 +53,43 @@ cargo check --quiet "${workspace[@]}" --all-targets
 step "building the tests"
 cargo test --quiet "${workspace[@]}" --no-run
 
-step "starting the GPU backend's tests, beside what follows"
-# A device translates one shader at a time: alone, they would leave a core idle. They run as Cargo would run them.
 # A snapshot that differs fails; it is blessed by hand (CONTRIBUTING.md).
 export INSTA_UPDATE=no
-gpu_log=$(mktemp)
-gpu_tests() {
+
+# Much of what follows is busy with one core: some of it runs beside the rest, and is shown at the end.
+names=() jobs=() logs=()
+beside() {
+    local log
+    log=$(mktemp)
+    # A job is a group of processes of its own, which can be ended as one.
+    set -m
+    "${@:2}" >"$log" 2>&1 &
+    set +m
+    names+=("$1") jobs+=("$!") logs+=("$log")
+}
+end_jobs() {
+    local n
+    for n in "${!jobs[@]}"; do
+        kill -- "-${jobs[n]}" 2>/dev/null || true
+        rm -f "${logs[n]}"
+    done
+}
+trap end_jobs EXIT
+
+# The tests of the package in a folder, as Cargo would run them; they are built.
+tests_of() {
     local executables executable
     executables=$(cargo test --quiet "${workspace[@]}" --no-run --message-format=json \
-        | grep '"manifest_path":"[^"]*/runtime/wgpu/Cargo.toml"' | grep '"test":true},' | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+        | grep "\"manifest_path\":\"[^\"]*/$1/Cargo.toml\"" | grep '"test":true},' | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
     # Without this, a changed form of Cargo's messages would go unseen as tests that all pass.
     test -n "$executables"
-    cd runtime/wgpu
+    cd "$1"
     while read -r executable; do
         printf '\n%s\n' "$executable"
-        "$executable" || return
+        "$executable"
     done <<<"$executables"
 }
-gpu_tests >"$gpu_log" 2>&1 &
-gpu=$!
-# The test that runs ends first, and with it what would start the next.
-trap 'pkill -P "$gpu" 2>/dev/null || true; rm -f "$gpu_log"' EXIT
+beside "wgpu's tests" tests_of runtime/wgpu
 
 step "lints of generated source"
 # As modules of a crate of its own: what is included from OUT_DIR is not linted.
@@ -126,16 +142,20 @@ if [ "$(uname)-$(uname -m)" = Linux-x86_64 ]; then
     step "CUDA kernels for every generation of GPUs"
     bash scripts/cuda_kernels.sh
 
-    step "the code that calls CUDA's libraries, on one that stands in for them"
-    bash scripts/cuda_driver.sh fixtures/cases/net_*/
+    beside "the code that calls CUDA's libraries, on one that stands in for them" bash scripts/cuda_driver.sh fixtures/cases/net_*/
 fi
+beside "CUDA's tests" tests_of runtime/cuda
 
 step "tests"
-cargo test "${workspace[@]}" --exclude kiln-wgpu --tests
+cargo test "${workspace[@]}" --exclude kiln-wgpu --exclude kiln-cuda --tests
 
 step "tests in the documentation"
 cargo test "${workspace[@]}" --doc
 
-step "the GPU backend's tests"
-wait "$gpu" || { cat "$gpu_log"; echo "the GPU backend's tests failed" >&2; exit 1; }
-cat "$gpu_log"
+for n in "${!jobs[@]}"; do
+    step "${names[n]}"
+    failed=0
+    wait "${jobs[n]}" || failed=$?
+    cat "${logs[n]}"
+    [ "$failed" = 0 ] || { echo "${names[n]}: failed" >&2; exit "$failed"; }
+done
