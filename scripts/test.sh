@@ -63,7 +63,7 @@ beside() {
     log=$(mktemp)
     # A job is a group of processes of its own, which can be ended as one.
     set -m
-    "${@:2}" >"$log" 2>&1 &
+    "${@:2}" </dev/null >"$log" 2>&1 &
     set +m
     names+=("$1") jobs+=("$!") logs+=("$log")
 }
