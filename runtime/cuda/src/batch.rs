@@ -184,7 +184,7 @@ impl Batch {
 
     /// Keeps a buffer that nobody but launches that wait uses any more.
     pub fn hold(&mut self, buffer: Buffer) {
-        self.held_bytes += buffer.bytes;
+        self.held_bytes += buffer.bytes();
         self.held.push(buffer);
     }
 }

@@ -16,8 +16,8 @@ const CAPACITY: usize = 8;
 /// A computation, such as the forward pass of a model, that is [captured](Graph::capture) when it first meets inputs of a shape and replayed
 /// from then on.
 ///
-/// Inputs are static: each call copies them into the graph's own memory, and its outputs out of it. All that holds of [`Graph`] holds
-/// here: what the computation reads besides its inputs are weights, and it cannot read what the device computes.
+/// Inputs are static: each call copies them into the graph's own memory. Outputs stay there until it runs again; who still has one then has a copy. All that holds
+/// of [`Graph`] holds here: what the computation reads besides its inputs are weights, and it cannot read what the device computes.
 ///
 /// ```no_run
 /// # use kiln_cuda::{Captured, Cuda};

@@ -3,6 +3,7 @@
 mod capture;
 mod compile;
 mod launch;
+mod lent;
 mod memory;
 mod product;
 mod tune;
@@ -13,7 +14,7 @@ use crate::driver::{Address, Driver, DriverError, Function};
 use crate::kernel::{CudaKernel, KernelError};
 use crate::memory::{Buffer, Memory};
 use crate::statistics::Counters;
-use capture::{Capture, Reserve};
+use capture::{Capture, SharedReserve};
 use compile::Kernel;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::memory::{Owner, Pool};
@@ -21,9 +22,10 @@ use kiln_gpu::runtime::{Limits, Subgroups};
 use kiln_gpu::tuning::Tuning;
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
+use lent::Lent;
 use rustc_hash::FxHashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -70,6 +72,8 @@ pub(crate) struct Context {
     captured: Condvar,
     draws: Mutex<Draws>,
     failure: Mutex<Option<String>>,
+    /// How often buffers were [exchanged](Buffer::exchange).
+    exchanges: AtomicU64,
 }
 
 impl fmt::Debug for Context {
@@ -105,7 +109,9 @@ struct State {
     /// Buffers whose contents are not what was asked for, and why: until they are another tensor's.
     lost: FxHashMap<u64, Arc<str>>,
     /// Buffers that graphs use, with what is kept for each of these.
-    reserved: FxHashMap<u64, Vec<Arc<Mutex<Reserve>>>>,
+    reserved: FxHashMap<u64, Vec<SharedReserve>>,
+    /// What graphs left in their buffers, and others may hold.
+    lent: FxHashMap<u64, Lent>,
 }
 
 /// What a kernel sees of a buffer.
@@ -144,6 +150,7 @@ impl Context {
             captured: Condvar::new(),
             draws: Mutex::new(Draws::unseeded()),
             failure: Mutex::default(),
+            exchanges: AtomicU64::new(0),
         }
     }
 
@@ -212,8 +219,8 @@ impl Context {
             self.fail(STALE);
             return Some(Part { address: None, bytes: range.len(), id: 0 });
         }
-        let address = buffer.address.map(|address| Address(address.0 + range.start as u64));
-        Some(Part { address, bytes: range.len(), id: buffer.id })
+        let address = buffer.address().map(|address| Address(address.0 + range.start as u64));
+        Some(Part { address, bytes: range.len(), id: buffer.id() })
     }
 
     /// Notes that what computes some buffers does not run, which is told by whatever waits next, and by each that reads one of them.
@@ -231,13 +238,13 @@ fn is_awaited(last: Option<&Waiting>, batch: &Batch, id: u64) -> bool {
 impl State {
     /// Takes a buffer back that nobody uses any more.
     fn give_back(&mut self, buffer: Buffer) {
-        if buffer.address.is_none() {
+        if buffer.address().is_none() {
             // Whoever waits to read it finds no memory, and nobody gets it next.
-            self.lost.remove(&buffer.id);
+            self.lost.remove(&buffer.id());
             return;
         }
         // What is lost of it stays known: a launch that waits may read it.
-        match (&mut self.capture, buffer.id) {
+        match (&mut self.capture, buffer.id()) {
             (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
             (_, id) => match self.reserved.get(&id).and_then(|of| of.last()) {
                 Some(reserve) => lock(reserve).held.push(buffer),
@@ -249,12 +256,12 @@ impl State {
     /// Keeps a buffer of which nobody but a launch that waits is still a user, or yields it. One of the last is kept where that may be about to wait with
     /// others; a short one anyway: what is asked to wait could not be launched before the last if it was written there.
     fn hold(&mut self, buffer: Buffer) -> Option<Buffer> {
-        if self.batch.uses(buffer.id) {
+        if self.batch.uses(buffer.id()) {
             self.batch.hold(buffer);
             return None;
         }
         match &mut self.last {
-            Some(last) if (buffer.bytes <= SHORT || self.seen.waits()) && last.uses(buffer.id) => {
+            Some(last) if (buffer.bytes() <= SHORT || self.seen.waits()) && last.uses(buffer.id()) => {
                 last.hold(buffer);
                 None
             }

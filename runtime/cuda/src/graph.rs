@@ -105,6 +105,7 @@ tuples! {
 ///
 /// What it reads besides its inputs and its state (weights) is what these hold when it runs, and stays in memory as long as the graph; weights in another
 /// order, as some kernels take them, are those that were there when it was captured.
+/// Outputs are in memory of the graph's until it runs again: who still has one then has a copy of it.
 /// Random numbers (dropout's) are others in each replay; they follow from the device's seed. Threads that share a graph replay it one after another,
 /// and each has the outputs of its own inputs.
 ///
@@ -150,7 +151,7 @@ pub struct Graph<I, O, S = ()> {
     inputs: Vec<CudaTensor>,
     like: std::marker::PhantomData<fn(I)>,
     /// Where each leaves its outputs.
-    outputs: Vec<CudaTensor>,
+    outputs: Vec<Output>,
     /// Where each finds the state, and leaves it.
     state: Vec<CudaTensor>,
     /// Where each finds what makes its random numbers others, if it draws any.
@@ -161,6 +162,26 @@ pub struct Graph<I, O, S = ()> {
     device: CudaDevice,
     /// Held while inputs, state and outputs are the business of one thread.
     turn: Mutex<()>,
+}
+
+/// Where a replay leaves an output.
+#[derive(Debug)]
+enum Output {
+    /// In memory that is whoever's it is given to until the next replay writes there: who holds it then has a copy.
+    Lent(Place),
+    /// In memory that holds something else too, or is not the graph's: whoever it is given to has a copy.
+    Kept(CudaTensor),
+}
+
+impl Output {
+    /// Of a tensor that what was written down left, in a buffer of the graph's own or not.
+    fn of(mut tensor: CudaTensor, recorded: &Recorded) -> Self {
+        let place = Place::of(&tensor).filter(|place| place.is_from_start() && recorded.owns(place.buffer()));
+        match place.filter(|_| tensor.memory_mut().is_some()) {
+            Some(place) => Output::Lent(place),
+            None => Output::Kept(tensor),
+        }
+    }
 }
 
 fn copied(tensors: &[CudaTensor]) -> Vec<CudaTensor> {
@@ -215,12 +236,18 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let own_state = copied(&initial);
         let places: Vec<Place> = own_state.iter().filter_map(Place::of).collect();
         let buffers: Vec<u64> = places.iter().map(Place::buffer).collect();
+        // What says how outputs belong together has none of their memory.
+        let nothing = CudaTensor::empty(Shape::from([0]), DType::U8, &device).viewed_memory().clone();
         let ((outputs, like_outputs, own_state), recorded) = context.capture(&buffers, || {
             let (next, outputs) = forward(S::from_all(&mut own_state.into_iter(), &state), given());
             // What of the outputs is state is copied before that moves on.
             let all: Vec<CudaTensor> =
                 outputs.clone().into_all().into_iter().map(|output| state::beside(&places, output)).collect();
-            let like_outputs = O::from_all(&mut all.iter().cloned(), &outputs);
+            let empty = |output: &CudaTensor| {
+                let shape = Shape::from(vec![0; output.shape().rank()]);
+                CudaTensor::from_memory(nothing.clone(), shape, output.dtype(), device)
+            };
+            let like_outputs = O::from_all(&mut all.iter().map(empty), &outputs);
             drop(outputs);
             let next = next.into_all();
             state::check(&initial, &next)?;
@@ -229,6 +256,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let like_state = S::from_all(&mut own_state.iter().cloned(), &state);
         let like = std::marker::PhantomData;
         let salt = salted.end();
+        let outputs = outputs.into_iter().map(|output| Output::of(output, &recorded)).collect();
         Ok(Self {
             inputs: own,
             like,
@@ -264,7 +292,10 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         context.check_graph(&self.recorded)?;
         context.check_replay()?;
         let _turn = self.turn(&context);
-        context.renew(self.inputs.iter().chain(&self.salt).filter_map(CudaTensor::memory));
+        // Before anything is overwritten: an input may lie where an output goes.
+        let lent = context.take_places(&self.recorded, self.places(), self.device)?;
+        let renewed = self.inputs.iter().chain(&self.salt).chain(&lent);
+        context.renew(renewed.filter_map(CudaTensor::memory));
         inputs.iter().zip(&self.inputs).for_each(|(input, own)| own.overwrite(input));
         if let Some(own) = &self.salt {
             own.overwrite(&salt::drawn(&self.device));
@@ -274,8 +305,22 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
             own.filter_map(CudaTensor::memory)
         })?;
         context.replay(&self.recorded)?;
-        // The next replay overwrites them.
-        Ok(O::from_all(&mut copied(&self.outputs).into_iter(), &self.like_outputs))
+        self.places().zip(&lent).for_each(|(place, tensor)| context.lend(place, tensor));
+        let mut lent = lent.into_iter();
+        let given = |output: &Output| match output {
+            Output::Lent(_) => lent.next(),
+            // The next replay overwrites it.
+            Output::Kept(tensor) => Some(tensor.copied()),
+        };
+        Ok(O::from_all(&mut self.outputs.iter().filter_map(given), &self.like_outputs))
+    }
+
+    /// Where a replay leaves outputs that are lent.
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        self.outputs.iter().filter_map(|output| match output {
+            Output::Lent(place) => Some(place),
+            Output::Kept(_) => None,
+        })
     }
 
     /// A copy of the state that the last replay left.

@@ -361,8 +361,9 @@ fn a_replay_is_one_launch_beside_copies() {
     B::sync(&device).expect("a device");
     let after = statistics(&device);
     assert_eq!(after.replays - before.replays, 1);
-    // Seven tensors and two inputs go in, five gradients, two statistics, the loss and the logits come out: those of one kind together.
-    assert!(after.launches - before.launches <= 8, "{}", after.launches - before.launches);
+    // Seven tensors and two inputs go in, and the two statistics that the network has are copied before they are moved on: those of one kind together. Nothing else comes
+    // out by a copy.
+    assert!(after.launches - before.launches <= 5, "{}", after.launches - before.launches);
     assert_eq!(after.buffers, before.buffers);
     drop(results);
 }

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use std::fmt::{self, Debug};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A buffer of a device.
 pub trait Buffer: Debug + Send + Sync + 'static {
@@ -43,6 +43,21 @@ impl<B: Buffer> Clone for Memory<B> {
 impl<B: Buffer> Debug for Memory<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Memory({} bytes)", self.range.len())
+    }
+}
+
+/// Memory that somebody else may hold.
+#[derive(Debug)]
+pub struct WeakMemory<B: Buffer> {
+    block: Weak<Block<B>>,
+    range: Range<usize>,
+}
+
+impl<B: Buffer> WeakMemory<B> {
+    /// The memory, while somebody holds it.
+    pub fn upgrade(&self) -> Option<Memory<B>> {
+        let block = self.block.upgrade()?;
+        Some(Memory { block, range: self.range.clone() })
     }
 }
 
@@ -95,6 +110,11 @@ impl<B: Buffer> Memory<B> {
     /// The buffer that it is a part of.
     pub fn buffer(&self) -> Option<&B> {
         self.block.buffer.as_ref()
+    }
+
+    /// The same without holding it.
+    pub fn downgrade(&self) -> WeakMemory<B> {
+        WeakMemory { block: Arc::downgrade(&self.block), range: self.range.clone() }
     }
 
     /// Which bytes of the buffer it is.

@@ -232,7 +232,7 @@ impl Content {
         if role != Role::Running && !self.seen.insert((id, role)) {
             return;
         }
-        let place = if role == Role::Constant { Place::of(&tensor) } else { None };
+        let place = if role == Role::Constant { Place::of_constant(&tensor) } else { None };
         if place.is_none() {
             self.tensors.push(tensor);
         }

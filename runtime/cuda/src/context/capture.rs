@@ -25,6 +25,8 @@ pub(super) struct Reserve {
     pub held: Vec<Buffer>,
 }
 
+pub(super) type SharedReserve = Arc<Mutex<Reserve>>;
+
 /// What is known while launches are written down.
 pub(super) struct Capture {
     pub thread: ThreadId,
@@ -55,6 +57,9 @@ impl Drop for Reservation {
             of.retain(|of| !Arc::ptr_eq(of, &self.reserve));
             !of.is_empty()
         });
+        // What it lent is whoever's it was lent to.
+        let State { lent, reserved, .. } = &mut *state;
+        lent.retain(|id, _| reserved.contains_key(id));
         for buffer in std::mem::take(&mut lock(&self.reserve).held) {
             // Another graph may use it, too.
             state.give_back(buffer);
@@ -66,6 +71,19 @@ impl Drop for Reservation {
 pub(crate) struct Recorded {
     captured: Captured,
     reservation: Reservation,
+    /// The buffers that were taken for it, whose contents nothing of before is kept in.
+    scratch: HashSet<u64>,
+}
+
+impl Recorded {
+    /// Whether a buffer was taken for it.
+    pub fn owns(&self, buffer: u64) -> bool {
+        self.scratch.contains(&buffer)
+    }
+
+    pub(super) fn reserve(&self) -> &SharedReserve {
+        &self.reservation.reserve
+    }
 }
 
 impl fmt::Debug for Recorded {
@@ -90,7 +108,7 @@ impl Context {
     ) -> Result<(T, Recorded), CaptureError> {
         let failed = |error: DriverError| CaptureError::Device { reason: error.to_string() };
         let reserve = Arc::new(Mutex::new(Reserve::default()));
-        let mut state = self.state();
+        let mut state = self.state_with_nothing_lent();
         if state.refuse(CaptureError::Nested) {
             return Err(CaptureError::Nested);
         }
@@ -115,10 +133,10 @@ impl Context {
         let reservation = Reservation { context: self.clone(), reserve };
         let ends = EndCapture { context: self, done: false };
         let result = run();
-        let Ended { captured, refused, written } = ends.end();
+        let Ended { captured, refused, written, scratch } = ends.end();
         // Those buffers that are lost are noted before they are others'.
         let captured = captured.map_err(failed).inspect_err(|_| self.never_run(&written))?;
-        let recorded = Recorded { captured, reservation };
+        let recorded = Recorded { captured, reservation, scratch };
         let checked = || self.check().map_err(|error| CaptureError::Device { reason: error.reason });
         let result = refused.map_or_else(checked, Err).and(result);
         let result = result.inspect_err(|_| self.never_run(&written))?;
@@ -133,14 +151,8 @@ impl Context {
 
     /// Memory of so many bytes from the start of a buffer that is reserved for what is being written down; nothing while somebody holds it.
     pub fn take_back(self: &Arc<Self>, buffer: u64, bytes: usize) -> Option<Memory> {
-        let mut state = self.state();
-        // A launch that waits may hold the buffer.
-        self.launch_waiting(&mut state);
-        let reserve = state.capture.as_ref()?.reserve.clone();
-        drop(state);
-        let held = &mut lock(&reserve).held;
-        let found = held.iter().position(|held| held.id == buffer)?;
-        Some(Memory::new(held.swap_remove(found), bytes, self.clone()))
+        let reserve = self.state().capture.as_ref()?.reserve.clone();
+        self.take_reserved(&reserve, buffer, bytes)
     }
 
     /// Whether launches are being written down, by this thread: others wait until they are.
@@ -157,11 +169,14 @@ impl Context {
     fn end_capture(&self) -> Ended {
         let mut state = self.state();
         self.launch_waiting(&mut state);
-        let mut ended = Ended { captured: self.driver.end_capture(), refused: None, written: HashSet::new() };
+        let (written, scratch) = (HashSet::new(), HashSet::new());
+        let mut ended = Ended { captured: self.driver.end_capture(), refused: None, written, scratch };
         let mut constants = Vec::new();
         if let Some(mut capture) = state.capture.take() {
             lock(&capture.reserve).held.extend(capture.free.take_unused());
-            (constants, ended.refused, ended.written) = (capture.constants, capture.refused, capture.written);
+            (ended.refused, ended.written, ended.scratch) =
+                (capture.refused, capture.written, capture.scratch);
+            constants = capture.constants;
         }
         drop(state);
         // Those that nobody holds are the graph's, or go back.
@@ -234,6 +249,8 @@ struct Ended {
     refused: Option<CaptureError>,
     /// The buffers that it writes to.
     written: HashSet<u64>,
+    /// Those that were taken for it.
+    scratch: HashSet<u64>,
 }
 
 impl EndCapture<'_> {

@@ -256,14 +256,14 @@ impl Context {
     ) -> bool {
         let is_alone = memory.is_unique();
         let mut state = self.state();
-        let written = memory.buffer().filter(|_| memory.is_of(self)).map(|buffer| (buffer.id, elements));
+        let written = memory.buffer().filter(|_| memory.is_of(self)).map(|buffer| (buffer.id(), elements));
         let Some(last) = &mut state.last else { return false };
         if memory.range().start != 0 || written.is_none() || last.writes != written {
             return false;
         }
         let Waiting { template, parts, .. } = &mut **last;
         let has_at = |memory: &Memory, at: usize| {
-            memory.buffer().is_some_and(|buffer| parts.get(at).is_some_and(|part| part.id == buffer.id))
+            memory.buffer().is_some_and(|buffer| parts.get(at).is_some_and(|part| part.id == buffer.id()))
         };
         let known = runtime::Last { template, buffers: parts.len(), has_at: &has_at, is_alone };
         let Some(Amendment { buffers, parameters, moved, instead }) = with(known) else { return false };
@@ -428,7 +428,7 @@ impl Context {
             return;
         }
         let State { pool, last, batch, .. } = state;
-        let unused = pool.release_unused(|buffer| is_awaited(last.as_deref(), batch, buffer.id));
+        let unused = pool.release_unused(|buffer| is_awaited(last.as_deref(), batch, buffer.id()));
         self.release(state, unused);
     }
 }

@@ -22,7 +22,7 @@ impl Context {
             let buffer = self.take(&mut state, size);
             if let Some(capture) = &mut state.capture {
                 capture.free.use_new(size);
-                capture.scratch.insert(buffer.id);
+                capture.scratch.insert(buffer.id());
             }
             buffer
         });
@@ -34,11 +34,11 @@ impl Context {
     /// Has a buffer lack nothing, whose earlier contents nobody asks for any more. Should a launch that waits turn out not to run, what it loses by that is
     /// not this buffer; and should it read what is lost, it is not run.
     fn hand_out(&self, state: &mut State, buffer: &Buffer) {
-        let id = buffer.id;
+        let id = buffer.id();
         if state.is_to_be_written(id) || (state.lost.contains_key(&id) && state.is_awaited(id)) {
             self.launch_waiting(state);
         }
-        if buffer.address.is_some() {
+        if buffer.address().is_some() {
             state.lost.remove(&id);
         }
     }
@@ -52,7 +52,7 @@ impl Context {
         state.next_buffer += 1;
         let id = state.next_buffer;
         let address = allocated.map_err(|reason| self.lose(state, [id].into_iter(), &reason)).ok();
-        Buffer { address, bytes: size, id }
+        Buffer::new(address, size, id)
     }
 
     /// Where the buffer is; else why there is none.
@@ -84,10 +84,10 @@ impl Context {
     /// Gives buffers back to the driver.
     pub(super) fn release(&self, state: &mut State, buffers: Vec<Buffer>) {
         for buffer in buffers {
-            state.lost.remove(&buffer.id);
+            state.lost.remove(&buffer.id());
             count(&self.counters.released_buffers, 1);
-            count(&self.counters.released_bytes, buffer.bytes as usize);
-            if let Some(Err(error)) = buffer.address.map(|address| self.driver.free(address)) {
+            count(&self.counters.released_bytes, buffer.bytes() as usize);
+            if let Some(Err(error)) = buffer.address().map(|address| self.driver.free(address)) {
                 self.fail(error);
             }
         }
@@ -102,10 +102,10 @@ impl Context {
         // The bytes are there once, before all replays: not in memory that what was written down before them writes to.
         let buffer = self.take(&mut state, size_class(bytes.len()));
         self.hand_out(&mut state, &buffer);
-        if let Some(address) = buffer.address
+        if let Some(address) = buffer.address()
             && let Err(error) = self.driver.upload(address, bytes)
         {
-            self.lose(&mut state, [buffer.id].into_iter(), &error.to_string().into());
+            self.lose(&mut state, [buffer.id()].into_iter(), &error.to_string().into());
         }
         let memory = Memory::new(buffer, bytes.len(), self.clone());
         if let Some(capture) = &mut state.capture {
@@ -137,7 +137,7 @@ impl Context {
             return None;
         }
         let from = Address(part.address?.0 + range.start as u64);
-        let to = copy.buffer()?.address?;
+        let to = copy.buffer()?.address()?;
         match self.driver.copy_from(to, &*other.driver, from, range.len()) {
             Ok(copied) => copied.then(|| copy.clone()),
             Err(error) => {
@@ -188,7 +188,7 @@ impl Context {
             self.launch_waiting(&mut state);
             for memory in memories {
                 if let Some(buffer) = memory.buffer() {
-                    state.lost.remove(&buffer.id);
+                    state.lost.remove(&buffer.id());
                 }
             }
         }

@@ -57,6 +57,7 @@ impl Context {
         if activation.is_some_and(|activation| !self.is_left_to_libraries(activation)) {
             return false;
         }
+        let seen = self.exchanges.load(Ordering::Acquire);
         let bytes = dtype.size();
         let at = |memory: &Memory, start: usize| {
             let mut part = self.part(memory)?;
@@ -98,7 +99,7 @@ impl Context {
             return false;
         }
         let ask = |way: usize| {
-            self.by_library(&all, &[Some(result), columns], |driver| driver.product(&product, way))
+            self.by_library((&all, seen), &[Some(result), columns], |driver| driver.product(&product, way))
         };
         // Done twice, what is added to itself is another number.
         match more.is_none_or(|more| more.id != result.id) {
@@ -110,6 +111,7 @@ impl Context {
     /// See [`Runtime::convolution`](kiln_gpu::runtime::Runtime::convolution).
     pub fn convolution(self: &Arc<Self>, convolution: &Convolution<'_, CudaRuntime>) -> bool {
         let &Convolution { ref shape, channels_last, image, weight, result, ref epilogue } = convolution;
+        let seen = self.exchanges.load(Ordering::Acquire);
         let parts = [image, weight, result].map(|memory| self.part(memory));
         let [Some(image), Some(weight), Some(result)] = parts else { return false };
         let addresses = [image, weight, result].map(|part| part.address);
@@ -126,8 +128,9 @@ impl Context {
             result: at_result,
             epilogue,
         };
-        let ask =
-            |way: usize| self.by_library(&all, &[Some(result)], |driver| driver.convolve(&convolution, way));
+        let ask = |way: usize| {
+            self.by_library((&all, seen), &[Some(result)], |driver| driver.convolve(&convolution, way))
+        };
         // As with products; the result is the third of them, and a residual is behind those.
         match all.iter().skip(3).any(|part| part.id == result.id) {
             true => ask(0),
@@ -206,14 +209,19 @@ impl Context {
         ask(way) || way > 0 && ask(0)
     }
 
-    /// Asks a library, behind all that uses its buffers; says whether it does it, or failed at it.
+    /// Asks a library, behind all that uses its buffers; says whether it does it, or failed at it. The parts were looked at when so many buffers had been
+    /// [exchanged](crate::memory::Buffer::exchange).
     fn by_library(
         &self,
-        parts: &[Part],
+        (parts, seen): (&[Part], u64),
         written: &[Option<Part>],
         ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>,
     ) -> bool {
         let mut state = self.state();
+        if self.exchanges.load(Ordering::Acquire) != seen {
+            // A tensor may be elsewhere now, which a kernel knows.
+            return false;
+        }
         self.begin_alone(&mut state, parts);
         if state.missing(parts).is_some() {
             // A kernel, which is not run either, knows what is lost by that.

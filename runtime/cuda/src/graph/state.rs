@@ -7,6 +7,10 @@
 use super::CaptureError;
 use crate::CudaTensor;
 use crate::context::Context;
+use crate::device::CudaDevice;
+#[cfg(feature = "autodiff")]
+use crate::device::expect_context;
+use crate::memory::Memory;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, Shape};
 use std::ops::Range;
@@ -25,8 +29,15 @@ impl Place {
     /// Where a tensor is; every copy has such a place, as its buffer's only one.
     pub fn of(tensor: &CudaTensor) -> Option<Self> {
         let memory = tensor.memory()?;
-        let buffer = memory.buffer()?.id;
+        let buffer = memory.buffer()?.id();
         Some(Self { buffer, bytes: memory.range(), shape: tensor.shape(), dtype: tensor.dtype() })
+    }
+
+    /// Likewise of a tensor that stays there.
+    #[cfg(feature = "autodiff")]
+    pub fn of_constant(tensor: &CudaTensor) -> Option<Self> {
+        expect_context(tensor.device()).keep(tensor);
+        Self::of(tensor)
     }
 
     /// The number of the buffer.
@@ -34,10 +45,25 @@ impl Place {
         self.buffer
     }
 
+    /// How many bytes are there.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The tensor there, of memory that is the place's.
+    pub fn tensor(&self, memory: Memory, device: CudaDevice) -> CudaTensor {
+        CudaTensor::from_memory(memory, self.shape.clone(), self.dtype, device)
+    }
+
+    /// Whether it is a buffer from its start.
+    pub fn is_from_start(&self) -> bool {
+        self.bytes.start == 0
+    }
+
     /// Whether a tensor is there, all of it.
     fn holds(&self, tensor: &CudaTensor) -> bool {
         tensor.memory().is_some_and(|memory| {
-            memory.range().start == 0 && memory.buffer().is_some_and(|buffer| buffer.id == self.buffer)
+            memory.range().start == 0 && memory.buffer().is_some_and(|buffer| buffer.id() == self.buffer)
         })
     }
 }
@@ -67,7 +93,7 @@ pub(super) fn beside(places: &[Place], tensor: CudaTensor) -> CudaTensor {
 
 fn is_a_place(places: &[Place], tensor: &CudaTensor) -> bool {
     let buffer = tensor.viewed_memory().buffer();
-    buffer.is_some_and(|buffer| places.iter().any(|place| place.buffer == buffer.id))
+    buffer.is_some_and(|buffer| places.iter().any(|place| place.buffer == buffer.id()))
 }
 
 /// Brings the state that a computation returned to its places while launches are written down; yields it there.
@@ -88,7 +114,7 @@ pub(super) fn settle(
         }
         let memory =
             context.take_back(place.buffer, place.bytes.len()).ok_or(CaptureError::StateKept { number })?;
-        let own = CudaTensor::from_memory(memory, place.shape.clone(), place.dtype, *tensor.device());
+        let own = place.tensor(memory, *tensor.device());
         own.overwrite(&tensor);
         Ok(own)
     });
