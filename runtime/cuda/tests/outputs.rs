@@ -199,8 +199,8 @@ fn there_is_no_memory_for_what_is_held() {
     let inputs = [large(3), large(4)];
     Cuda::<f32, i64>::sync(&DEVICE).expect("a device");
     faults(&DEVICE, |faults| faults.memory = Some(0));
-    let fill: Vec<_> = (0..8).map(|n| large(n)).collect();
-    let [third, fourth] = inputs.map(|input| graph.replay(input).map(|y| y.slice([0..2])));
+    let fill: Vec<_> = (0..8).map(large).collect();
+    let [third, fourth] = inputs.map(|input| graph.replay(input).map(|y| y.narrow(0, 0, 2)));
     drop(fill);
     mend(&DEVICE);
     // What is missing first is told first.
@@ -211,5 +211,5 @@ fn there_is_no_memory_for_what_is_held() {
         let _ = Cuda::<f32, i64>::sync(&DEVICE);
     }
     let y = graph.replay(large(5)).expect("a replay");
-    assert_eq!(floats(y.slice([0..2])), [6.0, 6.0]);
+    assert_eq!(floats(y.narrow(0, 0, 2)), [6.0, 6.0]);
 }
