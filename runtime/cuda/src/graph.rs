@@ -175,8 +175,9 @@ enum Output {
 
 impl Output {
     /// Of a tensor that what was written down left, in a buffer of the graph's own or not.
-    fn of(mut tensor: CudaTensor, recorded: &Recorded) -> Self {
-        let place = Place::of(&tensor).filter(|place| place.is_from_start() && recorded.owns(place.buffer()));
+    fn of(mut tensor: CudaTensor, context: &Context, recorded: &Recorded) -> Self {
+        let place = Place::of(&tensor)
+            .filter(|place| place.is_from_start() && context.owns(recorded, place.buffer()));
         match place.filter(|_| tensor.memory_mut().is_some()) {
             Some(place) => Output::Lent(place),
             None => Output::Kept(tensor),
@@ -256,7 +257,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let like_state = S::from_all(&mut own_state.iter().cloned(), &state);
         let like = std::marker::PhantomData;
         let salt = salted.end();
-        let outputs = outputs.into_iter().map(|output| Output::of(output, &recorded)).collect();
+        let outputs = outputs.into_iter().map(|output| Output::of(output, &context, &recorded)).collect();
         Ok(Self {
             inputs: own,
             like,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Buffer {
     /// 0 where the device had no more memory: what depends on it is not computed.
     address: AtomicU64,
-    bytes: u64,
+    bytes: AtomicU64,
     id: AtomicU64,
 }
 
@@ -17,11 +17,8 @@ pub type Memory = kiln_gpu::memory::Memory<Buffer>;
 
 impl Buffer {
     pub(crate) fn new(address: Option<Address>, bytes: u64, id: u64) -> Self {
-        Self {
-            address: AtomicU64::new(address.map_or(0, |address| address.0)),
-            bytes,
-            id: AtomicU64::new(id),
-        }
+        let [address, bytes, id] = [address.map_or(0, |address| address.0), bytes, id].map(AtomicU64::new);
+        Self { address, bytes, id }
     }
 
     /// Where it is; nowhere where the device had no more memory.
@@ -33,18 +30,19 @@ impl Buffer {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Has each be the other, which is as large: whoever holds one has the other's contents from here on. With the device's state at hand, and while nothing waits to be launched
+    /// Has each be the other: whoever holds one has the other's contents from here on. With the device's state at hand, and while nothing waits to be launched
     /// with either.
     pub(crate) fn exchange(&self, other: &Self) {
-        debug_assert_eq!(self.bytes, other.bytes);
-        for (own, others) in [(&self.address, &other.address), (&self.id, &other.id)] {
+        for (own, others) in
+            [(&self.address, &other.address), (&self.bytes, &other.bytes), (&self.id, &other.id)]
+        {
             own.store(others.swap(own.load(Ordering::Relaxed), Ordering::Relaxed), Ordering::Relaxed);
         }
     }

@@ -109,6 +109,24 @@ fn outputs_that_are_several_things_at_once() {
     assert_eq!(floats(weight), floats(numbers(9)));
 }
 
+/// The first rows of what is computed, and none of them.
+#[test]
+fn parts_of_what_is_in_the_graphs_memory() {
+    let _alone = alone();
+    let rows = |rows: usize| move |x: T<2>| (x.repeat_dim(0, 200) * 2.0).slice([0..rows, 0..4]);
+    let graph = Graph::capture(numbers(1), |x| [rows(2)(x.clone()), rows(0)(x)]).expect("a graph");
+    let held: Vec<_> = (2..6).map(|seed| (seed, graph.replay(numbers(seed)).expect("a replay"))).collect();
+    // What they were in is not taken for smaller, or larger, than it is.
+    let others: Vec<_> = (0..8).map(|seed| numbers(seed).repeat_dim(0, 200)).collect();
+    for (seed, [two, none]) in held {
+        assert_eq!(floats(two), floats(rows(2)(numbers(seed))), "{seed}");
+        assert_eq!(none.dims(), [0, 4]);
+    }
+    for (seed, other) in others.into_iter().enumerate() {
+        assert_eq!(floats(other), floats(numbers(seed)).repeat(200));
+    }
+}
+
 #[test]
 fn what_is_written_to_in_place_is_the_holders() {
     let _alone = alone();

@@ -77,7 +77,7 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// Whether a buffer was taken for it.
-    pub fn owns(&self, buffer: u64) -> bool {
+    pub(super) fn took(&self, buffer: u64) -> bool {
         self.scratch.contains(&buffer)
     }
 

@@ -59,6 +59,13 @@ impl Context {
         Err(self.error(String::from("a graph's memory for an output is not given back")))
     }
 
+    /// Whether a buffer was taken for a graph and comes back to it: not what nothing wrote to while launches were written down.
+    pub fn owns(&self, recorded: &Recorded, buffer: u64) -> bool {
+        let state = self.state();
+        let last = state.reserved.get(&buffer).and_then(|of| of.last());
+        recorded.took(buffer) && last.is_some_and(|of| Arc::ptr_eq(of, recorded.reserve()))
+    }
+
     /// Lends what a graph left at a place.
     pub fn lend(&self, place: &Place, tensor: &CudaTensor) {
         let (memory, device) = (tensor.viewed_memory().downgrade(), *tensor.device());
