@@ -207,6 +207,29 @@ fn threads_hold_outputs_of_one_graph() {
     });
 }
 
+/// What a computation keeps for itself is there once its graph ran.
+#[test]
+fn what_is_kept_of_a_capture_is_not_there_yet() {
+    let _alone = alone();
+    let mut kept = None;
+    let graph = Graph::capture(numbers(1), |x| {
+        let y = computed(x);
+        kept = Some(y.clone());
+        y * 2.0
+    })
+    .expect("a graph");
+    let kept = kept.expect("what it kept");
+    let told = kept.clone().try_into_data().expect_err("it did not run").to_string();
+    assert!(told.contains("was not replayed yet"), "{told}");
+    assert!((kept.clone() + 1.0).try_into_data().is_err());
+    let _ = Cuda::<f32, i64>::sync(&DEVICE);
+    for seed in 2..4 {
+        let doubled = graph.replay(numbers(seed)).expect("a replay");
+        assert_eq!(floats(kept.clone()), expected(seed));
+        assert_eq!(floats(doubled), floats(computed(numbers(seed)) * 2.0));
+    }
+}
+
 /// Who holds an output of which there is no memory for a copy is told so, and the graph goes on.
 #[test]
 fn there_is_no_memory_for_what_is_held() {

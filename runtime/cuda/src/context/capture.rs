@@ -19,6 +19,9 @@ const STALE_GRAPH: &str =
 /// What is said where something is used that a computation left behind whose capture failed.
 const NEVER_RUN: &str = "it was to be computed by a computation that could not be captured";
 
+/// What is said where something is used that a computation left behind whose graph did not run yet.
+const NOT_RUN: &str = "it is computed by a captured computation, which was not replayed yet";
+
 /// Buffers that nobody uses but a graph.
 #[derive(Default)]
 pub(super) struct Reserve {
@@ -73,6 +76,8 @@ pub(crate) struct Recorded {
     reservation: Reservation,
     /// The buffers that were taken for it, whose contents nothing of before is kept in.
     scratch: HashSet<u64>,
+    /// Why what is in those that it writes to is not there before it runs.
+    not_run: Arc<str>,
 }
 
 impl Recorded {
@@ -136,10 +141,14 @@ impl Context {
         let Ended { captured, refused, written, scratch } = ends.end();
         // Those buffers that are lost are noted before they are others'.
         let captured = captured.map_err(failed).inspect_err(|_| self.never_run(&written))?;
-        let recorded = Recorded { captured, reservation, scratch };
+        let recorded = Recorded { captured, reservation, scratch, not_run: NOT_RUN.into() };
         let checked = || self.check().map_err(|error| CaptureError::Device { reason: error.reason });
         let result = refused.map_or_else(checked, Err).and(result);
         let result = result.inspect_err(|_| self.never_run(&written))?;
+        // State is what it was before, and all else is not there yet.
+        let not_there = written.iter().filter(|&&buffer| recorded.took(buffer));
+        let reason = || recorded.not_run.clone();
+        lock(&self.state).lost.extend(not_there.map(|&buffer| (buffer, reason())));
         Ok((result, recorded))
     }
 
@@ -219,6 +228,7 @@ impl Context {
     pub fn replay(&self, recorded: &Recorded) -> Result<(), ExecutionError> {
         let mut state = self.state();
         self.launch_waiting(&mut state);
+        state.lost.retain(|_, reason| !Arc::ptr_eq(reason, &recorded.not_run));
         if let Some(reason) = self.missing_to(&state, recorded) {
             self.check()?;
             return Err(self.error(reason.to_string()));

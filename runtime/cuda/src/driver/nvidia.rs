@@ -517,18 +517,20 @@ impl Driver for Nvidia {
         let mut staging = self.staging(total)?;
         let entered = self.enter()?;
         let mut at = 0;
-        for &(address, bytes) in parts.iter().filter(|&&(_, bytes)| bytes > 0) {
-            // SAFETY: the memory holds so many bytes, and the staging memory has room for all parts; it lives until the copy is done.
-            unsafe {
-                let into = &mut staging.bytes_mut()[at..at + bytes];
-                result::memcpy_dtoh_async(into, address.0, self.stream)
-            }
-            .map_err(failed("cuMemcpyDtoHAsync"))?;
+        let begun = parts.iter().filter(|&&(_, bytes)| bytes > 0).try_for_each(|&(address, bytes)| {
+            let into = &mut staging.bytes_mut()[at..at + bytes];
             at += bytes;
-        }
+            // SAFETY: the memory holds so many bytes, and the staging memory has room for all parts; it lives until the copy is done.
+            unsafe { result::memcpy_dtoh_async(into, address.0, self.stream) }
+                .map_err(failed("cuMemcpyDtoHAsync"))
+        });
         drop(entered);
+        let done = begun.and_then(|()| self.mark()).inspect_err(|_| {
+            // Parts that were begun before may be on their way.
+            let _ = self.synchronize();
+        })?;
         Ok(Box::new(Download {
-            done: self.mark()?,
+            done,
             staging: Some(staging),
             home: self.staging.clone(),
             lengths: parts.iter().map(|&(_, bytes)| bytes).collect(),
