@@ -247,7 +247,7 @@ impl State {
         match (&mut self.capture, buffer.id()) {
             (Some(capture), id) if capture.scratch.contains(&id) => capture.free.put(buffer),
             (_, id) => match self.reserved.get(&id).and_then(|of| of.last()) {
-                Some(reserve) => lock(reserve).held.push(buffer),
+                Some(reserve) => drop(lock(reserve).held.insert(id, buffer)),
                 None => self.pool.put(buffer),
             },
         }

@@ -306,7 +306,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
             own.filter_map(CudaTensor::memory)
         })?;
         context.replay(&self.recorded)?;
-        self.places().zip(&lent).for_each(|(place, tensor)| context.lend(place, tensor));
+        context.lend(self.places().zip(&lent));
         let mut lent = lent.into_iter();
         let given = |output: &Output| match output {
             Output::Lent(_) => lent.next(),

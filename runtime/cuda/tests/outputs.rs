@@ -81,6 +81,28 @@ fn what_is_dropped_in_time_is_not_copied() {
     assert_eq!(floats(held), expected(2));
 }
 
+/// Copies wait for others of their kind.
+#[test]
+fn several_that_are_held_are_copied_together() {
+    let _alone = alone();
+    let several = |x: T<2>| (0..20).map(|n| x.clone() + n as f32).collect::<Vec<_>>();
+    let graph = Graph::capture(numbers(1), several).expect("a graph");
+    let mut held = graph.replay(numbers(2)).expect("a replay");
+    // The first two by themselves, until it is known that there are more of them.
+    for seed in 3..6 {
+        let input = numbers(seed);
+        let before = statistics(&DEVICE).launches;
+        let next = graph.replay(input).expect("a replay");
+        let launches = statistics(&DEVICE).launches - before;
+        assert!(launches <= 4, "{launches} launches");
+        for (n, (held, next)) in held.into_iter().zip(&next).enumerate() {
+            assert_eq!(floats(held), floats(numbers(seed - 1) + n as f32));
+            assert_eq!(floats(next.clone()), floats(numbers(seed) + n as f32));
+        }
+        held = next;
+    }
+}
+
 #[test]
 fn outputs_that_are_several_things_at_once() {
     let _alone = alone();

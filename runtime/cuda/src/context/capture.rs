@@ -7,6 +7,7 @@ use crate::memory::{Buffer, Memory};
 use crate::statistics::count;
 use kiln_gpu::memory::Pool;
 use kiln_tensor::backend::ExecutionError;
+use rustc_hash::FxHashMap;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -25,7 +26,8 @@ const NOT_RUN: &str = "it is computed by a captured computation, which was not r
 /// Buffers that nobody uses but a graph.
 #[derive(Default)]
 pub(super) struct Reserve {
-    pub held: Vec<Buffer>,
+    /// By their numbers.
+    pub held: FxHashMap<u64, Buffer>,
 }
 
 pub(super) type SharedReserve = Arc<Mutex<Reserve>>;
@@ -63,7 +65,7 @@ impl Drop for Reservation {
         // What it lent is whoever's it was lent to.
         let State { lent, reserved, .. } = &mut *state;
         lent.retain(|id, _| reserved.contains_key(id));
-        for buffer in std::mem::take(&mut lock(&self.reserve).held) {
+        for (_, buffer) in std::mem::take(&mut lock(&self.reserve).held) {
             // Another graph may use it, too.
             state.give_back(buffer);
         }
@@ -161,7 +163,7 @@ impl Context {
     /// Memory of so many bytes from the start of a buffer that is reserved for what is being written down; nothing while somebody holds it.
     pub fn take_back(self: &Arc<Self>, buffer: u64, bytes: usize) -> Option<Memory> {
         let reserve = self.state().capture.as_ref()?.reserve.clone();
-        self.take_reserved(&reserve, buffer, bytes)
+        self.take_reserved(&reserve, |take| take(buffer, bytes))
     }
 
     /// Whether launches are being written down, by this thread: others wait until they are.
@@ -182,7 +184,8 @@ impl Context {
         let mut ended = Ended { captured: self.driver.end_capture(), refused: None, written, scratch };
         let mut constants = Vec::new();
         if let Some(mut capture) = state.capture.take() {
-            lock(&capture.reserve).held.extend(capture.free.take_unused());
+            let free = capture.free.take_unused().into_iter().map(|buffer| (buffer.id(), buffer));
+            lock(&capture.reserve).held.extend(free);
             (ended.refused, ended.written, ended.scratch) =
                 (capture.refused, capture.written, capture.scratch);
             constants = capture.constants;

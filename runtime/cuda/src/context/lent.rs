@@ -1,15 +1,15 @@
 //! What graphs leave in memory of their own, lent to whoever asked for it until they need that memory again.
 
-use super::capture::Recorded;
-use super::{Context, State};
+use super::capture::{Recorded, SharedReserve};
+use super::{Context, State, lock};
 use crate::CudaTensor;
 use crate::device::CudaDevice;
 use crate::graph::state::Place;
 use crate::memory::{Buffer, Memory};
 use kiln_gpu::memory::WeakMemory;
 use kiln_tensor::backend::ExecutionError;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::thread;
 
 /// What a graph left at a place, as long as somebody holds it.
@@ -23,7 +23,7 @@ pub(super) struct Lent {
 const MOST_LOOKS: u32 = 1 << 20;
 
 impl Context {
-    /// Memory at places of a graph, which is about to write there. Whoever holds what it left there before has a copy of it from here on.
+    /// Memory at places of a graph, which is about to write there, in their order. Whoever holds what it left there before has a copy of it from here on.
     ///
     /// # Errors
     /// When a place is not given back.
@@ -33,27 +33,29 @@ impl Context {
         places: impl Iterator<Item = &'a Place>,
         device: CudaDevice,
     ) -> Result<Vec<CudaTensor>, ExecutionError> {
-        places.map(|place| self.take_place(recorded, place, device)).collect()
-    }
-
-    fn take_place(
-        self: &Arc<Self>,
-        recorded: &Recorded,
-        place: &Place,
-        device: CudaDevice,
-    ) -> Result<CudaTensor, ExecutionError> {
-        for _ in 0..MOST_LOOKS {
-            if let Some(memory) = self.take_reserved(recorded.reserve(), place.buffer(), place.bytes()) {
-                return Ok(place.tensor(memory, device));
-            }
-            let lent = self.state().lent.get(&place.buffer()).and_then(Lent::tensor);
-            match lent {
-                Some(lent) => {
-                    if let Some(taken) = self.take_from(&lent, place) {
-                        return Ok(taken);
-                    }
+        let mut all: Vec<(&Place, Option<CudaTensor>)> = places.map(|place| (place, None)).collect();
+        for look in 0..MOST_LOOKS {
+            self.take_reserved(recorded.reserve(), |take| {
+                for (place, taken) in all.iter_mut().filter(|(_, taken)| taken.is_none()) {
+                    *taken = take(place.buffer(), place.bytes()).map(|memory| place.tensor(memory, device));
                 }
-                None => thread::yield_now(),
+            });
+            let mut missing: Vec<_> = all.iter_mut().filter(|(_, taken)| taken.is_none()).collect();
+            if missing.is_empty() {
+                return Ok(all.into_iter().filter_map(|(_, taken)| taken).collect());
+            }
+            let state = self.state();
+            let lent: Vec<_> =
+                missing.iter().map(|(place, _)| state.lent.get(&place.buffer())?.tensor()).collect();
+            drop(state);
+            let (held, lent): (Vec<_>, Vec<_>) =
+                missing.iter_mut().zip(lent).filter_map(|(place, lent)| Some((place, lent?))).unzip();
+            let places = held.iter().map(|held| held.0);
+            let taken = self.take_from(lent.into_iter().zip(places).collect());
+            held.into_iter().zip(taken).for_each(|(held, taken)| held.1 = taken);
+            if look > 0 {
+                // Whoever held it is giving it back.
+                thread::yield_now();
             }
         }
         Err(self.error(String::from("a graph's memory for an output is not given back")))
@@ -66,10 +68,13 @@ impl Context {
         recorded.took(buffer) && last.is_some_and(|of| Arc::ptr_eq(of, recorded.reserve()))
     }
 
-    /// Lends what a graph left at a place.
-    pub fn lend(&self, place: &Place, tensor: &CudaTensor) {
-        let (memory, device) = (tensor.viewed_memory().downgrade(), *tensor.device());
-        self.state().lent.insert(place.buffer(), Lent { memory, place: place.clone(), device });
+    /// Lends what a graph left at places.
+    pub fn lend<'a>(&self, left: impl Iterator<Item = (&'a Place, &'a CudaTensor)>) {
+        let lent = &mut self.state().lent;
+        for (place, tensor) in left {
+            let (memory, device) = (tensor.viewed_memory().downgrade(), *tensor.device());
+            lent.insert(place.buffer(), Lent { memory, place: place.clone(), device });
+        }
     }
 
     /// Has a tensor be in memory that no graph asks back.
@@ -78,27 +83,33 @@ impl Context {
         let Some(buffer) = tensor.viewed_memory().buffer().map(Buffer::id) else { return };
         let lent = self.state().lent.get(&buffer).and_then(|lent| Some((lent.tensor()?, lent.place.clone())));
         if let Some((lent, place)) = lent {
-            drop(self.take_from(&lent, &place));
+            drop(self.take_from(vec![(lent, &place)]));
         }
     }
 
-    /// The memory of a place, in exchange for a copy of what was left there; nothing where that was taken meanwhile.
-    fn take_from(&self, lent: &CudaTensor, place: &Place) -> Option<CudaTensor> {
-        let copy = lent.copied();
+    /// The memory of places, each in exchange for a copy of what was left there; nothing where that was taken meanwhile.
+    fn take_from(&self, lent: Vec<(CudaTensor, &Place)>) -> Vec<Option<CudaTensor>> {
+        if lent.is_empty() {
+            return Vec::new();
+        }
+        let copies: Vec<CudaTensor> = lent.iter().map(|(lent, _)| lent.copied()).collect();
         let mut state = self.state();
-        // What was asked for so far uses the place, the copy too.
+        // What was asked for so far uses the places, the copies too.
         self.launch_waiting(&mut state);
-        let [own, other] = [lent, &copy].map(|tensor| tensor.viewed_memory().buffer());
-        let (own, other) = (own.filter(|own| own.id() == place.buffer())?, other?);
-        own.exchange(other);
-        state.lent.remove(&place.buffer());
+        let taken = lent.iter().zip(&copies).map(|((lent, place), copy)| {
+            let [own, other] = [lent, copy].map(|tensor| tensor.viewed_memory().buffer());
+            let (own, other) = (own.filter(|own| own.id() == place.buffer())?, other?);
+            own.exchange(other);
+            state.lent.remove(&place.buffer())
+        });
+        let taken: Vec<bool> = taken.map(|taken| taken.is_some()).collect();
         self.exchanges.fetch_add(1, Ordering::Release);
         drop(state);
-        Some(copy)
+        copies.into_iter().zip(taken).map(|(copy, taken)| taken.then_some(copy)).collect()
     }
 
     /// The state, with nothing lent to anybody: what is written down from here on uses no place of another graph.
-    pub(super) fn state_with_nothing_lent(self: &Arc<Self>) -> std::sync::MutexGuard<'_, State> {
+    pub(super) fn state_with_nothing_lent(self: &Arc<Self>) -> MutexGuard<'_, State> {
         loop {
             let state = self.state();
             let lent: Vec<_> =
@@ -107,25 +118,23 @@ impl Context {
                 return state;
             }
             drop(state);
-            // The place goes back to its graph.
-            lent.iter().for_each(|(tensor, place)| drop(self.take_from(tensor, place)));
+            // The places go back to their graphs.
+            drop(self.take_from(lent.iter().map(|(tensor, place)| (tensor.clone(), place)).collect()));
         }
     }
 
-    /// Memory of so many bytes from the start of a buffer that is reserved for a graph; nothing while somebody holds it.
-    pub(super) fn take_reserved(
+    /// Memory of so many bytes from the start of buffers that are reserved for a graph, as long as nobody holds them.
+    pub(super) fn take_reserved<T>(
         self: &Arc<Self>,
-        reserve: &super::capture::SharedReserve,
-        buffer: u64,
-        bytes: usize,
-    ) -> Option<Memory> {
+        reserve: &SharedReserve,
+        all: impl FnOnce(&mut dyn FnMut(u64, usize) -> Option<Memory>) -> T,
+    ) -> T {
         let mut state = self.state();
-        // A launch that waits may hold the buffer.
+        // A launch that waits may hold one.
         self.launch_waiting(&mut state);
         drop(state);
-        let held = &mut super::lock(reserve).held;
-        let found = held.iter().position(|held| held.id() == buffer)?;
-        Some(Memory::new(held.swap_remove(found), bytes, self.clone()))
+        let held = &mut lock(reserve).held;
+        all(&mut |buffer, bytes| Some(Memory::new(held.remove(&buffer)?, bytes, self.clone())))
     }
 }
 
