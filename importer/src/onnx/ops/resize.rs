@@ -67,8 +67,20 @@ impl Resize {
     }
 }
 
+impl Resize {
+    /// The form for images alone, with a scale for each of their axes.
+    fn read_first(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let mut scales = vec![1.0, 1.0];
+        for name in ["height_scale", "width_scale"] {
+            scales.push(node.optional_float(name)?.ok_or_else(|| invalid(name, "is missing"))?);
+        }
+        Ok(Self { scales: Some(scales), ..Self::read(node)? })
+    }
+}
+
 impl<'m> Operator<'m> for Resize {
     const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Upsample", 1, &["X"]).until(6).reads(Self::read_first),
         Spec::onnx("Resize", 10, &["X", "scales"]).until(10).reads(Self::read),
         Spec::onnx("Resize", 11, &["X", "roi?", "scales?", "sizes?"]).reads(Self::read),
         Spec::onnx("Upsample", 7, &["X"]).until(8).reads(Self::read),
