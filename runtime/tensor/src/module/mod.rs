@@ -32,4 +32,7 @@ pub use rotary::rotary;
 pub use sampling::{
     DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align, roi_align_async,
 };
-pub use vision::{depth_to_space, non_max_suppression, non_max_suppression_async, space_to_depth, topk};
+pub use vision::{
+    depth_to_space, non_max_suppression, non_max_suppression_async, non_max_suppression_within,
+    non_max_suppression_within_async, space_to_depth, topk,
+};
