@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from onnx import helper
 
 from fixture_lib.export import export_torchscript
-from fixture_lib.graph import BOOL, F32, F64, I8, I64, U8, U64, Graph
+from fixture_lib.graph import BOOL, F32, F64, I8, I16, I32, I64, U8, U64, Graph
 from fixture_lib.registry import Case, case
 
 MOST = np.finfo(np.float32).max
@@ -212,6 +213,57 @@ def range_floats(rng):
         show("scaled", number(0), g.op("Mul", h, number(0.5)), number(0.25))
         show("backwards", h, number(-1), number(1))
     return Case(g.model(), [[floats(rng, 2, 5)], [floats(rng, 4, 1)], [floats(rng, 1, 8)]])
+
+
+@case("op_range_given")
+def range_given(rng):
+    """Starts, limits and steps that only the run gives, of every dtype that a range may have."""
+    g = Graph("range_given", opset=17)
+    names = ("start", "limit", "delta")
+    for dtype in (I16, I32, I64, F32, F64):
+        number = helper.tensor_dtype_to_np_dtype(dtype).type
+        given = {name: g.input(f"{name}_{dtype}", dtype, []) for name in names}
+        known = dict(zip(names, map(number, (1, 9, 2))))
+
+        def show(label, operands):
+            g.show(f"{label}_{dtype}", "Range", *operands.values(), dtype=dtype, dims=[None])
+
+        for name in names:
+            show(f"{name}_given", {**known, name: given[name]})
+        show("known_step", {**given, "delta": number(-1)})
+        show("all_given", given)
+        show("window", {"start": given["start"], "limit": g.op("Add", given["start"], number(5)), "delta": number(2)})
+    # Steps down, none at all, and floats between steps.
+    draws = [((2, 11, 3), (0.5, 4.3, 0.7)), ((7, -6, -4), (3.0, -1.0, -0.5)), ((5, 5, 1), (2.5, 1.5, 0.25))]
+    data = []
+    for ints, floats_ in draws:
+        values = []
+        for dtype in (I16, I32, I64, F32, F64):
+            number = helper.tensor_dtype_to_np_dtype(dtype).type
+            values += [np.array(n, number) for n in (floats_ if dtype in (F32, F64) else ints)]
+        data.append(values)
+    return Case(g.model(), data)
+
+
+@case("op_one_hot_given")
+def one_hot_given(rng):
+    """Depths that only the run gives: an integer, a float, one more than the largest index; values of the run as well."""
+    g = Graph("one_hot_given", opset=17)
+    i, depth = g.input("i", I64, ["n", 2]), g.input("depth", I64, [])
+    wide, off_on = g.input("wide", F32, [1]), g.input("off_on", F32, [2])
+    show = lambda label, *operands, dims, **attributes: g.show(
+        label, "OneHot", *operands, dtype=F32, dims=dims, **attributes
+    )
+    zero_one = np.array([0, 1], np.float32)
+    show("integer", i, depth, zero_one, dims=["n", 2, "depth"])
+    show("first", i, depth, off_on, dims=["depth", "n", 2], axis=0)
+    show("float", g.op("Cast", i, to=F32), wide, zero_one, dims=["n", "wide", 2], axis=1)
+    most = g.op("Add", g.op("ReduceMax", i, keepdims=0), np.int64(1))
+    show("largest", i, most, zero_one, dims=["n", 2, "most"])
+    x = [np.array([[0, 3], [-1, 2]]), np.array([[1, -2], [5, 0], [4, 4]])]
+    values = [np.array([2.5, -1], np.float32), np.array([0, 7], np.float32)]
+    depths = [(np.array(4), np.array([5], np.float32)), (np.array(6), np.array([3], np.float32))]
+    return Case(g.model(), [[i, *depth, value] for i, depth, value in zip(x, depths, values)])
 
 
 @case("op_group_norm_shapes")

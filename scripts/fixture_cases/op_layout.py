@@ -281,6 +281,29 @@ def non_max_suppression(rng):
     )
 
 
+@case("op_non_max_suppression_given")
+def non_max_suppression_given(rng):
+    """Both thresholds and the number of boxes only the run gives."""
+    g = Graph("non_max_suppression_given", opset=11)
+    boxes, scores = g.input("boxes", F32, [1, "n", 4]), g.input("scores", F32, [1, 2, "n"])
+    most, overlap, sure = g.input("most", I64, [1]), g.input("overlap", F32, [1]), g.input("sure", F32, [])
+
+    def show(label, *limits, **attributes):
+        g.show(label, "NonMaxSuppression", boxes, scores, *limits, dtype=I64, dims=[None, 3], **attributes)
+
+    show("overlap_given", np.array([9], np.int64), overlap)
+    show("all_given", most, overlap, sure)
+    show("centres", most, g.op("Squeeze", overlap, axes=[0]), np.float32(0.2), center_point_box=1)
+    data = []
+    for n, most, overlap, sure in [(6, 9, 0.2, 0.3), (9, 2, 0.6, 0.1), (5, 9, 0.0, 0.9)]:
+        corners = rng.uniform(0, 4, (1, n, 2))
+        low_high = np.concatenate([corners, corners + rng.uniform(1, 3, (1, n, 2))], -1)
+        certain = rng.permutation(2 * n).reshape(1, 2, n) / (2 * n)
+        numbers = [np.array([most]), np.array([overlap], np.float32), np.float32(sure)]
+        data.append([low_high.astype(np.float32), certain.astype(np.float32), *numbers])
+    return Case(g.model(), data)
+
+
 @case("op_random_like_found")
 def random_like_found(rng):
     """Random numbers of a size that only the data tell, and nothing else uses what that size is read from."""

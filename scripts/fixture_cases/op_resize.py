@@ -242,3 +242,26 @@ def resize_ints(rng):
     show("down", down, nearest_mode="floor", coordinate_transformation_mode="asymmetric")
     show("sizes", None, [1, 1, 7, 3], coordinate_transformation_mode="align_corners")
     return Case(g.model(), [[base + rng.integers(-99, 99, (1, 1, 4, 5), dtype=np.int32)]])
+
+
+@case("op_resize_kept_ratio")
+def resize_kept_ratio(rng):
+    """Images of any size whose aspect ratio is kept; sizes that are known, those of another image, and numbers of the run."""
+    g = Graph("resize_kept_ratio", opset=19)
+    x, y = g.input("x", F32, ["n", 2, "h", "w"]), g.input("y", F32, ["a", "b"])
+    given = g.input("given", I64, [2])
+
+    def show(label, sizes, **attributes):
+        g.show(label, "Resize", x, None, None, sizes, **attributes, dtype=F32, dims=["n", 2, None, None])
+
+    for policy in ("not_larger", "not_smaller"):
+        kept = dict(axes=[2, 3], keep_aspect_ratio_policy=policy)
+        show(f"{policy}_known", [7, 6], **kept, mode="linear")
+        show(f"{policy}_other", g.op("Shape", y), **kept, mode="nearest")
+        show(f"{policy}_given", given, **kept, mode="cubic")
+        show(f"{policy}_columns_first", given, axes=[3, 2], keep_aspect_ratio_policy=policy, mode="linear")
+        show(f"{policy}_corners", [9, 4], **kept, mode="linear", coordinate_transformation_mode="align_corners")
+    data = []
+    for n, h, w, other, numbers in [(1, 4, 5, (8, 3), [6, 6]), (2, 3, 8, (5, 5), [7, 12]), (1, 6, 6, (3, 9), [4, 5])]:
+        data.append([floats(rng, n, 2, h, w), floats(rng, *other), np.array(numbers)])
+    return Case(g.model(), data)

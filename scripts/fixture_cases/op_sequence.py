@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
+
 from fixture_lib.graph import BOOL, F32, I64, Graph
 from fixture_lib.registry import Case, case
 
@@ -108,3 +110,38 @@ def scan(rng):
         g.output(outs[0], F32, [2])
         g.output(outs[1], F32, [2, 4] if name == "columns" else [4, 2])
     return Case(g.model(), [[floats(rng, 2), floats(rng, 4, 2)]])
+
+
+@case("op_scan_8")
+def scan_8(rng):
+    """The first form of `Scan`: a batch on the first axis, of one item, of several and of any number; directions; lengths."""
+    g = Graph("scan_8", opset=8)
+
+    def body(name):
+        inner = g.subgraph(name)
+        state, element = inner.input(f"{name}_state", F32, [2]), inner.input(f"{name}_element", F32, [2])
+        # Initializers of a body of that time would be its inputs.
+        half, two = (inner.op("Constant", value=numpy_helper.from_array(np.float32(n))) for n in (0.5, 2))
+        halved = inner.op("Mul", state, half)
+        total = inner.op("Add", halved, element, out=f"{name}_total")
+        inner.output(total, F32, [2])
+        inner.output(inner.op("Mul", total, two, out=f"{name}_row"), F32, [2])
+        return inner.proto()
+
+    for batch, steps in [(1, 4), (3, 4), ("n", "t")]:
+        label = f"batch_{batch}"
+        start, x = g.input(f"{label}_start", F32, [batch, 2]), g.input(f"{label}_x", F32, [batch, steps, 2])
+        lengths = g.input(f"{label}_lengths", I64, [batch])
+        forms = [("forward", None, {}), ("backward", None, dict(directions=[1])), ("lengths", lengths, {})]
+        for name, given, attributes in forms:
+            outs = [f"{label}_{name}_last", f"{label}_{name}_all"]
+            inner = body(f"{label}_{name}")
+            g.op("Scan", given, start, x, out=outs, body=inner, num_scan_inputs=1, **attributes)
+            g.output(outs[0], F32, [batch, 2])
+            g.output(outs[1], F32, [batch, steps, 2])
+
+    def item(batch, steps, lengths):
+        return [floats(rng, batch, 2), floats(rng, batch, steps, 2), np.array(lengths)]
+
+    first, second = item(1, 4, [3]) + item(3, 4, [2, 4, 1]), item(1, 4, [4]) + item(3, 4, [4, 1, 3])
+    return Case(g.model(), [first + item(2, 5, [5, 2]), second + item(4, 3, [1, 3, 2, 2])])

@@ -40,6 +40,23 @@ def dft_20(rng):
     return Case(g.model(), [[floats(rng, 2, 6, 5, 1), floats(rng, 2, 6, 5, 2)]])
 
 
+@case("op_dft_real_again")
+def dft_real_again(rng):
+    """Inverse and one-sided: real signals of half a spectrum, of even and odd lengths, cut and filled up."""
+    g = Graph("dft_real_again", opset=20)
+    half = g.input("half", F32, ["n", 6, 5, 2])
+    again = dict(inverse=1, onesided=1)
+    g.show("even", "DFT", half, None, np.int64(1), **again, dtype=F32, dims=["n", 10, 5, 1])
+    g.show("last", "DFT", half, None, np.int64(-2), **again, dtype=F32, dims=["n", 6, 8, 1])
+    g.show("odd", "DFT", half, np.int64(11), np.int64(1), **again, dtype=F32, dims=["n", 11, 5, 1])
+    g.show("cut", "DFT", half, np.int64(7), np.int64(1), **again, dtype=F32, dims=["n", 7, 5, 1])
+    g.show("filled", "DFT", half, np.int64(16), np.int64(1), **again, dtype=F32, dims=["n", 16, 5, 1])
+    signal = g.input("signal", F32, [2, 9, 1])
+    spectrum = g.op("DFT", signal, None, np.int64(1), onesided=1)
+    g.show("round_trip", "DFT", spectrum, np.int64(9), np.int64(1), **again, dtype=F32, dims=[2, 9, 1])
+    return Case(g.model(), [[floats(rng, 3, 6, 5, 2), floats(rng, 2, 9, 1)]], numpy_answers=True)
+
+
 @case("op_stft")
 def stft(rng):
     g = Graph("stft", opset=17)

@@ -225,3 +225,133 @@ def batch_statistics(rng):
     scaled = r.op("Mul", r.op("Div", centered, deviation), scale[:, None])
     r.show("y", "Relu", r.op("Add", scaled, bias[:, None]), dtype=F32, dims=["n", 3, 4])
     return Case(g.model(), [[floats(rng, 2, 3, 4)]], reference=r.model())
+
+
+def compared(opset, inputs, write, data):
+    """A model of an opset that ONNX Runtime has no kernels for, and one of opset 7 that says the same in its words."""
+    graphs = []
+    for version in [7, opset]:
+        g = Graph(f"opset_{opset}", opset=version)
+        write(g, {name: g.input(name, dtype, dims) for name, (dtype, dims) in inputs.items()}, version != 7)
+        graphs.append(g)
+    reference = graphs[0].model()
+    types = {o.name: o.type.tensor_type for o in reference.graph.output}
+    # Inference knows few of the old operators.
+    known = {name: (t.elem_type, [d.dim_value or d.dim_param for d in t.shape.dim]) for name, t in types.items()}
+    graphs[1].outputs = [(name, *known[name]) for name, *_ in graphs[1].outputs]
+    return Case(graphs[1].model(), data, reference=reference, checked=opset > 1)
+
+
+@case("opset_6")
+def opset_6(rng):
+    """The second operand alone is broadcast, along the first one's axes from `axis` on."""
+    scale, four, twelve = floats(rng, 3), floats(rng, 4), floats(rng, 3, 4)
+    statistics = [floats(rng, 3), floats(rng, 3), floats(rng, 3), np.abs(floats(rng, 3)) + np.float32(0.5)]
+    positions = [floats(rng, 3, 4, 4), floats(rng, 3, 4, 4), floats(rng, 3, 4, 4), np.abs(floats(rng, 3, 4, 4)) + np.float32(0.5)]
+    slope, matrix, bias = floats(rng, 3), floats(rng, 48, 5), floats(rng, 5)
+    w, r, b = floats(rng, 1, 20, 4), floats(rng, 1, 20, 5), floats(rng, 1, 40)
+
+    def write(g, names, old):
+        x, y, flags = names["x"], names["y"], names["flags"]
+
+        def pair(label, op, a, b, axis=None, after=0):
+            """`after` axes of size 1 behind the second operand say in new words what `axis` does in old ones."""
+            if old:
+                g.show(label, op, a, b, broadcast=1, **({} if axis is None else {"axis": axis}))
+            else:
+                shape = np.shape(b) if not isinstance(b, str) else None
+                b = np.reshape(b, [*shape, *[1] * after]) if shape is not None else b
+                g.show(label, op, a, b)
+
+        pair("add_channels", "Add", x, scale, 1, 2)
+        pair("sub_last", "Sub", x, four)
+        pair("mul_middle", "Mul", x, twelve, 1, 1)
+        pair("div_negative_axis", "Div", x, np.abs(four) + np.float32(0.5), -2, 1)
+        pair("add_batch", "Add", x, np.array([0.5, -2], np.float32), 0, 3)
+        pair("add_number", "Add", x, np.float32(1.5))
+        pair("mul_one_element", "Mul", x, np.array([[-2]], np.float32), 1)
+        pair("pow", "Pow", g.op("Abs", x), np.array([1, 2, 0.5], np.float32), 1, 2)
+        pair("greater", "Greater", x, scale, 1, 2)
+        pair("less", "Less", x, four)
+        pair("and", "And", flags, np.array([True, False, True]), 1, 2)
+        pair("or", "Or", flags, np.array([True, False, False, True]), 2, 1)
+        pair("xor", "Xor", flags, np.array(True))
+        ints = g.op("Cast", x, to=I64)
+        pair("equal", "Equal", ints, np.array([0, 1, -1]), 1, 2)
+        pair("add_ints", "Add", ints, np.array([3, 4, 5, 6]))
+        # An operand of the run, in the middle.
+        if old:
+            g.show("add_given", "Add", x, y, broadcast=1, axis=1)
+        else:
+            g.show("add_given", "Add", x, g.op("Unsqueeze", y, axes=[1, 2]))
+        g.show("add_equal", "Add", x, x)
+
+        test = {"is_test": 1} if old else {}
+        g.show("norm", "BatchNormalization", x, *statistics, epsilon=1e-3, **test)
+        g.show("norm_positions", "BatchNormalization", x, *positions, spatial=0, **test)
+        g.show("dropout", "Dropout", x, ratio=0.3, **test)
+        g.show("prelu", "PRelu", x, slope if old else slope[:, None, None])
+        g.show("prelu_one", "PRelu", x, np.array([0.25], np.float32))
+        flat = g.op("Flatten", x)
+        g.show("gemm", "Gemm", flat, matrix, bias, **({"broadcast": 1} if old else {}))
+        g.show("gemm_whole", "Gemm", flat, matrix, np.stack([bias, -bias]), alpha=0.5, beta=2.0)
+        if old:
+            g.show("up", "Upsample", x, mode="nearest", height_scale=2.0, width_scale=3.0)
+            g.show("up_linear", "Upsample", x, mode="bilinear", height_scale=2.0, width_scale=1.5)
+        else:
+            g.show("up", "Upsample", x, mode="nearest", scales=[1.0, 1.0, 2.0, 3.0])
+            g.show("up_linear", "Upsample", x, mode="linear", scales=[1.0, 1.0, 2.0, 1.5])
+        steps = g.op("Squeeze", g.op("Slice", x, starts=[0], ends=[1], axes=[0]), axes=[0])
+        sequence = {"output_sequence": 1} if old else {}
+        g.op("LSTM", g.op("Transpose", steps, perm=[1, 0, 2]), w, r, b, out=["states", "last"], hidden_size=5, **sequence)
+        g.output("states"), g.output("last")
+
+    inputs = {"x": (F32, [2, 3, 4, 4]), "y": (F32, [3]), "flags": (TensorProto.BOOL, [2, 3, 4, 4])}
+    x = [floats(rng, 2, 3, 4, 4), floats(rng, 3), rng.integers(0, 2, (2, 3, 4, 4)).astype(bool)]
+    return compared(6, inputs, write, [x])
+
+
+@case("opset_1")
+def opset_1(rng):
+    """The first form of every operator that has changed since."""
+    statistics = [floats(rng, 3), floats(rng, 3), floats(rng, 3), np.abs(floats(rng, 3)) + np.float32(0.5)]
+
+    def write(g, names, old):
+        x = names["x"]
+        used = {"consumed_inputs": [0]} if old else {}
+        both = {"consumed_inputs": [0, 0]} if old else {}
+        for op in ["Abs", "Ceil", "Exp", "Floor", "Neg", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid"]:
+            g.show(op.lower(), op, x, **used)
+        g.show("selu", "Selu", x, **(used or {"alpha": 1.6732, "gamma": 1.0507}))
+        positive = g.op("Add", g.op("Abs", x), np.float32(0.5), **({"broadcast": 1, **both} if old else {}))
+        for op in ["Log", "Reciprocal", "Sqrt"]:
+            g.show(op.lower(), op, positive, **used)
+        for op in ["Max", "Mean", "Min", "Sum"]:
+            g.show(op.lower(), op, x, positive, **both)
+        test = {"is_test": 1} if old else {}
+        five = {"consumed_inputs": [0, 0, 0, 0, 0]} if old else {}
+        g.show("norm", "BatchNormalization", x, *statistics, **five, **test)
+        g.show("instance", "InstanceNormalization", x, *statistics[:2], epsilon=1e-3, **({"consumed_inputs": [0, 0, 0]} if old else {}))
+        g.show("dropout", "Dropout", x, **used, **test)
+        g.show("prelu", "PRelu", x, statistics[0] if old else statistics[0][:, None, None], **both)
+        g.show("clip", "Clip", x, min=-0.5, max=0.4, **used)
+        g.show("clip_max", "Clip", x, max=0.1, **used)
+        g.show("concat", "Concat", x, positive, **({} if old else {"axis": 1}))
+        g.show("concat_last", "Concat", x, positive, axis=3)
+        g.show("lp_pool", "GlobalLpPool", x, p=3.0 if old else 3)
+        g.show("lp_windows", "LpPool", x, kernel_shape=[2, 2], p=2.0 if old else 2)
+        amounts = [0, 0, 1, 2, 0, 0, 0, 1]
+        g.show("pad", "Pad", x, value=2.5, **({"paddings": amounts} if old else {"pads": amounts}))
+        if old:
+            g.show("cast", "Cast", x, to="INT32")
+            g.show("reshape", "Reshape", x, shape=[0, -1, 2], **used)
+            g.show("tile", "Tile", x, np.float32(3), np.float32(2))
+            g.op("Split", x, np.array([1, 2], np.float32), out=["split_a", "split_b"], axis=1)
+        else:
+            g.show("cast", "Cast", x, to=TensorProto.INT32)
+            g.show("reshape", "Reshape", x, [0, -1, 2])
+            g.show("tile", "Tile", x, [1, 1, 3, 1])
+            g.op("Split", x, out=["split_a", "split_b"], axis=1, split=[1, 2])
+        g.output("split_a"), g.output("split_b")
+
+    return compared(1, {"x": (F32, [2, 3, 4, 4])}, write, [[floats(rng, 2, 3, 4, 4)]])

@@ -371,6 +371,10 @@ impl<'g, 'm> Lowering<'g, 'm> {
         };
         let args = Args::new(entry.spec, operands)?;
         let mut source = SourceNode::new(node, opset, attributes);
+        if domain.is_empty() && opset < 6 {
+            // Which inputs might be overwritten.
+            source.ignore(&["consumed_inputs"]);
+        }
         Ok(entry.run(&mut source, &args, self)?.0)
     }
 

@@ -44,6 +44,7 @@ mod identity;
 mod if_;
 mod is_inf;
 mod layer_normalization;
+mod limited_broadcast;
 mod loss;
 mod lp_normalization;
 mod lrn;

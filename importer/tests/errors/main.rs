@@ -130,7 +130,7 @@ fn all_unsupported_operators_are_listed() {
         message,
         "3 operators are not supported:\n  \
          Sparkle (opset 18), in `s1`, `s2`\n  \
-         Upsample (opset 18; known: 7 to 8, 9 to 9), in `u1`\n  \
+         Upsample (opset 18; known: 1 to 6, 7 to 8, 9 to 9), in `u1`\n  \
          org.example.Spline (opset 0), in `c`"
     );
 }
@@ -298,7 +298,7 @@ fn all_problems_are_in_one_report() {
         error(&model),
         "6 problems:\n  \
          2 operators are not supported:\n    \
-         Upsample (opset 18; known: 7 to 8, 9 to 9), in `upsample`\n    \
+         Upsample (opset 18; known: 1 to 6, 7 to 8, 9 to 9), in `upsample`\n    \
          org.example.Sparkle (opset 0), in `custom`\n  \
          tensor `weight`: needs 3 elements and has 0\n  \
          node `lonely` (Add, opset 18): the value `nothing` is used but nothing defines it\n  \

@@ -4,12 +4,26 @@ use super::prelude::*;
 use kiln_types::{CoordinateTransform, InterpolateMode};
 
 attributes! {
+    /// One scale for several axes, which sizes of the run tell: the smallest or the largest of those that each would have.
+    pub struct KeptRatio {
+        /// The axes.
+        pub axes: Vec<usize>,
+        /// The size that each was to have.
+        pub wanted: Vec<Dim>,
+        /// Whether it is the smallest scale.
+        pub smallest: bool,
+    }
+}
+
+attributes! {
     /// Another spatial size; see `kiln_types::InterpolateOptions`, here with symbolic sizes.
     pub struct Interpolate {
         /// Size of every axis of the result.
         pub sizes: Vec<Dim>,
         /// Scale per axis, when scales were given.
         pub scales: Option<Vec<f64>>,
+        /// The scale of some axes, where none are given.
+        pub kept_ratio: Option<KeptRatio>,
         /// How values between samples are computed.
         pub mode: InterpolateMode,
         /// How coordinates map.
@@ -43,7 +57,10 @@ impl Operation for Interpolate {
         let from = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
         let scale = |(i, size): (usize, &Dim)| match self.scales.as_ref().and_then(|scales| scales.get(i)) {
             Some(&scale) => Arg::Float(scale),
-            None => ratio(size, from.get(i)),
+            None => match &self.kept_ratio {
+                Some(kept) if kept.axes.contains(&i) => kept.scale(from),
+                Some(_) | None => ratio(size, from.get(i)),
+            },
         };
         let options = Arg::fields(
             "tensor::InterpolateOptions",
@@ -59,6 +76,20 @@ impl Operation for Interpolate {
             ],
         );
         Implementation::Call(Arg::call("tensor::module::interpolate_with", [Arg::Operand(0), options]))
+    }
+}
+
+impl KeptRatio {
+    /// The scale.
+    fn scale(&self, from: &[Dim]) -> Arg {
+        let pairs = self.axes.iter().zip(&self.wanted).filter_map(|(&axis, wanted)| {
+            Some(Arg::Tuple(vec![Arg::Size(wanted.clone()), Arg::Size(from.get(axis)?.clone())]))
+        });
+        let function = match self.smallest {
+            true => "tensor::module::smallest_ratio",
+            false => "tensor::module::largest_ratio",
+        };
+        Arg::call(function, [Arg::Array(pairs.collect())])
     }
 }
 

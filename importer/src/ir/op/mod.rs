@@ -62,7 +62,7 @@ pub use convert::{Cast, Clamp};
 pub use convolution::Conv;
 pub use cumulative::{Cumulative, Trilu};
 pub use indexing::{Gather, Scatter, SelectAssign, Take};
-pub use interpolate::Interpolate;
+pub use interpolate::{Interpolate, KeptRatio};
 pub use join::{Concat, Repeat};
 pub(crate) use layout::moved_by_ones;
 pub use layout::{Expand, Permute, Reshape};

@@ -65,9 +65,12 @@ impl Activations {
     }
 
     fn read_selu(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        // Klambauer et al. 2017, as the specification rounds them.
-        let alpha = node.float("alpha", 1.673_263_192_176_818_8)?;
-        Ok(Self::Selu { alpha, gamma: node.float("gamma", 1.050_701_022_148_132_3)? })
+        // Klambauer et al. 2017, as the specification rounds them: to four places at first.
+        let (alpha, gamma) = match node.opset {
+            ..6 => (1.6732, 1.0507),
+            6.. => (1.673_263_192_176_818_8, 1.050_701_022_148_132_3),
+        };
+        Ok(Self::Selu { alpha: node.float("alpha", alpha)?, gamma: node.float("gamma", gamma)? })
     }
 
     fn read_shrink(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -83,22 +86,22 @@ impl Activations {
 impl<'m> Operator<'m> for Activations {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Celu", 12, X).reads(|node| Ok(Self::Celu { alpha: node.float("alpha", 1.0)? })),
-        Spec::onnx("Elu", 6, X)
+        Spec::onnx("Elu", 1, X)
             .reads(|node| Ok(Self::Plain(Activation::Elu { alpha: node.float("alpha", 1.0)? }))),
         Spec::onnx("Gelu", 20, X).reads(Self::read_gelu),
-        Spec::onnx("HardSigmoid", 6, X).reads(Self::read_hard_sigmoid),
+        Spec::onnx("HardSigmoid", 1, X).reads(Self::read_hard_sigmoid),
         Spec::onnx("HardSwish", 14, X).reads(|_| Ok(Self::Plain(Activation::HardSwish))),
-        Spec::onnx("LeakyRelu", 6, X)
+        Spec::onnx("LeakyRelu", 1, X)
             .reads(|node| Ok(Self::Plain(Activation::LeakyRelu { slope: node.float("alpha", 0.01)? }))),
         Spec::onnx("Mish", 18, X).reads(|_| Ok(Self::Plain(Activation::Mish))),
-        Spec::onnx("Relu", 6, X).reads(|_| Ok(Self::Plain(Activation::Relu))),
-        Spec::onnx("Selu", 6, X).reads(Self::read_selu),
+        Spec::onnx("Relu", 1, X).reads(|_| Ok(Self::Plain(Activation::Relu))),
+        Spec::onnx("Selu", 1, X).reads(Self::read_selu),
         Spec::onnx("Shrink", 9, X).reads(Self::read_shrink),
-        Spec::onnx("Sigmoid", 6, X).reads(|_| Ok(Self::Plain(Activation::Sigmoid))),
+        Spec::onnx("Sigmoid", 1, X).reads(|_| Ok(Self::Plain(Activation::Sigmoid))),
         Spec::onnx("Softplus", 1, X).reads(|_| Ok(Self::Plain(Activation::Softplus))),
         Spec::onnx("Softsign", 1, X).reads(|_| Ok(Self::Softsign)),
         Spec::onnx("Swish", 24, X).reads(|node| Self::read_swish(node, 1.0)),
-        Spec::onnx("Tanh", 6, X).reads(|_| Ok(Self::Plain(Activation::Tanh))),
+        Spec::onnx("Tanh", 1, X).reads(|_| Ok(Self::Plain(Activation::Tanh))),
         Spec::onnx("ThresholdedRelu", 10, X)
             .reads(|node| Ok(Self::Thresholded { alpha: node.float("alpha", 1.0)? })),
         Spec::microsoft("BiasGelu", &["X", "bias"]).reads(|_| Ok(Self::Plain(Activation::Gelu))),

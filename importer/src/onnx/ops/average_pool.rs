@@ -2,6 +2,7 @@
 
 use super::super::lowering::{Window, Windows, known_padding};
 use super::conv::padded;
+use super::global_pool::order;
 use super::max_pool::window_of;
 use super::prelude::*;
 use crate::ir::op;
@@ -24,7 +25,7 @@ impl AveragePool {
     }
 
     fn read_lp(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let p = node.int("p", 2)?;
+        let p = order(node)?;
         let order = u32::try_from(p).ok().filter(|&p| p >= 1);
         let p = order.ok_or_else(|| invalid("p", format!("is {p}, must be at least 1")))?;
         Self::read(node, PoolOp::Lp { p })
@@ -34,7 +35,7 @@ impl AveragePool {
 impl<'m> Operator<'m> for AveragePool {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("AveragePool", 1, &["X"]).reads(Self::read_average),
-        Spec::onnx("LpPool", 2, &["X"]).reads(Self::read_lp),
+        Spec::onnx("LpPool", 1, &["X"]).reads(Self::read_lp),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

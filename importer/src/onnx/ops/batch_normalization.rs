@@ -10,6 +10,8 @@ pub(super) struct BatchNormalization {
     momentum: f64,
     /// Whether the node normalizes by the batch's statistics and moves the running ones.
     training: bool,
+    /// Whether statistics are those of a position of a channel, as versions before 9 could have it.
+    by_position: bool,
 }
 
 impl BatchNormalization {
@@ -17,17 +19,19 @@ impl BatchNormalization {
         let momentum = node.float("momentum", 0.9)?;
         // Until version 14, asking for the statistics meant training.
         let asked = node.opset < 14 && (1..node.output_count()).any(|n| node.yields(n));
-        let training = node.flag("training_mode", false)? || asked;
-        if node.opset < 9 && !node.flag("spatial", true)? {
-            return Err(invalid("spatial", "is 0, statistics for each position are not supported"));
+        let test = node.opset < 7 && node.flag("is_test", false)?;
+        let training = node.flag("training_mode", false)? || (asked && !test);
+        let by_position = node.opset < 9 && !node.flag("spatial", true)?;
+        if by_position && training {
+            return Err(invalid("spatial", "is 0, and moving statistics of each position are not supported"));
         }
-        Ok(Self { epsilon: node.float("epsilon", 1e-5)?, momentum, training })
+        Ok(Self { epsilon: node.float("epsilon", 1e-5)?, momentum, training, by_position })
     }
 }
 
 impl<'m> Operator<'m> for BatchNormalization {
     const FORMS: Forms<'m, Self> =
-        &[Spec::onnx("BatchNormalization", 7, &["X", "scale", "B", "input_mean", "input_var"])
+        &[Spec::onnx("BatchNormalization", 1, &["X", "scale", "B", "input_mean", "input_var"])
             .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -43,6 +47,13 @@ impl<'m> Operator<'m> for BatchNormalization {
         // has room for.
         let wide = given.iter().fold(dtype, |wide, &value| wider(wide, to.dtype(value)));
         let inputs = given.iter().map(|&value| to.cast(value, wide)).collect::<RuleResult<Vec<_>>>()?;
+        if self.by_position {
+            let y = to.formula(|f| {
+                let [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map(|n| f.value(inputs[n]));
+                (x - mean) / (variance + self.epsilon).sqrt() * scale + bias
+            })?;
+            return Ok(to.cast(y, dtype)?.into());
+        }
         // A model that is to be trained has a layer, which decides by itself whether it trains.
         let of_batch = to.trainable.then_some(1.0 - self.momentum);
         let op = Op::BatchNorm(op::BatchNorm { epsilon: self.epsilon, momentum: of_batch });

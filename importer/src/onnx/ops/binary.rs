@@ -1,48 +1,62 @@
 //! Functions of two elements, with broadcasting.
 
+use super::limited_broadcast::LimitedBroadcast;
 use super::prelude::*;
 
 const AB: &[&str] = &["A", "B"];
 
-pub(super) struct Binary(BinaryOp);
+pub(super) struct Binary {
+    op: BinaryOp,
+    /// How operands met before version 7.
+    limited: Option<LimitedBroadcast>,
+}
 
 impl Binary {
+    fn read(node: &mut SourceNode<'_>, op: BinaryOp) -> RuleResult<Self> {
+        Ok(Self { op, limited: LimitedBroadcast::read(node)? })
+    }
+
     fn read_shift(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         if !node.has("direction") {
             return Err(invalid("direction", "is missing"));
         }
         let directions = [("LEFT", BinaryOp::ShiftLeft), ("RIGHT", BinaryOp::ShiftRight)];
-        node.choice("direction", "", &directions).map(Self)
+        let op = node.choice("direction", "", &directions)?;
+        Self::read(node, op)
     }
 
     fn read_modulo(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self(if node.flag("fmod", false)? { BinaryOp::Fmod } else { BinaryOp::Remainder }))
+        let op = if node.flag("fmod", false)? { BinaryOp::Fmod } else { BinaryOp::Remainder };
+        Self::read(node, op)
     }
 }
 
 impl<'m> Operator<'m> for Binary {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Add", 7, AB).reads(|_| Ok(Self(BinaryOp::Add))),
-        Spec::onnx("And", 7, AB).reads(|_| Ok(Self(BinaryOp::And))),
+        Spec::onnx("Add", 1, AB).reads(|node| Self::read(node, BinaryOp::Add)),
+        Spec::onnx("And", 1, AB).reads(|node| Self::read(node, BinaryOp::And)),
         Spec::onnx("BitShift", 11, AB).reads(Self::read_shift),
-        Spec::onnx("BitwiseAnd", 18, AB).reads(|_| Ok(Self(BinaryOp::BitwiseAnd))),
-        Spec::onnx("BitwiseOr", 18, AB).reads(|_| Ok(Self(BinaryOp::BitwiseOr))),
-        Spec::onnx("BitwiseXor", 18, AB).reads(|_| Ok(Self(BinaryOp::BitwiseXor))),
-        Spec::onnx("Div", 7, AB).reads(|_| Ok(Self(BinaryOp::Div))),
+        Spec::onnx("BitwiseAnd", 18, AB).reads(|node| Self::read(node, BinaryOp::BitwiseAnd)),
+        Spec::onnx("BitwiseOr", 18, AB).reads(|node| Self::read(node, BinaryOp::BitwiseOr)),
+        Spec::onnx("BitwiseXor", 18, AB).reads(|node| Self::read(node, BinaryOp::BitwiseXor)),
+        Spec::onnx("Div", 1, AB).reads(|node| Self::read(node, BinaryOp::Div)),
         Spec::onnx("Mod", 10, AB).reads(Self::read_modulo),
-        Spec::onnx("Mul", 7, AB).reads(|_| Ok(Self(BinaryOp::Mul))),
-        Spec::onnx("Or", 7, AB).reads(|_| Ok(Self(BinaryOp::Or))),
-        Spec::onnx("Pow", 7, AB).reads(|_| Ok(Self(BinaryOp::Pow))),
-        Spec::onnx("Sub", 7, AB).reads(|_| Ok(Self(BinaryOp::Sub))),
-        Spec::onnx("Xor", 7, AB).reads(|_| Ok(Self(BinaryOp::Xor))),
+        Spec::onnx("Mul", 1, AB).reads(|node| Self::read(node, BinaryOp::Mul)),
+        Spec::onnx("Or", 1, AB).reads(|node| Self::read(node, BinaryOp::Or)),
+        Spec::onnx("Pow", 1, AB).reads(|node| Self::read(node, BinaryOp::Pow)),
+        Spec::onnx("Sub", 1, AB).reads(|node| Self::read(node, BinaryOp::Sub)),
+        Spec::onnx("Xor", 1, AB).reads(|node| Self::read(node, BinaryOp::Xor)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let (a, b) = (args.value("A")?, args.value("B")?);
-        if self.0 == BinaryOp::Pow {
+        let (a, mut b) = (args.value("A")?, args.value("B")?);
+        if let Some(limited) = &self.limited {
+            b = limited.align(to, a, b)?;
+        }
+        if self.op == BinaryOp::Pow {
             return Ok(power(to, a, b)?.into());
         }
-        Ok(to.binary(self.0, a, b)?.into())
+        Ok(to.binary(self.op, a, b)?.into())
     }
 }
 

@@ -13,6 +13,10 @@ const EIGHT_BITS: [&str; 2] = ["saturate", "round_mode"];
 
 impl Cast {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        if node.opset < 6 {
+            let name = node.optional_string("to")?.ok_or_else(|| invalid("to", "is missing"))?;
+            return Ok(Self { to: Some(named(&name)?) });
+        }
         node.ignore(&EIGHT_BITS);
         let code = node.required_int("to")?;
         let dtype = i32::try_from(code).map_err(|_| invalid("to", format!("is {code}")))?;
@@ -27,7 +31,7 @@ impl Cast {
 
 impl<'m> Operator<'m> for Cast {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Cast", 6, &["input"]).reads(Self::read),
+        Spec::onnx("Cast", 1, &["input"]).reads(Self::read),
         Spec::onnx("CastLike", 15, &["input", "target_type"]).reads(Self::read_like),
     ];
 
@@ -40,6 +44,29 @@ impl<'m> Operator<'m> for Cast {
         let x = if dtype.is_packed() { nibbles(to, x, dtype)? } else { x };
         Ok(to.cast(x, dtype)?.into())
     }
+}
+
+/// A dtype by its name, as `to` had it before version 6.
+fn named(name: &str) -> RuleResult<DType> {
+    Ok(match name {
+        "BOOL" => DType::Bool,
+        "DOUBLE" => DType::F64,
+        "FLOAT" => DType::F32,
+        "FLOAT16" => DType::F16,
+        "INT8" => DType::I8,
+        "INT16" => DType::I16,
+        "INT32" => DType::I32,
+        "INT64" => DType::I64,
+        "UINT8" => DType::U8,
+        "UINT16" => DType::U16,
+        "UINT32" => DType::U32,
+        "UINT64" => DType::U64,
+        other => {
+            let reason =
+                format!("is {}, must be a dtype of numbers such as FLOAT", crate::error::quoted(other));
+            return Err(invalid("to", reason));
+        }
+    })
 }
 
 /// Integers of which the lowest four bits count, in the range of a dtype: devices hold it in eight bits, which would wrap elsewhere.

@@ -19,7 +19,7 @@ impl Clip {
 
 impl<'m> Operator<'m> for Clip {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Clip", 6, &["input"]).until(10).reads(Self::read_old),
+        Spec::onnx("Clip", 1, &["input"]).until(10).reads(Self::read_old),
         Spec::onnx("Clip", 11, &["input", "min?", "max?"]).reads(|_| Ok(Self { min: None, max: None })),
     ];
 

@@ -1,21 +1,36 @@
 //! Comparisons, with broadcasting.
 
+use super::limited_broadcast::LimitedBroadcast;
 use super::prelude::*;
 
 const AB: &[&str] = &["A", "B"];
 
-pub(super) struct Compare(CompareOp);
+pub(super) struct Compare {
+    op: CompareOp,
+    /// How operands met before version 7.
+    limited: Option<LimitedBroadcast>,
+}
+
+impl Compare {
+    fn read(node: &mut SourceNode<'_>, op: CompareOp) -> RuleResult<Self> {
+        Ok(Self { op, limited: LimitedBroadcast::read(node)? })
+    }
+}
 
 impl<'m> Operator<'m> for Compare {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Equal", 7, AB).reads(|_| Ok(Self(CompareOp::Equal))),
-        Spec::onnx("Greater", 7, AB).reads(|_| Ok(Self(CompareOp::Greater))),
-        Spec::onnx("GreaterOrEqual", 12, AB).reads(|_| Ok(Self(CompareOp::GreaterEqual))),
-        Spec::onnx("Less", 7, AB).reads(|_| Ok(Self(CompareOp::Lower))),
-        Spec::onnx("LessOrEqual", 12, AB).reads(|_| Ok(Self(CompareOp::LowerEqual))),
+        Spec::onnx("Equal", 1, AB).reads(|node| Self::read(node, CompareOp::Equal)),
+        Spec::onnx("Greater", 1, AB).reads(|node| Self::read(node, CompareOp::Greater)),
+        Spec::onnx("GreaterOrEqual", 12, AB).reads(|node| Self::read(node, CompareOp::GreaterEqual)),
+        Spec::onnx("Less", 1, AB).reads(|node| Self::read(node, CompareOp::Lower)),
+        Spec::onnx("LessOrEqual", 12, AB).reads(|node| Self::read(node, CompareOp::LowerEqual)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        Ok(to.compare(self.0, args.value("A")?, args.value("B")?)?.into())
+        let (a, mut b) = (args.value("A")?, args.value("B")?);
+        if let Some(limited) = &self.limited {
+            b = limited.align(to, a, b)?;
+        }
+        Ok(to.compare(self.op, a, b)?.into())
     }
 }

@@ -8,12 +8,13 @@ pub(super) struct Concat {
 
 impl Concat {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { axis: node.optional_int("axis")?.ok_or_else(|| invalid("axis", "is missing"))? })
+        let axis = if node.opset < 4 { node.int("axis", 1)? } else { node.required_int("axis")? };
+        Ok(Self { axis })
     }
 }
 
 impl<'m> Operator<'m> for Concat {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Concat", 4, &["inputs*"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Concat", 1, &["inputs*"]).reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let values = args.all("inputs")?;

@@ -70,12 +70,7 @@ impl Dft {
         imaginary: Option<ValueId>,
     ) -> RuleResult<ValueId> {
         let dtype = to.dtype(real);
-        let length = to.ty(real).dims.last().and_then(Dim::as_size);
-        let length = length.filter(|&length| (1..=LONGEST).contains(&length)).ok_or_else(|| {
-            RuleError::Unsupported {
-                what: format!("a transform whose length is not known to be 1 to {LONGEST}"),
-            }
-        })?;
+        let length = known_length(to.ty(real).dims.last())?;
         let bins = if self.one_sided { length / 2 + 1 } else { length };
         let cosines = matrix(to, length, bins, length, dtype, f64::cos)?;
         // Forward turns go clockwise.
@@ -114,13 +109,17 @@ impl Dft {
         if axis + 1 == rank {
             return Err(misfit("axis", "is the one of real and imaginary parts"));
         }
-        if self.inverse && self.one_sided {
-            return Err(RuleError::Unsupported { what: "an inverse one-sided transform".to_owned() });
-        }
+        let real_again = self.inverse && self.one_sided;
         let mut x = x;
-        if let Some(length) = args.optional("dft_length")? {
-            let length = to.host_integer(length, "dft_length")?;
-            x = resized(to, x, axis, &length)?;
+        let mut length = to.dims(x)[axis].clone();
+        if real_again {
+            // Without a length, that of an even number of elements.
+            length = &Dim::constant(2) * &(&length - &Dim::constant(1));
+        }
+        if let Some(given) = args.optional("dft_length")? {
+            length = to.host_integer(given, "dft_length")?;
+            let bins = &length.floor_div(&Dim::constant(2)) + &Dim::constant(1);
+            x = resized(to, x, axis, if real_again { &bins } else { &length })?;
         }
         // The transformed axis goes last, the parts apart.
         let mut order: Vec<usize> = (0..rank - 1).filter(|&other| other != axis).collect();
@@ -137,7 +136,13 @@ impl Dft {
             Some(2) => (take(to, 0)?, Some(take(to, 1)?)),
             _ => return Err(invalid("input", "must have a last axis of size 1 or 2")),
         };
-        let y = self.transform(to, real, imaginary)?;
+        let y = match (real_again, imaginary) {
+            (false, _) => self.transform(to, real, imaginary)?,
+            (true, Some(imaginary)) => signal(to, [real, imaginary], &length)?,
+            (true, None) => {
+                return Err(misfit("onesided", "and `inverse` are 1, so that the input must be complex"));
+            }
+        };
         let mut back: Vec<usize> = (0..rank - 2).collect();
         back.insert(axis, rank - 2);
         back.push(rank - 1);
@@ -186,6 +191,35 @@ impl Dft {
         let real = *parts.first().ok_or_else(|| invalid("signal", "is empty"))?;
         self.transform(to, real, parts.get(1).copied())
     }
+}
+
+/// The length of a transform, which must be known.
+fn known_length(length: Option<&Dim>) -> RuleResult<usize> {
+    let length = length.and_then(Dim::as_size).filter(|length| (1..=LONGEST).contains(length));
+    length.ok_or_else(|| RuleError::Unsupported {
+        what: format!("a transform whose length is not known to be 1 to {LONGEST}"),
+    })
+}
+
+/// The real signal of a length that has these real and imaginary parts as the first half of its spectrum, as a new last axis
+/// of size 1.
+fn signal(to: &mut Lowering<'_, '_>, [real, imaginary]: [ValueId; 2], length: &Dim) -> RuleResult<ValueId> {
+    let (length, dtype) = (known_length(Some(length))?, to.dtype(real));
+    let bins = length / 2 + 1;
+    // The other half is conjugate to this one, but for the first number and, of an even length, the last one.
+    let weight = |bin: usize| if bin == 0 || 2 * bin == length { 1.0 } else { 2.0 };
+    let mut wave = |f: fn(f64) -> f64| {
+        let turn = |part: usize| f(TAU * (part % length) as f64 / length as f64);
+        to.table(vec![bins, length], dtype, |at| {
+            let (bin, n) = (at / length, at % length);
+            weight(bin) * turn(bin * n) / length as f64
+        })
+    };
+    let (cosines, sines) = (wave(f64::cos)?, wave(|turn| -turn.sin())?);
+    let (a, b) = (product(to, real, cosines)?, product(to, imaginary, sines)?);
+    let sum = to.binary(BinaryOp::Add, a, b)?;
+    let last = to.rank(sum);
+    to.unsqueeze(sum, &[last])
 }
 
 /// Where the elements of each frame stand, `[frames, length]`.

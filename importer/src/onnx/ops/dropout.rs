@@ -7,19 +7,22 @@ pub(super) struct Dropout {
     ratio: f64,
     mask: bool,
     bool_mask: bool,
+    /// Whether an attribute asks for what training does, before version 7.
+    training: bool,
 }
 
 impl Dropout {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         node.ignore(&["seed"]);
         let ratio = if node.opset >= 12 { 0.5 } else { node.float("ratio", 0.5)? };
-        Ok(Self { ratio, mask: node.yields(1), bool_mask: node.opset >= 10 })
+        let training = node.opset < 7 && !node.flag("is_test", false)?;
+        Ok(Self { ratio, mask: node.yields(1), bool_mask: node.opset >= 10, training })
     }
 }
 
 impl<'m> Operator<'m> for Dropout {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Dropout", 7, &["data"]).until(11).reads(Self::read),
+        Spec::onnx("Dropout", 1, &["data"]).until(11).reads(Self::read),
         Spec::onnx("Dropout", 12, &["data", "ratio?", "training_mode?"]).reads(Self::read),
     ];
 
@@ -31,11 +34,15 @@ impl<'m> Operator<'m> for Dropout {
         };
         let training = match args.optional("training_mode")? {
             Some(mode) => to.known_number(mode).is_none_or(|mode| mode.to_bool()),
-            None => false,
+            None => self.training,
         };
         if training && ratio != 0.0 && !to.trainable {
-            let what =
-                "Dropout in training mode; export the model in evaluation mode, or import it as trainable";
+            let what = if self.training {
+                "Dropout in training mode, which the attribute `is_test` of 0 asks for before version 7; set it to 1, or import \
+                 the model as trainable"
+            } else {
+                "Dropout in training mode; export the model in evaluation mode, or import it as trainable"
+            };
             return Err(RuleError::Unsupported { what: what.to_owned() });
         }
         let y =

@@ -1,6 +1,7 @@
 //! `Gemm`: `alpha · A · B + beta · C`; ONNX Runtime's `FusedGemm` has an activation behind it.
 
 use super::activation::merged;
+use super::limited_broadcast::LimitedBroadcast;
 use super::prelude::*;
 use kiln_types::Activation;
 
@@ -9,15 +10,27 @@ pub(super) struct Gemm {
     beta: f64,
     transpose: [bool; 2],
     activation: Option<Activation>,
+    /// How `C` met the product before version 7.
+    limited: Option<LimitedBroadcast>,
 }
 
 impl Gemm {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Self::read_form(node, None)
+    }
+
+    fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let limited = LimitedBroadcast::read(node)?;
+        Self::read_form(node, limited)
+    }
+
+    fn read_form(node: &mut SourceNode<'_>, limited: Option<LimitedBroadcast>) -> RuleResult<Self> {
         Ok(Self {
             alpha: node.float("alpha", 1.0)?,
             beta: node.float("beta", 1.0)?,
             transpose: [node.int("transA", 0)? != 0, node.int("transB", 0)? != 0],
             activation: None,
+            limited,
         })
     }
 
@@ -34,6 +47,7 @@ impl Gemm {
 
 impl<'m> Operator<'m> for Gemm {
     const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Gemm", 1, &["A", "B", "C"]).until(6).reads(Self::read_old),
         Spec::onnx("Gemm", 7, &["A", "B", "C"]).until(10).reads(Self::read),
         Spec::onnx("Gemm", 11, &["A", "B", "C?"]).reads(Self::read),
         Spec::microsoft("FusedGemm", &["A", "B", "C?"]).reads(Self::read_fused),
@@ -59,9 +73,12 @@ impl Gemm {
         ];
         let product = to.add(Op::MatMul, &operands)?;
         let product = scaled(to, product, self.alpha)?;
-        let Some(c) = args.optional("C")?.filter(|_| self.beta != 0.0) else {
+        let Some(mut c) = args.optional("C")?.filter(|_| self.beta != 0.0) else {
             return Ok(product);
         };
+        if let Some(limited) = &self.limited {
+            c = limited.align(to, product, c)?;
+        }
         let c = scaled(to, c, self.beta)?;
         to.binary(BinaryOp::Add, product, c)
     }

@@ -12,7 +12,7 @@ pub(super) enum GlobalPool {
 
 impl GlobalPool {
     fn read_lp(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        match node.int("p", 2)? {
+        match order(node)? {
             p if p >= 1 => Ok(Self::Lp(p)),
             p => Err(invalid("p", format!("is {p}, must be at least 1"))),
         }
@@ -22,7 +22,7 @@ impl GlobalPool {
 impl<'m> Operator<'m> for GlobalPool {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("GlobalAveragePool", 1, X).reads(|_| Ok(Self::Plain(ReduceOp::Mean))),
-        Spec::onnx("GlobalLpPool", 2, X).reads(Self::read_lp),
+        Spec::onnx("GlobalLpPool", 1, X).reads(Self::read_lp),
         Spec::onnx("GlobalMaxPool", 1, X).reads(|_| Ok(Self::Plain(ReduceOp::Max))),
     ];
 
@@ -36,6 +36,18 @@ impl<'m> Operator<'m> for GlobalPool {
         };
         Ok(result.into())
     }
+}
+
+/// The order of a norm, which was a float in version 1.
+pub(super) fn order(node: &mut SourceNode<'_>) -> RuleResult<i64> {
+    if node.opset >= 2 {
+        return node.int("p", 2);
+    }
+    let p = node.float("p", 2.0)?;
+    if p.fract() != 0.0 || !(1.0..=f64::from(u16::MAX)).contains(&p) {
+        return Err(invalid("p", format!("is {p}, must be a whole number, at least 1")));
+    }
+    Ok(p as i64)
 }
 
 /// The `p`-norm over axes, which stay with size 1.

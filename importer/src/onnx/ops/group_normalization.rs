@@ -30,7 +30,7 @@ impl GroupNormalization {
 impl<'m> Operator<'m> for GroupNormalization {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("GroupNormalization", 18, &["X", "scale", "bias"]).reads(Self::read_group),
-        Spec::onnx("InstanceNormalization", 6, &["X", "scale", "bias"]).reads(Self::read_instance),
+        Spec::onnx("InstanceNormalization", 1, &["X", "scale", "bias"]).reads(Self::read_instance),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -29,10 +29,9 @@ impl<'m> Operator<'m> for NonMaxSuppression {
                 return Err(RuleError::Rank { input: name.to_owned(), actual, expected });
             }
         }
-        let iou = match args.optional("iou_threshold")? {
-            None => 0.0,
-            Some(iou) => to.known_floats(iou, "iou_threshold")?.first().copied().unwrap_or(0.0),
-        };
+        let overlap = args.optional("iou_threshold")?;
+        // `None` where only the run gives it.
+        let known = overlap.map_or(Some(0.0), |iou| to.known_number(iou).map(Scalar::to_f64));
         let (scores, least) = match args.optional("score_threshold")? {
             None => (scores, None),
             Some(least) => match to.known_number(least) {
@@ -46,16 +45,23 @@ impl<'m> Operator<'m> for NonMaxSuppression {
         };
         let count = if most.is(0) { Dim::constant(0) } else { to.fresh("selected") };
         let ty = TensorType { dtype: DType::I64, dims: vec![count, Dim::constant(3)] };
+        let mut operands = vec![boxes, scores];
+        let (function, iou) = match (known, overlap) {
+            (None, Some(overlap)) => {
+                operands.push(to.reshape(overlap, vec![Dim::constant(1)])?);
+                ("tensor::module::non_max_suppression_within", Arg::Operand(2))
+            }
+            (known, _) => ("tensor::module::non_max_suppression", Arg::Float(known.unwrap_or(0.0))),
+        };
         let arguments = [
             Arg::Operand(0),
             Arg::Operand(1),
             Arg::Size(most),
-            Arg::Float(iou),
+            iou,
             Arg::option(least.map(Arg::Float)),
             Arg::Bool(self.center),
         ];
-        let call = Call::new("tensor::module::non_max_suppression", arguments);
-        let selected = to.call_reading(call, &[boxes, scores], ty)?;
+        let selected = to.call_reading(Call::new(function, arguments), &operands, ty)?;
         to.declare(selected, 0);
         Ok(selected.into())
     }

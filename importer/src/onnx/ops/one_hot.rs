@@ -22,7 +22,10 @@ impl<'m> Operator<'m> for OneHot {
         let depth = args.value("depth")?;
         let depth = match to.known_number(depth) {
             Some(depth) => Dim::constant(depth.to_i64()),
-            None => to.host_integer(depth, "depth")?,
+            None => {
+                let depth = to.cast(depth, DType::I64)?;
+                to.host_integer(depth, "depth")?
+            }
         };
         let indices = args.value("indices")?;
         let indices = to.cast(indices, DType::I64)?;

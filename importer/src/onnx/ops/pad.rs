@@ -24,13 +24,14 @@ impl Pad {
 
     /// The form with amounts as an attribute.
     fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { pads: node.ints("pads")?, value: node.float("value", 0.0)?, ..Self::read(node)? })
+        let name = if node.opset < 2 { "paddings" } else { "pads" };
+        Ok(Self { pads: node.ints(name)?, value: node.float("value", 0.0)?, ..Self::read(node)? })
     }
 }
 
 impl<'m> Operator<'m> for Pad {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Pad", 2, &["data"]).until(10).reads(Self::read_old),
+        Spec::onnx("Pad", 1, &["data"]).until(10).reads(Self::read_old),
         Spec::onnx("Pad", 11, &["data", "pads", "constant_value?", "axes?"]).reads(Self::read),
     ];
 

@@ -14,23 +14,27 @@ impl<'m> Operator<'m> for Range {
         let inputs = [args.value("start")?, args.value("limit")?, args.value("delta")?];
         let dtype = to.dtype(inputs[0]);
         if dtype.is_float() {
-            return floats(to, args, dtype);
+            return floats(to, inputs, dtype);
         }
-        let start = to.host_integer(inputs[0], "start")?;
-        let end = to.host_integer(inputs[1], "limit")?;
-        let step = to.host_integer(inputs[2], "delta")?;
-        let step = step.as_constant().ok_or(RuleError::NotConstant { input: "delta".into() })?;
+        let step = match to.known_number(inputs[2]) {
+            Some(step) => step.to_i64(),
+            None => {
+                let count = counted(to, inputs)?;
+                return stepped(to, inputs, count, dtype);
+            }
+        };
         if step == 0 {
             return Err(invalid("delta", "is 0"));
         }
+        let start = to.host_integer(inputs[0], "start")?;
+        let end = to.host_integer(inputs[1], "limit")?;
         let range = to.add(Op::Arange(op::Arange { start, end, step }), &[])?;
         Ok(to.cast(range, dtype)?.into())
     }
 }
 
-/// Floats: the number of elements must be known, or computed from sizes.
-fn floats(to: &mut Lowering<'_, '_>, args: &Args, dtype: DType) -> RuleResult<Outputs> {
-    let inputs = [args.value("start")?, args.value("limit")?, args.value("delta")?];
+/// Floats: the number of elements is known, or computed from sizes, or only the run tells it.
+fn floats(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], dtype: DType) -> RuleResult<Outputs> {
     let known = |n: usize| to.known_number(inputs[n]).map(|number| number.to_f64());
     let count = match (known(0), known(1), known(2)) {
         (Some(start), Some(limit), Some(delta)) => {
@@ -40,19 +44,41 @@ fn floats(to: &mut Lowering<'_, '_>, args: &Args, dtype: DType) -> RuleResult<Ou
             }
             Dim::constant((count as i64).max(0))
         }
-        _ => {
-            let fraction = |n: usize, name: &'static str| {
-                let found = Fraction::of(to, inputs[n], MAX_DEPTH);
-                found.ok_or_else(|| RuleError::NotConstant { input: name.to_owned() })
-            };
-            let (start, limit, delta) = (fraction(0, "start")?, fraction(1, "limit")?, fraction(2, "delta")?);
-            steps_before(to, &(limit - start), &delta)?
-        }
+        _ => match inputs.map(|input| Fraction::of(to, input, MAX_DEPTH)) {
+            [Some(start), Some(limit), Some(delta)] => steps_before(to, &(limit - start), &delta)?,
+            _ => counted(to, inputs)?,
+        },
     };
+    stepped(to, inputs, count, dtype)
+}
+
+/// How many elements a range has, read back when the model runs.
+fn counted(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3]) -> RuleResult<Dim> {
+    if to.known_number(inputs[2]).is_some_and(|delta| delta.to_f64() == 0.0) {
+        return Err(invalid("delta", "is 0"));
+    }
+    let inputs = scalars(to, inputs)?;
+    let count = to.formula(|f| {
+        let [start, limit, delta] = f.values(inputs);
+        // In f64, as ONNX Runtime does; a device without it computes in f32.
+        let steps = (limit - start).cast(DType::F64) / delta.cast(DType::F64);
+        steps.unary(UnaryOp::Ceil).max(0.0).cast(DType::I64)
+    })?;
+    let count = to.host_integer(count, "count")?;
+    Ok(to.builder.graph.maximum(&count, &Dim::constant(0)))
+}
+
+/// As tensors of rank 0; exporters write some with one axis.
+fn scalars(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3]) -> RuleResult<[ValueId; 3]> {
+    let [start, limit, delta] = inputs.map(|input| to.reshape(input, Vec::new()));
+    Ok([start?, limit?, delta?])
+}
+
+/// `start + n · delta` for so many `n`.
+fn stepped(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], count: Dim, dtype: DType) -> RuleResult<Outputs> {
+    let [start, _, delta] = scalars(to, inputs)?;
     let positions = to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: count, step: 1 }), &[])?;
     let positions = to.cast(positions, dtype)?;
-    let scalar = |to: &mut Lowering<'_, '_>, value: ValueId| to.reshape(value, Vec::new());
-    let (start, delta) = (scalar(to, inputs[0])?, scalar(to, inputs[2])?);
     let steps = to.binary(BinaryOp::Mul, positions, delta)?;
     Ok(to.binary(BinaryOp::Add, steps, start)?.into())
 }

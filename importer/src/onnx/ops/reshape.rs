@@ -4,20 +4,33 @@ use super::prelude::*;
 
 pub(super) struct Reshape {
     allow_zero: bool,
+    /// The shape as an attribute, before version 5.
+    shape: Option<Vec<i64>>,
 }
 
 impl Reshape {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { allow_zero: node.flag("allowzero", false)? })
+        Ok(Self { allow_zero: node.flag("allowzero", false)?, shape: None })
+    }
+
+    fn read_old(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let shape = node.ints("shape")?.ok_or_else(|| invalid("shape", "is missing"))?;
+        Ok(Self { allow_zero: false, shape: Some(shape) })
     }
 }
 
 impl<'m> Operator<'m> for Reshape {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Reshape", 5, &["data", "shape"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Reshape", 1, &["data"]).until(4).reads(Self::read_old),
+        Spec::onnx("Reshape", 5, &["data", "shape"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
-        let mut dims = to.host(args.value("shape")?, "shape")?;
+        let mut dims = match &self.shape {
+            Some(shape) => shape.iter().map(|&size| Dim::constant(size)).collect(),
+            None => to.host(args.value("shape")?, "shape")?,
+        };
         let old = to.dims(x);
         // Integers of the model's data may be -1 or 0 and mean what these mean; sizes may not.
         if dims.iter().any(|dim| dim.as_constant().is_none() && to.builder.graph.least(dim, 0).is_none()) {

@@ -67,8 +67,20 @@ impl Resize {
     }
 }
 
+impl Resize {
+    /// The form for images alone, with a scale for each of their axes.
+    fn read_first(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let mut scales = vec![1.0, 1.0];
+        for name in ["height_scale", "width_scale"] {
+            scales.push(node.optional_float(name)?.ok_or_else(|| invalid(name, "is missing"))?);
+        }
+        Ok(Self { scales: Some(scales), ..Self::read(node)? })
+    }
+}
+
 impl<'m> Operator<'m> for Resize {
     const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Upsample", 1, &["X"]).until(6).reads(Self::read_first),
         Spec::onnx("Resize", 10, &["X", "scales"]).until(10).reads(Self::read),
         Spec::onnx("Resize", 11, &["X", "roi?", "scales?", "sizes?"]).reads(Self::read),
         Spec::onnx("Upsample", 7, &["X"]).until(8).reads(Self::read),
@@ -91,7 +103,7 @@ impl<'m> Operator<'m> for Resize {
                 return Err(RuleError::MissingInput { input: "scales or sizes".to_owned() });
             }
         };
-        let (sizes, scales) = self.sizes(to, x, &axes, target)?;
+        let Extent { sizes, scales, kept } = self.extent(to, x, &axes, target)?;
         let roi = self.roi(to, args, rank, &axes)?;
         if let (true, Some(scales)) = (self.shrinks_upwards, &scales) {
             // One rounding at a time: first the axes that grow, then those that shrink.
@@ -99,11 +111,13 @@ impl<'m> Operator<'m> for Resize {
             let dims = to.dims(x).into_iter().zip(&sizes).zip(&rest);
             let between =
                 dims.map(|((from, to), &rest)| if rest < 1.0 { from } else { to.clone() }).collect();
-            let grown = self.resized(to, x, (between, Some(larger)), self.mode, None)?;
+            let between = Extent { sizes: between, scales: Some(larger), kept: None };
+            let grown = self.resized(to, x, between, self.mode, None)?;
             let upwards = InterpolateMode::Nearest(NearestRounding::Ceil);
-            return Ok(self.resized(to, grown, (sizes, Some(rest)), upwards, None)?.into());
+            let whole = Extent { sizes, scales: Some(rest), kept: None };
+            return Ok(self.resized(to, grown, whole, upwards, None)?.into());
         }
-        Ok(self.resized(to, x, (sizes, scales), self.mode, roi)?.into())
+        Ok(self.resized(to, x, Extent { sizes, scales, kept }, self.mode, roi)?.into())
     }
 }
 
@@ -134,6 +148,16 @@ fn given(to: &Lowering<'_, '_>, args: &Args, name: &str) -> RuleResult<Option<Va
     Ok(args.optional(name)?.filter(|&value| !to.dims(value).iter().any(|dim| dim.is(0))))
 }
 
+/// What becomes of the axes.
+struct Extent {
+    /// The size of every axis.
+    sizes: Vec<Dim>,
+    /// The scale of every axis, where that is known.
+    scales: Option<Vec<f64>>,
+    /// The scale of some axes, where sizes of the run tell it.
+    kept: Option<op::KeptRatio>,
+}
+
 enum Target {
     Scales(Vec<f64>),
     Sizes(Vec<Dim>),
@@ -145,7 +169,7 @@ impl Resize {
         &self,
         to: &mut Lowering<'_, '_>,
         x: ValueId,
-        (sizes, scales): (Vec<Dim>, Option<Vec<f64>>),
+        Extent { sizes, scales, kept }: Extent,
         mode: InterpolateMode,
         roi: Option<Vec<(f64, f64)>>,
     ) -> RuleResult<ValueId> {
@@ -156,6 +180,7 @@ impl Resize {
         let op = Op::Interpolate(op::Interpolate {
             sizes,
             scales,
+            kept_ratio: kept,
             mode,
             coordinates: self.coordinates,
             antialias: self.antialias,
@@ -167,13 +192,13 @@ impl Resize {
     }
 
     /// Sizes of every axis, and scales where they were given.
-    fn sizes(
+    fn extent(
         &self,
         to: &Lowering<'_, '_>,
         x: ValueId,
         axes: &[usize],
         target: Target,
-    ) -> RuleResult<(Vec<Dim>, Option<Vec<f64>>)> {
+    ) -> RuleResult<Extent> {
         let mut sizes = to.dims(x);
         let count = match &target {
             Target::Scales(scales) => scales.len(),
@@ -192,25 +217,43 @@ impl Resize {
                     sizes[axis] = scaled(&sizes[axis], scale)?;
                     scales[axis] = scale;
                 }
-                Ok((sizes, Some(scales)))
+                Ok(Extent { sizes, scales: Some(scales), kept: None })
             }
             Target::Sizes(given) if self.policy == Policy::Stretch => {
                 for (&axis, size) in axes.iter().zip(given) {
                     sizes[axis] = size;
                 }
-                Ok((sizes, None))
+                Ok(Extent { sizes, scales: None, kept: None })
             }
-            Target::Sizes(given) => self.kept_ratio(sizes, axes, &given),
+            Target::Sizes(given) => {
+                let mut known = axes.iter().map(|&axis| &sizes[axis]).chain(&given);
+                match known.all(|dim| dim.as_constant().is_some()) {
+                    true => self.known_ratio(sizes, axes, &given),
+                    false => Ok(self.kept_ratio(sizes, axes, given)),
+                }
+            }
         }
     }
 
+    /// One scale for all axes, so that the result is not larger (or not smaller) than asked for, by sizes of the run.
+    fn kept_ratio(&self, mut sizes: Vec<Dim>, axes: &[usize], wanted: Vec<Dim>) -> Extent {
+        let smallest = self.policy == Policy::NotLarger;
+        let from: Vec<Dim> = axes.iter().map(|&axis| sizes[axis].clone()).collect();
+        for (&axis, size) in axes.iter().zip(&from) {
+            // What each axis' own scale would make of this size: halves up, as the specification's `round_int`.
+            let double = |dim: &Dim| &Dim::constant(2) * dim;
+            let by_axis = wanted.iter().zip(&from).map(|(wanted, from)| match from == size {
+                true => wanted.clone(),
+                false => (&double(&(size * wanted)) + from).floor_div(&double(from)),
+            });
+            let pick = |a: Dim, b: Dim| if smallest { a.minimum(&b) } else { a.maximum(&b) };
+            sizes[axis] = by_axis.reduce(pick).unwrap_or_else(|| size.clone());
+        }
+        Extent { sizes, scales: None, kept: Some(op::KeptRatio { axes: axes.to_vec(), wanted, smallest }) }
+    }
+
     /// One scale for all axes, so that the result is not larger (or not smaller) than asked for.
-    fn kept_ratio(
-        &self,
-        mut sizes: Vec<Dim>,
-        axes: &[usize],
-        wanted: &[Dim],
-    ) -> RuleResult<(Vec<Dim>, Option<Vec<f64>>)> {
+    fn known_ratio(&self, mut sizes: Vec<Dim>, axes: &[usize], wanted: &[Dim]) -> RuleResult<Extent> {
         let unknown = || RuleError::NotConstant { input: "sizes (to keep the aspect ratio)".to_owned() };
         let mut ratios = Vec::with_capacity(axes.len());
         for (&axis, wanted) in axes.iter().zip(wanted) {
@@ -226,7 +269,7 @@ impl Resize {
             sizes[axis] = Dim::constant((size as f64 * scale + 0.5).floor() as i64);
             scales[axis] = scale;
         }
-        Ok((sizes, Some(scales)))
+        Ok(Extent { sizes, scales: Some(scales), kept: None })
     }
 
     /// Start and end of the region of interest per axis, for the transformation that needs it.

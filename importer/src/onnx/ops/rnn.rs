@@ -23,6 +23,10 @@ impl Rnn {
             ("reverse", RnnDirection::Reverse),
             ("bidirectional", RnnDirection::Bidirectional),
         ];
+        if node.opset < 7 {
+            // Whether all states are an output; names of outputs say that, too.
+            node.ignore(&["output_sequence"]);
+        }
         let direction = node.choice("direction", "forward", &directions)?;
         let hidden_size = node.size("hidden_size", 0)?;
         let clip = node.optional_float("clip")?.filter(|&clip| clip > 0.0);
@@ -49,9 +53,9 @@ impl Rnn {
 
 impl<'m> Operator<'m> for Rnn {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("GRU", 7, RNN).reads(Self::read_gru),
-        Spec::onnx("LSTM", 7, LSTM).reads(Self::read_lstm),
-        Spec::onnx("RNN", 7, RNN).reads(|node| Self::read(node, RnnKind::Rnn)),
+        Spec::onnx("GRU", 1, RNN).reads(Self::read_gru),
+        Spec::onnx("LSTM", 1, LSTM).reads(Self::read_lstm),
+        Spec::onnx("RNN", 1, RNN).reads(|node| Self::read(node, RnnKind::Rnn)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

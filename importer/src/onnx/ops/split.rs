@@ -1,6 +1,7 @@
 //! `Split`: sizes as an attribute before version 13, as an input since; `num_outputs` since 18.
 
 use super::prelude::*;
+use super::tile::whole_numbers;
 
 pub(super) struct Split {
     axis: i64,
@@ -22,6 +23,7 @@ impl Split {
 
 impl<'m> Operator<'m> for Split {
     const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Split", 1, &["input", "split?"]).until(1).reads(Self::read),
         Spec::onnx("Split", 2, &["input"]).until(12).reads(Self::read),
         Spec::onnx("Split", 13, &["input", "split?"]).reads(Self::read),
     ];
@@ -31,6 +33,9 @@ impl<'m> Operator<'m> for Split {
         let axis = axis_of(self.axis, to.rank(x))?;
         let total = to.dims(x)[axis].clone();
         let sizes = match (args.optional("split")?, &self.sizes) {
+            (Some(split), _) if to.dtype(split).is_float() => {
+                whole_numbers(to, split, "split")?.into_iter().map(Dim::constant).collect()
+            }
             (Some(split), _) => to.host(split, "split")?,
             (None, Some(sizes)) => sizes.iter().map(|&size| Dim::constant(size)).collect(),
             (None, None) => equal_parts(&total, self.count),

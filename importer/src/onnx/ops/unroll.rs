@@ -15,6 +15,8 @@ const MOST_ROUNDS: usize = 1024;
 enum Kind {
     Loop,
     Scan(ScanAxes),
+    /// The first form of `Scan`, over each item of a batch.
+    BatchedScan(ScanAxes),
     Map,
 }
 
@@ -98,11 +100,27 @@ impl<'m> Unroll<'m> {
         };
         Ok(Self { body, kind: Kind::Scan(axes) })
     }
+
+    /// The form with a batch on the first axis of everything, and the rounds on the second one of what is scanned.
+    fn read_batched_scan(node: &mut SourceNode<'m>) -> RuleResult<Self> {
+        let body = node.graph("body")?;
+        let axes = ScanAxes {
+            input_axes: Vec::new(),
+            input_backwards: node.ints("directions")?.unwrap_or_default(),
+            output_axes: Vec::new(),
+            output_backwards: Vec::new(),
+            inputs: node.size("num_scan_inputs", 0)?,
+        };
+        Ok(Self { body, kind: Kind::BatchedScan(axes) })
+    }
 }
 
 impl<'m> Operator<'m> for Unroll<'m> {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Loop", 1, &["M?", "cond?", "v_initial*"]).reads(|node| Self::read(node, Kind::Loop)),
+        Spec::onnx("Scan", 8, &["sequence_lens?", "initial_state_and_scan_inputs*"])
+            .until(8)
+            .reads(Self::read_batched_scan),
         Spec::onnx("Scan", 9, &["initial_state_and_scan_inputs*"]).reads(Self::read_scan),
         Spec::onnx("SequenceMap", 17, &["input_sequence", "additional_inputs*"])
             .reads(|node| Self::read(node, Kind::Map)),
@@ -111,7 +129,8 @@ impl<'m> Operator<'m> for Unroll<'m> {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         match &self.kind {
             Kind::Loop => self.repeat(args, to),
-            Kind::Scan(axes) => self.scan(args, to, axes),
+            Kind::Scan(axes) => self.scan(to, axes, (args.operands("initial_state_and_scan_inputs")?, None)),
+            Kind::BatchedScan(axes) => self.batched_scan(args, to, axes),
             Kind::Map => self.map(args, to),
         }
     }
@@ -248,8 +267,84 @@ impl<'m> Unroll<'m> {
         Ok(Some(Outputs(carried)))
     }
 
-    fn scan(&self, args: &Args, to: &mut Lowering<'_, 'm>, axes: &ScanAxes) -> RuleResult<Outputs> {
-        let mut state = args.operands("initial_state_and_scan_inputs")?;
+    /// A scan of each item of a batch, whose results are items of a batch.
+    fn batched_scan(&self, args: &Args, to: &mut Lowering<'_, 'm>, axes: &ScanAxes) -> RuleResult<Outputs> {
+        let operands = args.all("initial_state_and_scan_inputs")?;
+        let lengths = args.optional("sequence_lens")?;
+        if lengths.is_some() && axes.input_backwards.iter().any(|&direction| direction != 0) {
+            let what = "a Scan from the end of sequences of different lengths".to_owned();
+            return Err(RuleError::Unsupported { what });
+        }
+        let missing = || RuleError::MissingInput { input: "initial_state_and_scan_inputs".to_owned() };
+        let first = operands.last().copied().ok_or_else(missing)?;
+        to.need_rank("scan inputs", first, 2)?;
+        let batch = to.dims(first).first().cloned().ok_or_else(missing)?;
+        for &operand in &operands {
+            to.need_rank("initial_state_and_scan_inputs", operand, 1)?;
+            let other = to.dims(operand).first().cloned().ok_or_else(missing)?;
+            if (&other - &batch).as_constant().is_some_and(|rest| rest != 0) {
+                return Err(misfit("batch", format!("has {batch} and {other} items")));
+            }
+        }
+        let item = |to: &mut Lowering<'_, 'm>, n: &Dim| {
+            let mut part = |value: ValueId| {
+                let part = to.slice(value, 0, n.clone(), n + &Dim::constant(1))?;
+                to.squeeze(part, &[0])
+            };
+            let parts = operands.iter().map(|&value| Ok(Operand::Tensor(part(value)?)));
+            let parts = parts.collect::<RuleResult<Vec<_>>>()?;
+            let length = lengths.map(part).transpose()?;
+            let Outputs(outputs) = self.scan(to, axes, (parts, length))?;
+            outputs.into_iter().map(tensor).collect::<RuleResult<Vec<_>>>()
+        };
+        if batch.is(1) {
+            let outputs = item(to, &Dim::constant(0))?;
+            let outputs = outputs.into_iter().map(|value| to.unsqueeze(value, &[0]));
+            return Ok(outputs.collect::<RuleResult<Vec<_>>>()?.into());
+        }
+        let run = Rounds { trip_count: Some(batch), condition: Dim::constant(1) };
+        to.loop_over(run, &[], &|to, n, _| {
+            Ok(Round { condition: Dim::constant(1), carried: Vec::new(), left: item(to, n)? })
+        })
+    }
+
+    /// One round of a scan. Beyond the length of a sequence, states stay and zeros are collected.
+    fn scan_round(
+        &self,
+        to: &mut Lowering<'_, 'm>,
+        (scanned, n): (&Scanned<'_>, &Dim),
+        state: Vec<Operand>,
+        length: Option<ValueId>,
+    ) -> RuleResult<Vec<Operand>> {
+        let mut operands = state.clone();
+        scanned.slices(to, n, &mut operands)?;
+        let results = self.round(to, operands)?;
+        let Some(length) = length else {
+            return Ok(results);
+        };
+        let position = to.builder.host_tensor(vec![n.clone()], Vec::new())?;
+        let length = to.cast(length, DType::I64)?;
+        let goes = to.compare(CompareOp::Lower, position, length)?;
+        let mut before = state.into_iter();
+        let mut kept = Vec::with_capacity(results.len());
+        for result in results {
+            let result = tensor(result)?;
+            let other = match before.next() {
+                Some(state) => tensor(state)?,
+                None => to.number_like(result, 0),
+            };
+            kept.push(Operand::Tensor(to.select(goes, result, other)?));
+        }
+        Ok(kept)
+    }
+
+    /// A scan over these operands; of a sequence of some length, where that is given.
+    fn scan(
+        &self,
+        to: &mut Lowering<'_, 'm>,
+        axes: &ScanAxes,
+        (mut state, length): (Vec<Operand>, Option<ValueId>),
+    ) -> RuleResult<Outputs> {
         let states = state.len().checked_sub(axes.inputs).filter(|_| axes.inputs > 0);
         let states = states.ok_or_else(|| invalid("num_scan_inputs", format!("is {}", axes.inputs)))?;
         let inputs = state.split_off(states).into_iter().map(tensor).collect::<RuleResult<Vec<_>>>()?;
@@ -258,15 +353,15 @@ impl<'m> Unroll<'m> {
         let few = scanned.rounds.as_size().filter(|&count| count <= MOST_ROUNDS);
         if let Some(count) = few.filter(|&count| count > 0 || scans == 0) {
             let before = to.snapshot();
-            match self.scan_written_out(to, (axes, &scanned), count, (state.clone(), scans))? {
+            let begin = (state.clone(), scans, length);
+            match self.scan_written_out(to, (axes, &scanned), count, begin)? {
                 Some(outputs) => return Ok(outputs),
                 None => to.restore(&before),
             }
         }
         let run = Rounds { trip_count: Some(scanned.rounds.clone()), condition: Dim::constant(1) };
-        let Outputs(mut outputs) = to.loop_over(run, &state, &|to, iteration, mut operands| {
-            scanned.slices(to, iteration, &mut operands)?;
-            let mut carried = self.round(to, operands)?;
+        let Outputs(mut outputs) = to.loop_over(run, &state, &|to, iteration, operands| {
+            let mut carried = self.scan_round(to, (&scanned, iteration), operands, length)?;
             let left = carried.split_off(states.min(carried.len()));
             let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
             Ok(Round { condition: Dim::constant(1), carried, left })
@@ -284,7 +379,7 @@ impl<'m> Unroll<'m> {
         to: &mut Lowering<'_, 'm>,
         (axes, scanned): (&ScanAxes, &Scanned<'_>),
         rounds: usize,
-        (mut state, scans): (Vec<Operand>, usize),
+        (mut state, scans, length): (Vec<Operand>, usize, Option<ValueId>),
     ) -> RuleResult<Option<Outputs>> {
         let states = state.len();
         let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
@@ -293,8 +388,7 @@ impl<'m> Unroll<'m> {
             if n > 0 && !to.affords(&left_before, n as u64, rounds as u64) {
                 return Ok(None);
             }
-            scanned.slices(to, &Dim::from(n), &mut state)?;
-            state = self.round(to, state)?;
+            state = self.scan_round(to, (scanned, &Dim::from(n)), state, length)?;
             for (list, value) in collected.iter_mut().zip(state.split_off(states.min(state.len()))) {
                 list.push(tensor(value)?);
             }

@@ -11,10 +11,10 @@ pub(super) struct Variadic {
 
 impl<'m> Operator<'m> for Variadic {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Max", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Max, mean: false })),
-        Spec::onnx("Mean", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Add, mean: true })),
-        Spec::onnx("Min", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Min, mean: false })),
-        Spec::onnx("Sum", 6, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Add, mean: false })),
+        Spec::onnx("Max", 1, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Max, mean: false })),
+        Spec::onnx("Mean", 1, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Add, mean: true })),
+        Spec::onnx("Min", 1, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Min, mean: false })),
+        Spec::onnx("Sum", 1, INPUTS).reads(|_| Ok(Self { op: BinaryOp::Add, mean: false })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -23,8 +23,8 @@ pub use loss::{CrossEntropyOptions, cross_entropy};
 pub use norm::{batch_norm, batch_norm_train, dropout, group_norm, instance_norm, layer_norm, rms_norm};
 pub use pool::{
     adaptive_avg_pool, adaptive_avg_pool1d, adaptive_avg_pool2d, avg_pool1d, avg_pool2d, interpolate,
-    interpolate_with, max_pool, max_pool_with_indices, max_pool1d, max_pool1d_with_indices, max_pool2d,
-    max_pool2d_with_indices, pool, size_as_float,
+    interpolate_with, largest_ratio, max_pool, max_pool_with_indices, max_pool1d, max_pool1d_with_indices,
+    max_pool2d, max_pool2d_with_indices, pool, size_as_float, smallest_ratio,
 };
 pub use quantized::{ZeroPoint, quantized_conv, quantized_matmul};
 pub use recurrent::{RnnInputs, lstm, rnn, rnn_with};
@@ -32,4 +32,7 @@ pub use rotary::rotary;
 pub use sampling::{
     DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align, roi_align_async,
 };
-pub use vision::{depth_to_space, non_max_suppression, non_max_suppression_async, space_to_depth, topk};
+pub use vision::{
+    depth_to_space, non_max_suppression, non_max_suppression_async, non_max_suppression_within,
+    non_max_suppression_within_async, space_to_depth, topk,
+};

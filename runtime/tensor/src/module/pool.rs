@@ -214,6 +214,16 @@ pub fn interpolate<B: Backend, const D: usize>(
     interpolate_with(x, options)
 }
 
+/// The smallest of the scales that make sizes others: of pairs of the new size and the old one.
+pub fn smallest_ratio<const N: usize>(sizes: [(usize, usize); N]) -> f64 {
+    sizes.into_iter().map(|(to, from)| to as f64 / from as f64).fold(f64::INFINITY, f64::min)
+}
+
+/// The largest of the scales that make sizes others: of pairs of the new size and the old one.
+pub fn largest_ratio<const N: usize>(sizes: [(usize, usize); N]) -> f64 {
+    sizes.into_iter().map(|(to, from)| to as f64 / from as f64).fold(0.0, f64::max)
+}
+
 /// A size as a number, for scales.
 pub fn size_as_float(size: usize) -> f64 {
     size as f64

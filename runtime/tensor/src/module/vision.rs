@@ -197,3 +197,56 @@ pub async fn non_max_suppression_async<B: Backend>(
     let read = ran("non_max_suppression", operands.execute_async().await);
     suppressed::<B>(&read, &rule, &device)
 }
+
+/// [`non_max_suppression`] where the threshold of overlaps is a tensor of one element, which is read with the others.
+///
+/// # Panics
+/// When the shapes do not fit, the threshold is not one number, or the device failed.
+pub fn non_max_suppression_within<B: Backend>(
+    boxes: Tensor<B, 3>,
+    scores: Tensor<B, 3>,
+    most: usize,
+    iou_threshold: Tensor<B, 1>,
+    score_threshold: Option<f64>,
+    center: bool,
+) -> Tensor<B, 2, Int> {
+    let (operands, device) = suppressible(boxes, scores);
+    let read = operands.register(iou_threshold).execute();
+    suppressed_within::<B>(read, (most, score_threshold, center), &device)
+}
+
+/// [`non_max_suppression_within`] without blocking the thread.
+///
+/// # Panics
+/// When the shapes do not fit, the threshold is not one number, or the device failed.
+pub async fn non_max_suppression_within_async<B: Backend>(
+    boxes: Tensor<B, 3>,
+    scores: Tensor<B, 3>,
+    most: usize,
+    iou_threshold: Tensor<B, 1>,
+    score_threshold: Option<f64>,
+    center: bool,
+) -> Tensor<B, 2, Int> {
+    let (operands, device) = suppressible(boxes, scores);
+    let read = ran("non_max_suppression", operands.register(iou_threshold).execute_async().await);
+    suppressed_within::<B>(read, (most, score_threshold, center), &device)
+}
+
+/// Chooses by a threshold that was read behind boxes and scores.
+fn suppressed_within<B: Backend>(
+    mut read: Vec<TensorData>,
+    (most, score_threshold, center): (usize, Option<f64>, bool),
+    device: &B::Device,
+) -> Tensor<B, 2, Int> {
+    let numbers: Vec<f32> = read.pop().map(|data| data.iter::<f32>().collect()).unwrap_or_default();
+    match numbers.as_slice() {
+        &[iou_threshold] => {
+            let rule = Suppression { most, iou_threshold, score_threshold, center };
+            suppressed::<B>(&read, &rule, device)
+        }
+        _ => fail(
+            "non_max_suppression",
+            format_args!("{} numbers as the threshold of overlaps", numbers.len()),
+        ),
+    }
+}

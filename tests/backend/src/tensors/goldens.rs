@@ -195,8 +195,11 @@ pub fn suppression<B: Backend>() {
         let least = case.float("least");
         let later = module::non_max_suppression_async(boxes.clone(), scores.clone(), 4, 0.3, least, center);
         same(finished(later), case.tensors["out"].clone());
-        let chosen = module::non_max_suppression::<B>(boxes, scores, 4, 0.3, least, center);
+        let chosen = module::non_max_suppression::<B>(boxes.clone(), scores.clone(), 4, 0.3, least, center);
         same(chosen, case.tensors["out"].clone());
+        let threshold = Tensor::from_data([0.3f32], &boxes.device());
+        let within = module::non_max_suppression_within::<B>(boxes, scores, 4, threshold, least, center);
+        same(within, case.tensors["out"].clone());
     }
 }
 
