@@ -187,6 +187,51 @@ fn of_pooling<B: Backend>(shape: &[usize], options: &PoolOptions, dtype: DType) 
     results
 }
 
+/// Means whose sums are more than the dtype holds, and roots of powers that are whole.
+pub fn poolings_of_integers<B: Backend>() {
+    fn run<B: Backend>(dtype: DType) -> Results {
+        let mut results = Results::new();
+        let (least, greatest) = dtype.integers().unwrap_or((0, 1));
+        let near = |end: i128| [end, end, end, end / 2, 3, end];
+        let means = [near(least), near(greatest), [least, greatest, least, 1, 0, 2], [-7, 5, 2, -1, 8, -8]];
+        for numbers in means {
+            let numbers = numbers.map(|x| x.clamp(least, greatest) as i64);
+            for (channels, shape) in [(1, [1, 1, 6]), (2, [1, 2, 3])] {
+                let x = on::<B>(whole(&numbers, &shape, dtype));
+                for include_pad in [false, true] {
+                    let options = PoolOptions::new([3], [1], [1], [1], false);
+                    let y = B::pool(PoolOp::Average { include_pad }, x.clone(), &options);
+                    results.push((format!("mean of {numbers:?} in {channels}, {include_pad}"), read::<B>(y)));
+                }
+            }
+        }
+        for p in 1..=5 {
+            let options = PoolOptions::new([2], [1], [0], [1], false);
+            for last in 0..=5 {
+                let x = on::<B>(whole(&[5, 0, 0, 4, 0, 3, last, 0, 0, 2, 2, 0, 1], &[1, 1, 13], dtype));
+                let y = B::pool(PoolOp::Lp { p }, x, &options);
+                results.push((format!("norm of order {p}, with {last}"), read::<B>(y)));
+            }
+        }
+        results
+    }
+    // 4 alone, the cubes of 3 and 4 (91), and 5 alone.
+    let x = TensorData::new(vec![0_i32, 4, 0, 3, 4, 0, 5, 0], [1, 1, 8]);
+    let options = PoolOptions::new([2], [2], [0], [1], false);
+    for dtype in super::integers::<B>() {
+        let x = on::<B>(x.clone().convert_dtype(dtype));
+        let norms = read::<B>(B::pool(PoolOp::Lp { p: 3 }, x, &options));
+        assert_eq!(norms.iter::<i64>().collect::<Vec<_>>(), [4, 3, 4, 5], "{dtype}");
+        assert_same(run::<B>(dtype), run::<NdArray>(dtype), 0.0);
+        let (least, greatest) = dtype.integers().unwrap_or((0, 1));
+        for end in [least, greatest] {
+            let x = on::<B>(whole(&[end as i64; 4], &[1, 1, 4], dtype));
+            let y = read::<B>(B::pool(PoolOp::Average { include_pad: false }, x.clone(), &options));
+            assert_eq!(y.iter::<u64>().next(), read::<B>(x).iter::<u64>().next(), "{dtype}");
+        }
+    }
+}
+
 pub fn gradients_of_poolings<B: Backend>() {
     let cases: [(&[usize], PoolOptions); 5] = [
         (&[1, 2, 9, 9], PoolOptions::new([3, 3], [2, 1], [1, 1], [1, 1], false)),
