@@ -132,9 +132,14 @@ pub fn gradients_of_convolutions_that_are_not_finite<B: Backend>() {
             .map(|(name, tensor)| (name.to_owned(), read::<B>(tensor)))
             .into()
     }
-    /// Weights that are not finite where windows lie over some elements of the result, and over others not: behind the last, too. In tiles, which
-    /// multiply zeros with them, there is NaN; results of few channels are no tiles.
-    fn of_weights<B: Backend>(channels: usize, stride: usize, dilation: usize) -> Results {
+    /// Weights that are not finite where windows lie over some elements of the result, and over others not: behind the last, too. The gradient of a
+    /// convolution's input is the same.
+    fn of_weights<B: Backend>(
+        [from, channels]: [usize; 2],
+        stride: usize,
+        dilation: usize,
+        dtype: DType,
+    ) -> Results {
         let options = ConvTransposeOptions {
             stride: [stride; 2].into(),
             padding: [(1, 0); 2].into(),
@@ -142,19 +147,29 @@ pub fn gradients_of_convolutions_that_are_not_finite<B: Backend>() {
             dilation: [dilation; 2].into(),
             groups: 1,
         };
-        let mut weight = vec![1.0_f32; 2 * channels * 9];
+        let mut weight = vec![1.0_f32; from * channels * 9];
         (weight[0], weight[8]) = (f32::INFINITY, f32::NEG_INFINITY);
-        let weight = on::<B>(TensorData::new(weight, [2, channels, 3, 3]));
-        let x = on::<B>(TensorData::new(vec![1.0_f32; 2 * 20], [1, 2, 4, 5]));
-        let name = format!("weights of {channels} channels, {stride}, {dilation}");
-        vec![(name, read::<B>(B::conv_transpose(x, weight, None, &options)))]
+        let of = |data: TensorData| on::<B>(data.convert_dtype(dtype));
+        let weight = of(TensorData::new(weight, [from, channels, 3, 3]));
+        let x = of(TensorData::new(vec![1.0_f32; from * 20], [1, from, 4, 5]));
+        let y = B::conv_transpose(x.clone(), weight.clone(), None, &options);
+        let ConvTransposeOptions { padding, dilation: apart, .. } = options.clone();
+        let options = ConvOptions { stride: options.stride, padding, dilation: apart, groups: 1 };
+        let gradient = B::conv_input_gradient(x, weight, &y.shape(), &options);
+        let name = |what: &str| format!("{what}, weights of {channels} channels, {stride}, {dilation}");
+        vec![(name("transposed"), read::<B>(y)), (name("gradient"), read::<B>(gradient))]
     }
-    for channels in [1, 3] {
+    // Results by elements, in tiles, and by warps where there are any.
+    for channels in [[2, 1], [2, 3], [2, 8], [5, 24], [16, 70]] {
         for (stride, dilation) in [(1, 1), (2, 1), (2, 3), (3, 2)] {
-            let expected = of_weights::<NdArray>(channels, stride, dilation);
-            let of_all = expected[0].1.iter::<f64>().all(|x| x.is_infinite());
-            assert!(!of_all, "what no window reaches is finite");
-            assert_same(of_weights::<B>(channels, stride, dilation), expected, 0.0);
+            for dtype in floats::<B>() {
+                let expected = of_weights::<NdArray>(channels, stride, dilation, dtype);
+                let of_all = expected[0].1.iter::<f64>().all(|x| x.is_infinite());
+                assert!(!of_all, "what no window reaches is finite");
+                let (name, transposed) = expected[0].clone();
+                assert_same(expected[1..].to_vec(), vec![(name, transposed)], 0.0);
+                assert_same(of_weights::<B>(channels, stride, dilation, dtype), expected, 0.0);
+            }
         }
     }
     for channels in [1, 8, 11] {
