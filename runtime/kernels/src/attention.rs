@@ -218,25 +218,30 @@ impl Task<'_> {
                 let start = ((b * heads + head) * q_len + query) * value_size;
                 // SAFETY: this row is this head's own.
                 let out = unsafe { self.out.slice(start..start + value_size) };
+                // Without keys there is no product: values may be infinite.
+                let Some(sum) = sum else {
+                    out.fill(0.0);
+                    continue;
+                };
                 one(scores, value_size, k_len, values, out);
                 out.iter_mut().for_each(|x| *x *= 1.0 / sum);
             }
         });
     }
 
-    /// Turns a query's products into unnormalized weights, and yields their sum.
-    fn weigh(&self, b: usize, head: usize, query: usize, row: &mut [f32]) -> f32 {
-        let (sum, shift) = self.weights(b, head, query, row);
+    /// Turns a query's products into unnormalized weights, and yields their sum; nothing for a query that yields zeros.
+    fn weigh(&self, b: usize, head: usize, query: usize, row: &mut [f32]) -> Option<f32> {
+        let (sum, shift) = self.weights(b, head, query, row)?;
         if let Some(log_sums) = &self.log_sums {
             let at = (b * self.shape.heads + head) * self.shape.q_len + query;
             // SAFETY: each query has its own place.
             unsafe { *log_sums.ptr(at) = shift + Float::ln(sum) };
         }
-        sum
+        Some(sum)
     }
 
     /// [`Task::weigh`]; yields also what was taken from each score before its exponential, ∞ if no key is left.
-    fn weights(&self, b: usize, head: usize, query: usize, row: &mut [f32]) -> (f32, f32) {
+    fn weights(&self, b: usize, head: usize, query: usize, row: &mut [f32]) -> Option<(f32, f32)> {
         let scale = scale_of(self.options, self.shape.size);
         let softcap = self.options.softcap.map(|cap| cap as f32);
         let seen = seen_by(query, self.shape, self.options);
@@ -274,7 +279,7 @@ fn seen_by(query: usize, shape: &AttentionShape, options: &AttentionOptions) -> 
 }
 
 dispatched! {
-    /// Turns a row of products into `e^(score - largest)` and yields their sum and the largest (∞ if no key is left).
+    /// Turns a row of products into `e^(score - largest)` and yields their sum and the largest (∞ if no key is left), or nothing if the query yields zeros.
     ///
     /// # Safety
     /// A mask holds as many elements as the row, its stride apart.
@@ -286,7 +291,7 @@ dispatched! {
         keep: Option<(*const u8, usize)>,
         add: Option<(*const f32, usize)>,
         fully_masked: Option<FullyMasked>,
-    ) -> (f32, f32) {
+    ) -> Option<(f32, f32)> {
         let (n, x) = (row.len(), row.as_mut_ptr());
         let cap = softcap.unwrap_or(0.0);
         let scale = s.splat(scale);
@@ -322,18 +327,23 @@ dispatched! {
         }
         let max = row_max(s, x, n);
         if n == 0 {
-            return (1.0, f32::INFINITY);
+            return None;
         }
-        if max == f32::NEG_INFINITY && let Some(yields) = fully_masked {
+        // A row of NaN has no largest score either, and stays one.
+        if max == f32::NEG_INFINITY
+            && let Some(yields) = fully_masked
+            && core::slice::from_raw_parts(x, n).iter().all(|&score| score == max)
+        {
             // No key is left: the result is not NaN.
-            let (weight, sum) = match yields {
-                FullyMasked::Zeros => (0.0, 1.0),
-                FullyMasked::Mean => (1.0, n as f32),
+            return match yields {
+                FullyMasked::Zeros => None,
+                FullyMasked::Mean => {
+                    (0..n).for_each(|i| *x.add(i) = 1.0);
+                    Some((n as f32, f32::INFINITY))
+                }
             };
-            (0..n).for_each(|i| *x.add(i) = weight);
-            return (sum, f32::INFINITY);
         }
-        (exp_row(s, x, x, n, max), max)
+        Some((exp_row(s, x, x, n, max), max))
     }
 }
 

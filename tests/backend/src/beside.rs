@@ -11,7 +11,7 @@ pub use columns::{
 pub use rows::rows_that_others_read_too;
 pub use windows::{
     convolutions_of_bytes, gradients_of_convolutions, gradients_of_convolutions_that_are_not_finite,
-    gradients_of_poolings,
+    gradients_of_poolings, poolings_of_integers,
 };
 
 use crate::supported;

@@ -81,6 +81,7 @@ macro_rules! suite {
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
             fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise masked_out_before_others softmaxes rows_of_all_lengths norms norm_gradients programs several_results recurrent wide_recurrent half_weights
                 cached_weights;
+            attention: without_keys_beside_any_values queries_that_are_no_numbers hidden_keys_may_be_any;
             orders: elementwise operands_of_other_ranks programs joins large_joins narrow_rows folds windows first_layers;
             making: filled counted seeded distributions data_round_trip;
         }
@@ -107,7 +108,7 @@ macro_rules! suite {
         $crate::suite! { @beside
             arithmetic functions functions_of_halves casts sixteen_bits_are_rounded_once folds_and_orders folds_of_columns gradients_of_norms_by_columns statistics_of_columns sums_of_programs sums_of_what_others_read_too long_folds_of_narrow_dtypes programs_over_many_elements places_and_numbers
             parameters_have_all_their_bits products_and_windows gradients_of_convolutions
-            convolutions_of_bytes gradients_of_convolutions_that_are_not_finite gradients_of_poolings rows_in_double_precision rows_that_others_read_too the_same_seed_draws_the_same_numbers
+            convolutions_of_bytes gradients_of_convolutions_that_are_not_finite gradients_of_poolings poolings_of_integers rows_in_double_precision rows_that_others_read_too the_same_seed_draws_the_same_numbers
         }
     };
     (@beside $($test:ident)*) => {

@@ -1,5 +1,6 @@
 //! What every backend must do, generic over it.
 
+pub mod attention;
 pub mod casts;
 pub mod elementwise;
 pub mod folding;

@@ -60,7 +60,7 @@ impl Matmul {
             let epilogue = Epilogue { bias, activation: self.activation };
             let [high, wide] = self.tiling.tile();
             let start = [block_row * high, block_column * wide];
-            let tile = Tile { tiling: self.tiling, start, size, storage };
+            let tile = Tile { tiling: self.tiling, start, size, storage, anew: None };
             tile.product(
                 k,
                 |row, depth| lhs.at(left + row * left_strides[0] + depth * left_strides[1]),

@@ -7,13 +7,13 @@
 //! of the workgroup, as it does everywhere: it is a power of two from 4 to 128.
 
 use super::right::{Right, Staged};
-use super::tiling::{DEPTH, SIDE, Tile, add_products};
+use super::tiling::{DEPTH, SIDE, Tile, add_products, hand_on};
 use crate::language::{Array, Builder, Builtin, Value, Variable};
 
 /// Invocations of a quad.
 const QUAD: u32 = 4;
 
-impl<'k> Tile<'k> {
+impl<'k> Tile<'_, 'k> {
     /// [`Tile::product`] by quads, of whose invocations each computes so many rows and columns.
     pub(super) fn by_quads(
         &self,
@@ -92,9 +92,8 @@ impl<'k> Tile<'k> {
         let ([row_start, column_start], [rows, columns, _]) = (self.start, self.size);
         let [_, wide] = self.tiling.tile();
         let across = wide / SIDE;
-        for (n, sum) in (0_u32..).zip(sums) {
-            let (row, column) = (row_start + y + n / across * SIDE, column_start + x + n % across * SIDE);
-            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
-        }
+        let at = |n| [row_start + y + n / across * SIDE, column_start + x + n % across * SIDE];
+        let place = |n: Value<'k>| [row_start + y + n / across * SIDE, column_start + x + n % across * SIDE];
+        hand_on(k, [rows, columns], sums, at, self.anew.map(|anew| (anew, place)), write);
     }
 }

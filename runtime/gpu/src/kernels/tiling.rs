@@ -199,8 +199,11 @@ impl Cost {
     }
 }
 
+/// How the sum of a row and a column is found without a tile.
+pub(super) type Anew<'t, 'k> = &'t dyn Fn(Value<'k>, Value<'k>) -> Value<'k>;
+
 /// What one workgroup of a tiled product knows.
-pub(super) struct Tile<'k> {
+pub(super) struct Tile<'t, 'k> {
     /// Who computes what of it.
     pub tiling: Tiling,
     /// The first row and the first column of its tile.
@@ -209,9 +212,38 @@ pub(super) struct Tile<'k> {
     pub size: [Value<'k>; 3],
     /// How the elements of both sides lie in memory. The tile shares them so too, and computes with their [values](Storage::value).
     pub storage: Storage,
+    /// How sums are found of which one is no number, where what a tile multiplies by zeros is no product.
+    pub anew: Option<Anew<'t, 'k>>,
 }
 
-impl<'k> Tile<'k> {
+/// Hands an invocation's sums on, those inside a product of so many rows and columns; `at` says where each is. If any of them is no number, and there is
+/// a way to find them `anew`, all are found so: then their numbers are not known before the kernel runs, and another function says where they are.
+pub(super) fn hand_on<'k>(
+    k: &'k Builder,
+    [rows, columns]: [Value<'k>; 2],
+    sums: &[Variable<'k>],
+    at: impl Fn(u32) -> [Value<'k>; 2],
+    anew: Option<(Anew<'_, 'k>, impl Fn(Value<'k>) -> [Value<'k>; 2])>,
+    write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+) {
+    let write_all = || {
+        for (n, sum) in (0_u32..).zip(sums) {
+            let [row, column] = at(n);
+            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
+        }
+    };
+    let Some((anew, place)) = anew else { return write_all() };
+    let is_none = sums.iter().fold(k.value(false), |is_none, sum| is_none | sum.get().is_nan());
+    k.when(!is_none, write_all);
+    k.when(is_none, || {
+        k.range(0_u32, sums.len() as u32, 1_u32, |n| {
+            let [row, column] = place(n);
+            k.when(row.below(rows) & column.below(columns), || write(row, column, anew(row, column)));
+        });
+    });
+}
+
+impl<'k> Tile<'_, 'k> {
     /// A tile of the sums of `lhs(row, depth)` times the right side's elements, handed to `write(row, column, sum)`. The functions are asked for
     /// elements inside the product alone.
     pub(super) fn product(
@@ -225,8 +257,8 @@ impl<'k> Tile<'k> {
             Tiling::Invocations(each) => self.by_invocations(k, each, lhs, rhs, write),
             Tiling::Quads(each) => self.by_quads(k, each, lhs, rhs, write),
             Tiling::Warps(factors, each) => {
-                let &Self { start, size, .. } = self;
-                WarpTile { factors, each, start, size }.product(k, lhs, rhs, write);
+                let &Self { start, size, anew, .. } = self;
+                WarpTile { factors, each, start, size }.product(k, lhs, rhs, write, anew);
             }
         }
     }
@@ -295,11 +327,18 @@ impl<'k> Tile<'k> {
             });
             k.barrier();
         });
-        for (n, sum) in (0_u32..).zip(&sums) {
+        let at = |n| {
             let row = row_start + down + own(each[0], n / each[1]);
-            let column = column_start + across + own(each[1], n % each[1]);
-            k.when(row.below(rows) & column.below(columns), || write(row, column, sum.get()));
-        }
+            [row, column_start + across + own(each[1], n % each[1])]
+        };
+        let place = |n: Value<'k>| {
+            let own = |each: u32, n: Value<'k>| {
+                let run = each.min(RUN);
+                n / run * (SIDE * run) + n % run
+            };
+            [row_start + down + own(each[0], n / each[1]), column_start + across + own(each[1], n % each[1])]
+        };
+        hand_on(k, [rows, columns], &sums, at, self.anew.map(|anew| (anew, place)), write);
     }
 
     /// Memory that the workgroup shares, for so many rows or columns.

@@ -6,6 +6,7 @@
 
 use super::right::{Right, Staged};
 use super::tiles::{Lane, WARP};
+use super::tiling::{Anew, hand_on};
 use crate::language::{Array, Builder, Factors, Type, Value, Variable};
 
 /// Warps of a workgroup along the rows, and along the columns.
@@ -98,24 +99,39 @@ impl<'k, R: Right<'k>> RightWord<'_, 'k, R> {
 }
 
 impl<'k> WarpTile<'k> {
-    /// Likewise [`Tile::product`](super::tiling::Tile::product); elements are 32-bit floats that the factors hold, or are rounded to them.
+    /// Likewise [`Tile::product`](super::tiling::Tile::product), with its [`anew`](super::tiling::Tile::anew); elements are 32-bit floats that the factors
+    /// hold, or are rounded to them.
     pub fn product(
         &self,
         k: &'k Builder,
         lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
         rhs: impl Right<'k>,
         write: impl Fn(Value<'k>, Value<'k>, Value<'k>),
+        anew: Option<Anew<'_, 'k>>,
     ) {
-        let [rows, ..] = self.size;
+        let ([row_start, column_start], [rows, columns, _]) = (self.start, self.size);
         let zero = k.value(0.0);
-        self.product_of_words(
+        let (lane, sums) = self.sums_of_words(
             k,
             |row, first| self.factors.word(&self.elements(first, row.below(rows), zero, |at| lhs(row, at))),
             rhs,
             |words| self.factors.word(&words.elements(zero)),
             [false; 2],
-            |sum| write(sum.row, sum.column, sum.of_products),
         );
+        let all: Vec<_> = sums.of_products.iter().flatten().copied().collect();
+        let first = self.first_of_lane(&lane);
+        let at = |n: u32| {
+            let [row, column] =
+                self.behind(first, [n / (8 * self.each[1]), n / 4 % (2 * self.each[1]), n % 4]);
+            [row_start + row, column_start + column]
+        };
+        let place = |n: Value<'k>| {
+            let (of_rows, of_four) = (n / (8 * self.each[1]), n % 4_u32);
+            let of_columns = n / 4_u32 % (2 * self.each[1]);
+            let row = row_start + first[0] + of_rows * SIDE + of_four / 2_u32 * 8_u32;
+            [row, column_start + first[1] + of_columns * 8_u32 + of_four % 2_u32]
+        };
+        hand_on(k, [rows, columns], &all, at, anew.map(|anew| (anew, place)), write);
     }
 
     /// The product of words along the depth. Those of the left side name their row and the depth of their first element, and are asked for beyond the
@@ -130,8 +146,25 @@ impl<'k> WarpTile<'k> {
         of_sides: [bool; 2],
         write: impl Fn(Sum<'k>),
     ) {
+        let ([row_start, column_start], [rows, columns, _]) = (self.start, self.size);
+        let (lane, sums) = self.sums_of_words(k, lhs, rhs, word, of_sides);
+        self.each_sum(&lane, &sums, |sum| {
+            let (row, column) = (row_start + sum.row, column_start + sum.column);
+            k.when(row.below(rows) & column.below(columns), || write(Sum { row, column, ..sum }));
+        });
+    }
+
+    /// The sums of [`Self::product_of_words`], and whose they are.
+    fn sums_of_words<R: Right<'k>>(
+        &self,
+        k: &'k Builder,
+        lhs: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
+        rhs: R,
+        word: impl Fn(RightWord<'_, 'k, R>) -> Value<'k>,
+        of_sides: [bool; 2],
+    ) -> (Lane<'k>, Sums<'k>) {
         let lane = Lane::new(k);
-        let ([row_start, column_start], [rows, columns, depth]) = (self.start, self.size);
+        let ([row_start, column_start], [_, _, depth]) = (self.start, self.size);
         let [high, wide] = tile(self.each);
         let (left, right) = (k.shared(Type::U32, high * ROW_WORDS), k.shared(Type::U32, wide * ROW_WORDS));
         // Of the left side neighbouring invocations bring neighbouring words along the depth, of the right one neighbouring columns.
@@ -166,10 +199,7 @@ impl<'k> WarpTile<'k> {
             }
             k.barrier();
         });
-        self.each_sum(&lane, &sums, |sum| {
-            let (row, column) = (row_start + sum.row, column_start + sum.column);
-            k.when(row.below(rows) & column.below(columns), || write(Sum { row, column, ..sum }));
-        });
+        (lane, sums)
     }
 
     /// Variables for the sums.
@@ -247,19 +277,30 @@ impl<'k> WarpTile<'k> {
         }
     }
 
+    /// The row and the column of the lane's first sum in the tile.
+    fn first_of_lane(&self, lane: &Lane<'k>) -> [Value<'k>; 2] {
+        let [row, column] = self.first_of_warp(lane);
+        [row + lane.row, column + lane.place * 2_u32]
+    }
+
+    /// The row and the column of another of its sums: the `at`-th of four, of so many rows and columns behind the first.
+    fn behind(&self, [row, column]: [Value<'k>; 2], [m, n, at]: [u32; 3]) -> [Value<'k>; 2] {
+        [row + (m * SIDE + at / 2 * 8), column + (n * 8 + at % 2)]
+    }
+
     /// The lane's sums with their rows and columns in the tile.
     fn each_sum(&self, lane: &Lane<'k>, sums: &Sums<'k>, mut each: impl FnMut(Sum<'k>)) {
-        let [row, column] = self.first_of_warp(lane);
-        let (row, column) = (row + lane.row, column + lane.place * 2_u32);
+        let first = self.first_of_lane(lane);
         for (m, products) in (0_u32..).zip(sums.of_products.chunks(2 * self.each[1] as usize)) {
             for (n, products) in (0_u32..).zip(products) {
                 for (at, sum) in (0_u32..).zip(products) {
                     let held = |all: &[[Variable<'k>; 4]], n: u32| {
                         all.get(n as usize).map(|of| of[at as usize].get())
                     };
+                    let [row, column] = self.behind(first, [m, n, at]);
                     each(Sum {
-                        row: row + (m * SIDE + at / 2 * 8),
-                        column: column + (n * 8 + at % 2),
+                        row,
+                        column,
                         of_products: sum.get(),
                         of_row: held(&sums.of_rows, m),
                         of_column: held(&sums.of_columns, n),

@@ -310,17 +310,18 @@ impl Task<'_> {
         let row = (panel.batch * heads + panel.kv * (heads / kv_heads)) * q_len + panel.queries.start;
         let values = self.v.matrix(panel.batch, panel.kv);
         let mut factors = [0.0; WIDEST];
-        if panel.seen().iter().all(|&seen| seen == 0) {
-            sums.fill(0.0);
-        }
         for (lane, &seen) in panel.seen().iter().enumerate() {
             let (sum, largest) = (panel.sums.sums[lane], panel.sums.largest[lane]);
-            let empty = seen == 0 || largest == f32::NEG_INFINITY && yields.is_some();
+            // A query without any score that is a number has no largest either, and a sum that is none.
+            let is_hidden = largest == f32::NEG_INFINITY && sum == 0.0;
+            let empty = seen == 0 || is_hidden && yields.is_some();
             factors[lane] = if empty { 1.0 } else { 1.0 / sum };
-            if empty && seen > 0 && yields == Some(FullyMasked::Mean) {
+            if empty {
+                let has_mean = seen > 0 && yields == Some(FullyMasked::Mean);
                 for (i, to) in sums[lane..].iter_mut().step_by(panel.width).enumerate() {
-                    let sum: f32 = (0..seen).map(|key| values.data[key * values.row_stride + i]).sum();
-                    *to = sum / seen as f32;
+                    let values = (0..seen).map(|key| values.data[key * values.row_stride + i]);
+                    // Not what was summed: 0 times a value that is infinite is no number.
+                    *to = if has_mean { values.sum::<f32>() / seen as f32 } else { 0.0 };
                 }
             }
             if let Some(log_sums) = &self.log_sums {

@@ -503,6 +503,9 @@ unsafe fn weigh_rows<S: Simd>(
     }
 }
 
+/// The sum of the weights of a query that yields zeros, whatever the values are.
+const WITHOUT_KEYS: f32 = f32::INFINITY;
+
 /// Writes the weights of a query that all keys are hidden from, so that the result is not NaN, and yields their sum.
 #[cold]
 fn without_keys(weights: &mut [u16], seen: usize, yields: Option<FullyMasked>) -> f32 {
@@ -512,7 +515,7 @@ fn without_keys(weights: &mut [u16], seen: usize, yields: Option<FullyMasked>) -
             weights[..seen].fill(ONE);
             seen as f32
         }
-        Some(FullyMasked::Mean | FullyMasked::Zeros) | None => 1.0,
+        Some(FullyMasked::Mean | FullyMasked::Zeros) | None => WITHOUT_KEYS,
     }
 }
 
@@ -522,9 +525,13 @@ dispatched! {
     /// # Safety
     /// There are values of as many queries as sums, and rows of the result of `cols` elements.
     unsafe fn finish<S>(s, values: &[f32], sums: &[f32], to: &mut [f32], step: usize, cols: usize) {
-        for (row, sum) in sums.iter().enumerate() {
+        for (row, &sum) in sums.iter().enumerate() {
             let factor = s.splat(1.0 / sum);
             let (from, to) = (values.as_ptr().add(row * PANEL), to.as_mut_ptr().add(row * step));
+            if sum == WITHOUT_KEYS {
+                core::slice::from_raw_parts_mut(to, cols).fill(0.0);
+                continue;
+            }
             for col in (0..cols).step_by(S::LANES) {
                 let x = s.mul(s.load(from.add(col)), factor);
                 s.store_up_to(to.add(col), S::LANES.min(cols - col), x);

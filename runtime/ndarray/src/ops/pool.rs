@@ -9,6 +9,7 @@ use alloc::vec;
 use kiln_kernels::pool::{self as kernel, PoolShape};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, PoolOp, PoolOptions, Shape, bf16};
+use num_traits::Float;
 
 /// The windows of a pooling over `x`, and the result's shape.
 fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
@@ -20,10 +21,12 @@ fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
     (windows, shape.into())
 }
 
-/// The dtype that pooling works in: f32 where that is exact, else one in which maxima are; sums of integers of 64 bits are rounded.
+/// The dtype that pooling works in: f32 where that is exact, else one in which maxima and averages are. Powers of integers are rounded beyond 53 bits.
 fn pooling_dtype(op: PoolOp, dtype: DType) -> DType {
     match dtype {
         DType::I64 | DType::I32 | DType::U64 | DType::U32 if op == PoolOp::Max => compute_dtype(dtype),
+        DType::I64 | DType::U64 if matches!(op, PoolOp::Average { .. }) => dtype,
+        dtype if dtype.is_int() && matches!(op, PoolOp::Lp { .. }) => DType::F64,
         DType::F64 | DType::I64 | DType::I32 | DType::U64 | DType::U32 => DType::F64,
         _ => DType::F32,
     }
@@ -45,10 +48,17 @@ pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArr
         return cast::cast(y, dtype);
     }
     let (windows, shape) = geometry(&x, options);
-    let pooled = match x.dtype() {
-        DType::I32 => typed::<i32>(op, &x, &windows, shape),
-        DType::I64 => typed::<i64>(op, &x, &windows, shape),
-        DType::U64 => typed::<u64>(op, &x, &windows, shape),
+    let pooled = match (x.dtype(), op) {
+        (DType::I64, PoolOp::Average { include_pad }) => {
+            averages(&x, &windows, shape, include_pad, |mean| mean as i64)
+        }
+        (DType::U64, PoolOp::Average { include_pad }) => {
+            averages(&x, &windows, shape, include_pad, |mean| mean as u64)
+        }
+        (_, PoolOp::Lp { p }) if dtype.is_int() => whole_norms(p, &x, &windows, shape),
+        (DType::I32, _) => typed::<i32>(op, &x, &windows, shape),
+        (DType::I64, _) => typed::<i64>(op, &x, &windows, shape),
+        (DType::U64, _) => typed::<u64>(op, &x, &windows, shape),
         _ => typed::<f64>(op, &x, &windows, shape),
     };
     cast::cast(pooled, dtype)
@@ -117,6 +127,38 @@ fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, windows: &Windows, shape: Sh
                 window.fold(T::ZERO, |sum, at| sum.add(power(channel[at]))).power(1.0 / f64::from(p))
             }),
         }
+    })
+}
+
+/// Means of integers of 64 bits, whose sums have more; `narrowed` makes one of a mean.
+fn averages<T: Compute + Into<i128>>(
+    x: &NdArrayTensor,
+    windows: &Windows,
+    shape: Shape,
+    include_pad: bool,
+    narrowed: impl Fn(i128) -> T,
+) -> NdArrayTensor {
+    NdArrayTensor::build(shape, x.dtype(), |out: &mut [T]| {
+        each_window(x.slice::<T>(), out, windows, |channel, window| {
+            let padded = window.padded_len();
+            let (sum, count) =
+                window.fold((0, 0), |(sum, count), at| (sum + Into::<i128>::into(channel[at]), count + 1));
+            // Of nothing the sum is 0.
+            narrowed(sum / (if include_pad { padded } else { count }).max(1) as i128)
+        });
+    })
+}
+
+/// Norms of whole numbers without what is behind the point: that of (4, 4, 4), whose cubes' root is 5.769, is 5, and that of 4 alone is 4, though the
+/// root of 64 is less than it by a rounding.
+fn whole_norms(p: u32, x: &NdArrayTensor, windows: &Windows, shape: Shape) -> NdArrayTensor {
+    let power = |x: f64| Float::powi(x, p.cast_signed());
+    NdArrayTensor::build(shape, x.dtype(), |out: &mut [f64]| {
+        each_window(x.slice::<f64>(), out, windows, |channel, window| {
+            let sum = window.fold(0.0, |sum, at| sum + power(Float::abs(channel[at])));
+            let nearest = Float::round(Float::powf(sum, 1.0 / f64::from(p)));
+            if power(nearest) > sum { nearest - 1.0 } else { nearest }
+        });
     })
 }
 

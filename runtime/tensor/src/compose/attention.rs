@@ -63,7 +63,7 @@ pub fn attention<B: Backend>(
         dims[3] = v.shape()[3];
         return B::full(Shape::from(dims), Scalar::Float(0.0), q.dtype(), &B::device(&q));
     }
-    weighted::<B>(scores::<B>(q, k, mask, options).shares(), v)
+    scores::<B>(q, k, mask, options).attended(v)
 }
 
 /// The scores of all keys for all queries.
@@ -82,12 +82,16 @@ pub(super) struct Scores<B: Backend> {
 }
 
 impl<B: Backend> Scores<B> {
-    /// Each key's share: the softmax; nothing for what is hidden.
-    pub(super) fn shares(self) -> T<B> {
-        let shares = B::softmax(self.scores, 3);
-        self.without_share
-            .into_iter()
-            .fold(shares, |shares, masked| B::mask_fill(shares, masked, Scalar::Float(0.0)))
+    /// The values by their keys' shares, which are the softmax, and nothing for what is hidden. A query without any key yields zeros even if a value is
+    /// infinite.
+    pub(super) fn attended(self, v: T<B>) -> T<B> {
+        let zeros = |x, masked: &T<B>| B::mask_fill(x, masked.clone(), Scalar::Float(0.0));
+        let shares = self.without_share.iter().fold(B::softmax(self.scores, 3), zeros);
+        let without_keys = self.without_share.into_iter().map(|masked| match masked.shape()[3] {
+            1 => masked,
+            _ => B::reduce(ReduceOp::All, masked, &[3]),
+        });
+        without_keys.fold(weighted::<B>(shares, v), |y, rows| zeros(y, &rows))
     }
 }
 
@@ -159,7 +163,7 @@ pub(super) fn scores<B: Backend>(
 }
 
 /// The values, weighted by their keys' shares.
-pub(super) fn weighted<B: Backend>(shares: T<B>, v: T<B>) -> T<B> {
+fn weighted<B: Backend>(shares: T<B>, v: T<B>) -> T<B> {
     let [batch, heads, queries, keys] = shares.shape().dims();
     let (key_heads, value_size) = (v.shape()[1], v.shape()[3]);
     let group = heads / key_heads.max(1);

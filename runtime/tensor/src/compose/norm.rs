@@ -38,24 +38,47 @@ fn scaled_to_unit<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> T<B> {
     mul::<B>(x, factor)
 }
 
-/// Mean 0 and variance 1 over `axes`.
-fn standardized<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> T<B> {
-    let share = 1.0 / axes.iter().map(|&axis| x.dims()[axis]).product::<usize>() as f64;
-    let center = mean::<B>(x.clone(), axes);
-    // Where elements have much in common their sum is rounded by more than they differ: what it lost is their sum around it.
-    let sums = |[x, center]: [Traced; 2]| {
-        let apart = x - center;
-        [apart.clone(), apart.clone() * apart]
-    };
-    let operands = [x.clone(), center.clone()];
-    let [rest, factor] = trace::of_sums::<B, 2, 2, 0, 2>(operands, axes, sums, [], |[rest, squares], []| {
-        let rest = rest * Traced::parameter(share);
-        let variance = squares * Traced::parameter(share) - rest.clone() * rest.clone();
-        [rest, (variance.max_pair(0.0) + Traced::parameter(epsilon)).sqrt().recip()]
-    });
-    let operands = [x, center, rest, factor];
-    let [y] = trace::run::<B, 4, 1>(operands, |[x, center, rest, factor]| [(x - center - rest) * factor]);
-    y
+/// What numbers over `axes` are standardized by, in the [wide] dtype: y = (x - center - rest) · inverse.
+pub(super) struct Standard<P> {
+    /// The mean, rounded.
+    pub center: P,
+    /// What the mean's sum lost.
+    pub rest: P,
+    /// The inverse of the deviation.
+    pub inverse: P,
+}
+
+impl<P> Standard<P> {
+    /// That of `x`.
+    pub fn of<B: Backend<Primitive = P>>(x: T<B>, axes: &[usize], epsilon: f64) -> Self
+    where
+        P: Primitive,
+    {
+        let wide = wide(x.dtype());
+        let share = 1.0 / axes.iter().map(|&axis| x.dims()[axis]).product::<usize>() as f64;
+        let center = mean::<B>(to_dtype::<B>(x.clone(), wide), axes);
+        // Where elements have much in common their sum is rounded by more than they differ: what it lost is their sum around it.
+        let sums = |[x, center]: [Traced; 2]| {
+            let apart = x.cast(wide) - center;
+            [apart.clone(), apart.clone() * apart]
+        };
+        let operands = [x, center.clone()];
+        let [rest, inverse] =
+            trace::of_sums::<B, 2, 2, 0, 2>(operands, axes, sums, [], |[rest, squares], []| {
+                let rest = rest * Traced::parameter(share);
+                let variance = squares * Traced::parameter(share) - rest.clone() * rest.clone();
+                [rest, (variance.max_pair(0.0) + Traced::parameter(epsilon)).sqrt().recip()]
+            });
+        Self { center, rest, inverse }
+    }
+}
+
+/// Mean 0 and variance 1 over `axes`, of numbers in a [wide] dtype; and the inverse of what was divided by.
+pub(super) fn standardized<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> (T<B>, T<B>) {
+    let Standard { center, rest, inverse } = Standard::of::<B>(x.clone(), axes, epsilon);
+    let operands = [x, center, rest, inverse.clone()];
+    let [y] = trace::run::<B, 4, 1>(operands, |[x, center, rest, inverse]| [(x - center - rest) * inverse]);
+    (y, inverse)
 }
 
 /// The last axes of `x` that a weight covers.
@@ -70,7 +93,7 @@ pub fn layer_norm<B: Backend>(x: T<B>, weight: T<B>, bias: Option<T<B>>, epsilon
     widened::<B>(x, |x| {
         let (rank, dtype) = (x.shape().rank(), x.dtype());
         let fit = |parameter| lead_to_rank::<B>(to_dtype::<B>(parameter, dtype), rank);
-        let y = mul::<B>(standardized::<B>(x, &axes, epsilon), fit(weight));
+        let y = mul::<B>(standardized::<B>(x, &axes, epsilon).0, fit(weight));
         match bias {
             Some(bias) => add::<B>(y, fit(bias)),
             None => y,
@@ -100,7 +123,7 @@ pub fn group_norm<B: Backend>(
         let fit = |parameter| along::<B>(to_dtype::<B>(parameter, dtype), 1, shape.rank());
         let batch = shape[0];
         let grouped = reshape::<B>(x, &[batch, groups, shape.num_elements() / (batch * groups).max(1)]);
-        let mut y = reshape::<B>(standardized::<B>(grouped, &[2], epsilon), &shape.dims);
+        let mut y = reshape::<B>(standardized::<B>(grouped, &[2], epsilon).0, &shape.dims);
         if let Some(weight) = weight {
             y = mul::<B>(y, fit(weight));
         }

@@ -132,9 +132,14 @@ pub fn gradients_of_convolutions_that_are_not_finite<B: Backend>() {
             .map(|(name, tensor)| (name.to_owned(), read::<B>(tensor)))
             .into()
     }
-    /// Weights that are not finite where windows lie over some elements of the result, and over others not: behind the last, too. In tiles, which
-    /// multiply zeros with them, there is NaN; results of few channels are no tiles.
-    fn of_weights<B: Backend>(channels: usize, stride: usize, dilation: usize) -> Results {
+    /// Weights that are not finite where windows lie over some elements of the result, and over others not: behind the last, too. The gradient of a
+    /// convolution's input is the same.
+    fn of_weights<B: Backend>(
+        [from, channels]: [usize; 2],
+        stride: usize,
+        dilation: usize,
+        dtype: DType,
+    ) -> Results {
         let options = ConvTransposeOptions {
             stride: [stride; 2].into(),
             padding: [(1, 0); 2].into(),
@@ -142,19 +147,29 @@ pub fn gradients_of_convolutions_that_are_not_finite<B: Backend>() {
             dilation: [dilation; 2].into(),
             groups: 1,
         };
-        let mut weight = vec![1.0_f32; 2 * channels * 9];
+        let mut weight = vec![1.0_f32; from * channels * 9];
         (weight[0], weight[8]) = (f32::INFINITY, f32::NEG_INFINITY);
-        let weight = on::<B>(TensorData::new(weight, [2, channels, 3, 3]));
-        let x = on::<B>(TensorData::new(vec![1.0_f32; 2 * 20], [1, 2, 4, 5]));
-        let name = format!("weights of {channels} channels, {stride}, {dilation}");
-        vec![(name, read::<B>(B::conv_transpose(x, weight, None, &options)))]
+        let of = |data: TensorData| on::<B>(data.convert_dtype(dtype));
+        let weight = of(TensorData::new(weight, [from, channels, 3, 3]));
+        let x = of(TensorData::new(vec![1.0_f32; from * 20], [1, from, 4, 5]));
+        let y = B::conv_transpose(x.clone(), weight.clone(), None, &options);
+        let ConvTransposeOptions { padding, dilation: apart, .. } = options.clone();
+        let options = ConvOptions { stride: options.stride, padding, dilation: apart, groups: 1 };
+        let gradient = B::conv_input_gradient(x, weight, &y.shape(), &options);
+        let name = |what: &str| format!("{what}, weights of {channels} channels, {stride}, {dilation}");
+        vec![(name("transposed"), read::<B>(y)), (name("gradient"), read::<B>(gradient))]
     }
-    for channels in [1, 3] {
+    // Results by elements, in tiles, and by warps where there are any.
+    for channels in [[2, 1], [2, 3], [2, 8], [5, 24], [16, 70]] {
         for (stride, dilation) in [(1, 1), (2, 1), (2, 3), (3, 2)] {
-            let expected = of_weights::<NdArray>(channels, stride, dilation);
-            let of_all = expected[0].1.iter::<f64>().all(|x| x.is_infinite());
-            assert!(!of_all, "what no window reaches is finite");
-            assert_same(of_weights::<B>(channels, stride, dilation), expected, 0.0);
+            for dtype in floats::<B>() {
+                let expected = of_weights::<NdArray>(channels, stride, dilation, dtype);
+                let of_all = expected[0].1.iter::<f64>().all(|x| x.is_infinite());
+                assert!(!of_all, "what no window reaches is finite");
+                let (name, transposed) = expected[0].clone();
+                assert_same(expected[1..].to_vec(), vec![(name, transposed)], 0.0);
+                assert_same(of_weights::<B>(channels, stride, dilation, dtype), expected, 0.0);
+            }
         }
     }
     for channels in [1, 8, 11] {
@@ -185,6 +200,51 @@ fn of_pooling<B: Backend>(shape: &[usize], options: &PoolOptions, dtype: DType) 
         results.push((format!("{op:?} of {shape:?}, {options:?}"), read::<B>(found)));
     }
     results
+}
+
+/// Means whose sums are more than the dtype holds, and roots of powers that are whole.
+pub fn poolings_of_integers<B: Backend>() {
+    fn run<B: Backend>(dtype: DType) -> Results {
+        let mut results = Results::new();
+        let (least, greatest) = dtype.integers().unwrap_or((0, 1));
+        let near = |end: i128| [end, end, end, end / 2, 3, end];
+        let means = [near(least), near(greatest), [least, greatest, least, 1, 0, 2], [-7, 5, 2, -1, 8, -8]];
+        for numbers in means {
+            let numbers = numbers.map(|x| x.clamp(least, greatest) as i64);
+            for (channels, shape) in [(1, [1, 1, 6]), (2, [1, 2, 3])] {
+                let x = on::<B>(whole(&numbers, &shape, dtype));
+                for include_pad in [false, true] {
+                    let options = PoolOptions::new([3], [1], [1], [1], false);
+                    let y = B::pool(PoolOp::Average { include_pad }, x.clone(), &options);
+                    results.push((format!("mean of {numbers:?} in {channels}, {include_pad}"), read::<B>(y)));
+                }
+            }
+        }
+        for p in 1..=5 {
+            let options = PoolOptions::new([2], [1], [0], [1], false);
+            for last in 0..=5 {
+                let x = on::<B>(whole(&[5, 0, 0, 4, 0, 3, last, 0, 0, 2, 2, 0, 1], &[1, 1, 13], dtype));
+                let y = B::pool(PoolOp::Lp { p }, x, &options);
+                results.push((format!("norm of order {p}, with {last}"), read::<B>(y)));
+            }
+        }
+        results
+    }
+    // 4 alone, the cubes of 3 and 4 (91), and 5 alone.
+    let x = TensorData::new(vec![0_i32, 4, 0, 3, 4, 0, 5, 0], [1, 1, 8]);
+    let options = PoolOptions::new([2], [2], [0], [1], false);
+    for dtype in super::integers::<B>() {
+        let x = on::<B>(x.clone().convert_dtype(dtype));
+        let norms = read::<B>(B::pool(PoolOp::Lp { p: 3 }, x, &options));
+        assert_eq!(norms.iter::<i64>().collect::<Vec<_>>(), [4, 3, 4, 5], "{dtype}");
+        assert_same(run::<B>(dtype), run::<NdArray>(dtype), 0.0);
+        let (least, greatest) = dtype.integers().unwrap_or((0, 1));
+        for end in [least, greatest] {
+            let x = on::<B>(whole(&[end as i64; 4], &[1, 1, 4], dtype));
+            let y = read::<B>(B::pool(PoolOp::Average { include_pad: false }, x.clone(), &options));
+            assert_eq!(y.iter::<u64>().next(), read::<B>(x).iter::<u64>().next(), "{dtype}");
+        }
+    }
 }
 
 pub fn gradients_of_poolings<B: Backend>() {

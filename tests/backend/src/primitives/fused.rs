@@ -375,7 +375,37 @@ pub fn norms<B: Backend>() {
 }
 
 /// Of rows that few or many compute together, of too long ones to be read once, of many, of none, and of rows that lie as columns.
+/// Of rows of equal numbers, which are normalized to 0, nothing flows to a weight, and to the input what differs from the mean of what arrives.
+fn norm_gradients_of_rows_far_from_zero<B: Backend>() {
+    for (rows, length) in [(3, 7), (2, 777), (1, 9000), (70, 40)] {
+        let full = |shape: &[usize], number: f64| {
+            B::full(Shape::from(shape.to_vec()), Scalar::Float(number), DType::F32, &B::Device::default())
+        };
+        let (x, ones) = (full(&[rows, length], 1000.1), full(&[length], 1.0));
+        let gradient = random::<B>(&[rows, length], 1);
+        let numbers = read::<B, f32>(gradient.clone());
+        let of_rows = numbers.chunks(length).flat_map(|row| {
+            let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / length as f64;
+            row.iter().map(move |&x| ((f64::from(x) - mean) / 1e-5_f64.sqrt()) as f32)
+        });
+        let expected: Vec<f32> = of_rows.collect();
+        let image = |x: &B::Primitive| B::reshape(x.clone(), Shape::from([rows, 1, length]));
+        let none = None::<B::Primitive>;
+        for found in [
+            B::layer_norm_gradient(gradient.clone(), x.clone(), ones.clone(), 1e-5),
+            compose::layer_norm_gradient::<B>(gradient.clone(), x.clone(), ones, 1e-5),
+            B::group_norm_gradient(image(&gradient), image(&x), none.clone(), 1, 1e-5),
+            compose::group_norm_gradient::<B>(image(&gradient), image(&x), none, 1, 1e-5),
+        ] {
+            let most = read::<B, f32>(found.weight).into_iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            assert!(most < 1e-2, "{rows} rows of {length} equal numbers: {most} flows to a weight");
+            assert_close(&read::<B, f32>(found.input), &expected, 1e-3);
+        }
+    }
+}
+
 pub fn norm_gradients<B: Backend>() {
+    norm_gradients_of_rows_far_from_zero::<B>();
     let check = |gradient: B::Primitive, x: B::Primitive, weight: B::Primitive| {
         let own = B::layer_norm_gradient(gradient.clone(), x.clone(), weight.clone(), 1e-5);
         let composed = compose::layer_norm_gradient::<B>(gradient.clone(), x.clone(), weight.clone(), 1e-5);

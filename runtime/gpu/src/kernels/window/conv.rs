@@ -6,7 +6,7 @@ use super::super::order;
 use super::super::parts;
 use super::super::right::Columns;
 use super::super::then::{self, Then};
-use super::super::tiling::{Division, Epilogue, Tile, Tiling};
+use super::super::tiling::{Anew, Division, Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks, launch_open, line_of};
 use super::patches::{self, Image, Patches};
@@ -99,6 +99,25 @@ impl<'k> Operands<'k> {
         } else {
             (place * self.in_channels + channel) * image + element
         })
+    }
+
+    /// The sum of what reaches a result of a transposed convolution, each element by its weight: what no window reaches is no product, whatever the weight.
+    fn reached(
+        &self,
+        [place, group, row]: [Value<'k>; 3],
+        at: [Value<'k>; 3],
+        reach: &Reach<'k>,
+    ) -> Value<'k> {
+        let sum = self.k.variable(zero(self.k, self.ty));
+        self.k.range(0_u32, self.in_channels * self.taps.kernel_length(), 1_u32, |depth| {
+            let (channel, tap) = self.tap(depth);
+            let (element, inside) = reach.place(tap, at, &self.sizes.input);
+            self.k.when(inside, || {
+                let weight = self.weight(group, row, depth, Some(reach));
+                sum.set(weight.fma(self.element(place, channel, element), sum.get()));
+            });
+        });
+        sum.get()
     }
 
     /// The weight that a depth names; 0 where a transposed convolution gathers nothing for it.
@@ -196,7 +215,20 @@ impl Conv {
                 let group = place % groups;
                 let [high, wide] = tiling.tile();
                 let start = [row * high, column * wide];
-                let tile = Tile { tiling, start, size: [out_channels, volume(&size), run], storage };
+                // In a tile what is not reached is a product of the weight and 0.
+                let anew = |row, column| {
+                    let at = within_image(column, &size);
+                    reach.map_or_else(
+                        || zero(k, ty),
+                        |reach| operands.reached([place, group, row], at, &reach),
+                    )
+                };
+                let anew: Option<Anew<'_, '_>> = match reach {
+                    Some(_) if self.dtype.is_float() => Some(&anew),
+                    Some(_) | None => None,
+                };
+                let size_of_product = [out_channels, volume(&size), run];
+                let tile = Tile { tiling, start, size: size_of_product, storage, anew };
                 let weight = |row, at| operands.weight(group, row, from_first(at), reach.as_ref());
                 let write = |row, column, sum| {
                     let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
@@ -236,25 +268,18 @@ impl Conv {
                     };
                     let group = place % groups;
                     let at = within_image(at, &sizes.output);
-                    let reach = self.transposed.then(|| Reach::of(k, self.geometry, at, sizes.before));
-                    let at = if self.transposed { [k.value(0_u32); 3] } else { at };
-                    let sum = k.variable(zero(k, ty));
-                    k.range(0_u32, depth, 1_u32, |depth| {
-                        let add = |element: Value<'_>| {
-                            let weight = operands.weight(group, row, depth, reach.as_ref());
-                            sum.set(weight.fma(element, sum.get()));
-                        };
-                        match &reach {
-                            None => add(operands.gather(place, depth, at, None)),
-                            // What no window reaches is no product, whatever the weight.
-                            Some(reach) => {
-                                let (channel, tap) = operands.tap(depth);
-                                let (element, inside) = reach.place(tap, at, &operands.sizes.input);
-                                k.when(inside, || add(operands.element(place, channel, element)));
-                            }
-                        }
-                    });
-                    let sum = epilogue.apply(sum.get(), |bias| bias.at(group * out_channels + row));
+                    let sum = if self.transposed {
+                        let reach = Reach::of(k, self.geometry, at, sizes.before);
+                        operands.reached([place, group, row], [k.value(0_u32); 3], &reach)
+                    } else {
+                        let sum = k.variable(zero(k, ty));
+                        k.range(0_u32, depth, 1_u32, |depth| {
+                            let weight = operands.weight(group, row, depth, None);
+                            sum.set(weight.fma(operands.gather(place, depth, at, None), sum.get()));
+                        });
+                        sum.get()
+                    };
+                    let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
                     output.set(position, then::apply(&then, position, sum));
                 });
             }

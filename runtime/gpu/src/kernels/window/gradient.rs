@@ -89,7 +89,8 @@ impl WeightGradient {
             if let Some(tiling) = self.tiling {
                 let [high, wide] = tiling.tile();
                 let start = [block_row * high, block_column * wide];
-                let tile = Tile { tiling, start, size: [out_channels, columns, end - first], storage };
+                let size = [out_channels, columns, end - first];
+                let tile = Tile { tiling, start, size, storage, anew: None };
                 let gradient = |row, at| of_gradient(row, first + at);
                 match patches::Windows::of(k, self.geometry, &sizes) {
                     Some(over_images) => {

@@ -4,7 +4,7 @@ use super::super::direct::Side;
 use super::super::reduce::Fold;
 use super::super::{launch, line_of};
 use super::{Geometry, LINE, Sizes, from_start, spatial_dims, volume, within_image, zero};
-use crate::language::{Buffer, Builder, Fours, Kernel, Number, Type, Value};
+use crate::language::{Buffer, Builder, Fours, Kernel, Number, Type, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as, require};
 use kiln_tensor::{DType, PoolOp, PoolOptions, Shape, Windows};
@@ -86,7 +86,47 @@ impl Geometry {
     }
 }
 
+/// A mean of integers, of which there are so many: the sum may be more than their type holds, and is kept as a whole mean and what is left over.
+struct Mean<'k> {
+    count: Value<'k>,
+    whole: Variable<'k>,
+    rest: Variable<'k>,
+}
+
+impl<'k> Mean<'k> {
+    fn new(k: &'k Builder, count: Value<'k>) -> Self {
+        let zero = || k.variable(zero(k, count.ty()));
+        Self { count, whole: zero(), rest: zero() }
+    }
+
+    fn add(&self, x: Value<'k>) {
+        let share = x / self.count;
+        let rest = self.rest.get() + (x - share * self.count);
+        let more = rest / self.count;
+        self.whole.set(self.whole.get() + share + more);
+        self.rest.set(rest - more * self.count);
+    }
+
+    /// Without what is behind the point.
+    fn get(&self) -> Value<'k> {
+        let (whole, rest) = (self.whole.get(), self.rest.get());
+        let k = whole.kernel();
+        let [zero, one] = [0, 1].map(|n| k.whole(n, whole.ty()));
+        if !matches!(whole.ty(), Type::I32 | Type::I64) {
+            return whole;
+        }
+        let is_less = whole.above(zero) & rest.below(zero);
+        let is_more = whole.below(zero) & rest.above(zero);
+        is_less.select(whole - one, is_more.select(whole + one, whole))
+    }
+}
+
 impl Pool {
+    /// Whether sums may be more than their type holds, which for narrow integers has 32 bits.
+    fn sums_may_wrap(&self) -> bool {
+        matches!(self.dtype, DType::I32 | DType::U32 | DType::I64 | DType::U64)
+    }
+
     /// The kernel. Parameters: the number of results; the sizes; the padding behind; how many channels there are, if these stand last. Results and
     /// channels are counted in fours, if it pools these.
     pub fn kernel(&self) -> Kernel {
@@ -146,6 +186,19 @@ impl Pool {
                             places.set(position, |n| best_at[n].get().to(ty_of(self.pooling)));
                         }
                     }
+                    Pooling::Of(PoolOp::Average { include_pad }) if self.sums_may_wrap() => {
+                        let count = if include_pad {
+                            self.geometry.padded_count(window, &sizes, &after)
+                        } else {
+                            self.geometry.inner_count(window, &sizes)
+                        };
+                        let count = count.max(1_u32).to(ty);
+                        let means: Vec<_> = (0..neighbours).map(|_| Mean::new(k, count)).collect();
+                        each(&|_, elements| {
+                            means.iter().zip(elements).for_each(|(mean, &element)| mean.add(element));
+                        });
+                        output.set(position, |n| means[n].get());
+                    }
                     Pooling::Of(PoolOp::Average { include_pad }) => {
                         let (sums, inside) = (each_of(zero(k, ty)), k.variable(0_u32));
                         each(&|_, elements| {
@@ -170,6 +223,7 @@ impl Pool {
                                 let power = match p {
                                     1 => magnitude,
                                     2 => magnitude * magnitude,
+                                    _ if self.dtype.is_int() => whole_power(magnitude, p),
                                     _ => magnitude.pow(f64::from(p).beside(magnitude)),
                                 };
                                 sum.set(sum.get() + power);
@@ -180,11 +234,29 @@ impl Pool {
                             2 => sums[n].get().sqrt(),
                             _ => sums[n].get().pow((1.0 / f64::from(p)).beside(sums[n].get())),
                         };
-                        output.set(position, |n| root(n).to(ty));
+                        // Of whole numbers all before the point: what is rounded to a whole root from below is one.
+                        let before_point = |n: usize| {
+                            let nearest = root(n).round();
+                            whole_power(nearest, p)
+                                .above(sums[n].get())
+                                .select(nearest - k.whole(1, wide), nearest)
+                        };
+                        let is_whole = self.dtype.is_int();
+                        output.set(position, |n| if is_whole { before_point(n) } else { root(n) }.to(ty));
                     }
                 }
             });
         })
+    }
+}
+
+/// `x^order` of a whole number in floats, as products, which are exact.
+fn whole_power(x: Value<'_>, order: u32) -> Value<'_> {
+    match order {
+        0 => x.kernel().whole(1, x.ty()),
+        1 => x,
+        _ if order.is_multiple_of(2) => whole_power(x * x, order / 2),
+        _ => x * whole_power(x * x, order / 2),
     }
 }
 

@@ -7,7 +7,11 @@ use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 use kiln_types::Windows;
+
+/// Numbers that are looked at together.
+const LOOK: usize = 4096;
 
 /// The gradient of the image `[batch, spatial…, in]` of a convolution, from the result's `[batch, spatial…, out]` and the
 /// weights `[out, in / groups, kernel…]`.
@@ -19,6 +23,64 @@ pub fn conv_input_gradient(shape: &ConvShape, gradient: &[f32], weight: &[f32], 
     if gradient.is_empty() {
         return out.fill(0.0);
     }
+    by_products(shape, gradient, weight, out);
+    // Products multiply weights with zeros where no window reaches a pixel, which an infinite one makes NaN of.
+    if any(out, |x| x.is_nan()) && any(weight, |w| !w.is_finite()) {
+        match depthwise::suits(shape) {
+            true => depthwise::input_gradient(shape, gradient, weight, out),
+            false => reached(shape, gradient, weight, out),
+        }
+    }
+}
+
+/// Whether something holds for any number.
+fn any(numbers: &[f32], is: impl Fn(f32) -> bool + Sync) -> bool {
+    let found = AtomicBool::new(false);
+    parallel_for(numbers.len().div_ceil(LOOK), LOOK / 10, |range| {
+        let end = numbers.len().min(range.end * LOOK);
+        // Without an early end, so that vectors are compared.
+        if numbers[range.start * LOOK..end].iter().fold(false, |any, &x| any | is(x)) {
+            found.store(true, Ordering::Relaxed);
+        }
+    });
+    found.into_inner()
+}
+
+/// The gradient pixel by pixel, of the windows that reach it alone.
+fn reached(shape: &ConvShape, gradient: &[f32], weight: &[f32], out: &mut [f32]) {
+    let ((ic, oc), w) = (shape.group_channels(), &shape.windows);
+    let taps = w.kernel_len();
+    let window = |axis: usize, at: usize, tap: usize| {
+        let ahead = (at + w.padding[axis].0).checked_sub(tap * w.dilation[axis])?;
+        let window = ahead / w.stride[axis];
+        (ahead.is_multiple_of(w.stride[axis]) && window < w.output[axis]).then_some(window)
+    };
+    let shared = SharedMut::new(out);
+    let work = shape.in_channels * oc * taps / w.stride.iter().product::<usize>() + 20;
+    parallel_for(shape.batch * w.input_len(), work, |pixels| {
+        for pixel in pixels {
+            // SAFETY: each pixel is its own.
+            let to = unsafe { shared.slice(pixel * shape.in_channels..(pixel + 1) * shape.in_channels) };
+            to.fill(0.0);
+            let (image, at) = (pixel / w.input_len(), coordinates(pixel % w.input_len(), w.input));
+            for tap in 0..taps {
+                let element = coordinates(tap, w.kernel);
+                let [z, y, x] = [0, 1, 2].map(|axis| window(axis, at[axis], element[axis]));
+                let (Some(z), Some(y), Some(x)) = (z, y, x) else { continue };
+                let from = ((image * w.output[0] + z) * w.output[1] + y) * w.output[2] + x;
+                let gradient = &gradient[from * shape.out_channels..][..shape.out_channels];
+                for (o, &gradient) in gradient.iter().enumerate() {
+                    let to = &mut to[o / oc * ic..][..ic];
+                    let weights = weight[o * ic * taps + tap..].iter().step_by(taps);
+                    to.iter_mut().zip(weights).for_each(|(to, weight)| *to += gradient * weight);
+                }
+            }
+        }
+    });
+}
+
+/// See [`conv_input_gradient`].
+fn by_products(shape: &ConvShape, gradient: &[f32], weight: &[f32], out: &mut [f32]) {
     if let Some(turned) = turned_around(shape) {
         return with_scratch(weight.len(), |filters| {
             turned_weights(shape, weight, filters);

@@ -83,6 +83,30 @@ fn agree(case: Case, got: &[f32], want: &[f64], terms: usize) {
     }
 }
 
+/// An infinite weight is no product where no window reaches a pixel.
+#[test]
+fn what_no_window_reaches_is_no_product() {
+    let class = |x: f64| if x.is_finite() { 0.0 } else { x };
+    at_each_level(|_| {
+        for case in CASES {
+            let s = shape_of(case);
+            let (gradient, mut weight) =
+                (vec![1.0; s.batch * s.out_channels * s.windows.output_len()], vec![1.0; s.weight_len()]);
+            weight[0] = f32::INFINITY;
+            if weight.len() > 1 {
+                weight[s.weight_len() - 1] = f32::NEG_INFINITY;
+            }
+            let mut x = vec![0.0; s.batch * s.in_channels * s.windows.input_len()];
+            let (of_x, _) = expected(&s, &x.clone(), &gradient, &weight);
+            conv_input_gradient(&s, &gradient, &weight, &mut x);
+            for (at, (&got, &want)) in x.iter().zip(&of_x).enumerate() {
+                let [got, want] = [f64::from(got), want].map(class);
+                assert!(got == want || got.is_nan() && want.is_nan(), "{case:?} at {at}: {got}, not {want}");
+            }
+        }
+    });
+}
+
 #[test]
 fn gradients_are_those_of_the_definition() {
     let run = || {

@@ -1,7 +1,7 @@
 //! Attention in training.
 
 use crate::backend::{Backend, Primitive};
-use crate::compose::attention::{scale_of, scores, weighted};
+use crate::compose::attention::{scale_of, scores};
 use crate::compose::calc::{T, add, mul, mul_scalar, reshape, sub, swapped};
 use crate::{AttentionOptions, FullyMasked, ReduceOp, Scalar, Shape, UnaryOp, trace};
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ pub fn attention_train<B: Backend>(
     let exponentials = B::unary(UnaryOp::Exp, sub::<B>(computed.scores.clone(), largest.clone()));
     let sum = B::unary(UnaryOp::Log, B::reduce(ReduceOp::Sum, exponentials, &[3]));
     let log_sum = add::<B>(largest, sum);
-    let output = weighted::<B>(computed.shares(), v.clone());
+    let output = computed.attended(v.clone());
     AttentionTrained { q, k, v, mask, output, log_sum }
 }
 

@@ -5,7 +5,7 @@ use crate::backend::{Backend, Primitive};
 use crate::compose::calc::{
     T, add_scalar, along, lead_to_rank, mean, mul, reshape, scalar_like, sub, to_dtype, wide,
 };
-use crate::compose::norm::{deviation, scale_and_shift, scaled_and_shifted};
+use crate::compose::norm::{Standard, deviation, scale_and_shift, scaled_and_shifted, standardized};
 use crate::trace::{self, Traced};
 use crate::{Activation, DType, ReduceOp, Scalar, Shape, UnaryOp};
 use alloc::vec::Vec;
@@ -45,14 +45,6 @@ impl<P> NormGradients<P> {
     pub fn map(self, f: impl Fn(P) -> P) -> Self {
         Self { input: f(self.input), weight: f(self.weight), bias: f(self.bias) }
     }
-}
-
-/// `x` with mean 0 and variance 1 over `axes`, and what it was divided by, inverted.
-fn standardized<B: Backend>(x: T<B>, axes: &[usize], epsilon: f64) -> (T<B>, T<B>) {
-    let x = sub::<B>(x.clone(), mean::<B>(x, axes));
-    let square = mean::<B>(mul::<B>(x.clone(), x.clone()), axes);
-    let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, add_scalar::<B>(square, epsilon)));
-    (mul::<B>(x, inverse.clone()), inverse)
 }
 
 /// The gradient of the input of a standardization, from that of its result.
@@ -154,13 +146,14 @@ fn last_dims<B: Backend>(
     let nothing = || scalar_like::<B>(&x, Scalar::Float(0.0), wide, rank);
     let weight = lead_to_rank::<B>(to_dtype::<B>(weight.clone(), wide), rank);
     // What is as large as the input is read by the means and by the last program, and nothing of it is written but the result.
-    let center = if centered { mean::<B>(to_dtype::<B>(x.clone(), wide), &covered) } else { nothing() };
-    let [square] = trace::run::<B, 2, 1>([x.clone(), center.clone()], |[x, center]| {
-        let x = x.cast(wide) - center;
-        [x.clone() * x]
-    });
-    let variance = add_scalar::<B>(mean::<B>(square, &covered), epsilon);
-    let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, variance));
+    let Standard { center, rest, inverse } = if centered {
+        Standard::of::<B>(x.clone(), &covered, epsilon)
+    } else {
+        let [square] = trace::run::<B, 1, 1>([x.clone()], |[x]| [x.clone().cast(wide) * x.cast(wide)]);
+        let variance = add_scalar::<B>(mean::<B>(square, &covered), epsilon);
+        let inverse = B::unary(UnaryOp::Recip, B::unary(UnaryOp::Sqrt, variance));
+        Standard { center: nothing(), rest: nothing(), inverse }
+    };
     let operands = [gradient.clone(), x.clone(), center.clone(), inverse.clone(), weight.clone()];
     let [products] = trace::run::<B, 5, 1>(operands, |[g, x, center, inverse, weight]| {
         [g.cast(wide) * weight * ((x.cast(wide) - center) * inverse)]
@@ -173,12 +166,19 @@ fn last_dims<B: Backend>(
     } else {
         nothing()
     };
-    let operands = [gradient, x, center.clone(), inverse.clone(), weight, slope, level];
+    // Of each row, so that no program of all elements reads it: y is (x - center) · inverse less what the rest makes of it.
+    let operands = [slope, level, center.clone(), rest, inverse.clone()];
+    let [slope, level, mean] = trace::run::<B, 5, 3>(operands, |[products, level, center, rest, inverse]| {
+        let behind = rest.clone() * inverse;
+        let slope = products - behind.clone() * level.clone();
+        [slope.clone(), level - behind * slope, center + rest]
+    });
+    let operands = [gradient, x, center, inverse.clone(), weight, slope, level];
     let [input] = trace::run::<B, 7, 1>(operands, |[g, x, center, inverse, weight, slope, level]| {
         let y = (x.cast(wide) - center) * inverse.clone();
         [((g.cast(wide) * weight - level - y * slope) * inverse).cast(dtype)]
     });
-    (input, RowStatistics { center: centered.then_some(center), inverse })
+    (input, RowStatistics { center: centered.then_some(mean), inverse })
 }
 
 /// Default of [`Backend::layer_norm_gradient`].
