@@ -3,7 +3,7 @@
 use crate::driver::Address;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A buffer of a device. Which one it is may change while tensors hold it ([`exchange`](Self::exchange)), as nobody sees who looks with the device's state at hand.
+/// A buffer of a device. Which one it is may change while tensors hold it (`exchange`), as nobody sees who looks with the device's state at hand.
 #[derive(Debug)]
 pub struct Buffer {
     /// 0 where the device had no more memory: what depends on it is not computed.
