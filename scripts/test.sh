@@ -142,7 +142,8 @@ if [ "$(uname)-$(uname -m)" = Linux-x86_64 ]; then
     step "CUDA kernels for every generation of GPUs"
     bash scripts/cuda_kernels.sh
 
-    beside "the code that calls CUDA's libraries, on one that stands in for them" bash scripts/cuda_driver.sh fixtures/cases/net_*/
+    step "the code that calls CUDA's libraries, on one that stands in for them"
+    bash scripts/cuda_driver.sh fixtures/cases/net_*/
 fi
 beside "CUDA's tests" tests_of runtime/cuda
 

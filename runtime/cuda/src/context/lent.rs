@@ -19,7 +19,7 @@ pub(super) struct Lent {
     device: CudaDevice,
 }
 
-/// Looks for memory that nobody holds and that is not back either: whoever held it is giving it back.
+/// How often memory is looked for that nobody holds and that is not back either: whoever held it is giving it back.
 const MOST_LOOKS: u32 = 1 << 20;
 
 impl Context {
