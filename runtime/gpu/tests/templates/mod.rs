@@ -29,8 +29,7 @@ use kiln_gpu::kernels::random::Draw;
 use kiln_gpu::kernels::reduce::Fold;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::tiling::Tiling;
-use kiln_gpu::kernels::window::Pooling;
-use kiln_tensor::{BinaryOp, DType, Expression, PoolOp, Step};
+use kiln_tensor::{BinaryOp, DType, Expression, Step};
 
 /// What every language has, but for integers of 64 bits.
 const DTYPES: [DType; 5] = [DType::F32, DType::F16, DType::I32, DType::U32, DType::Bool];
@@ -189,9 +188,9 @@ pub fn of_integers_of_64_bits() -> Vec<Template> {
         products_and_windows(&integers[..1]),
         direct(&integers[..1]),
     ];
-    // Norms of windows are computed in floats that hold the integers.
-    let is_norm = |template: &Template| matches!(template, Template::Pool(pool) if matches!(pool.pooling, Pooling::Of(PoolOp::Lp { .. })));
-    families.into_iter().flatten().filter(|template| !is_norm(template)).collect()
+    let in_double =
+        |template: &Template| matches!(template, Template::Pool(pool) if pool.floats == DType::F64);
+    families.into_iter().flatten().filter(|template| !in_double(template)).collect()
 }
 
 /// Kernels of every family with dtypes that CUDA C++ alone has: all of them in casts, else one of those that differ by their name alone.

@@ -55,11 +55,16 @@ pub fn pools(dtype: DType) -> Vec<Template> {
     let geometry = GEOMETRY;
     let average = |include_pad| Pooling::Of(PoolOp::Average { include_pad });
     let poolings = [Pooling::Max(None), Pooling::Max(Some(DType::I32)), average(false), average(true)];
-    for pooling in poolings.into_iter().chain([1, 2, 5].map(|p| Pooling::Of(PoolOp::Lp { p }))) {
-        all.extend(
-            [(false, false), (true, false), (true, true)]
-                .map(|(channels_last, fours)| Pool { pooling, dtype, geometry, channels_last, fours }.into()),
-        );
+    let floats: &[DType] = match dtype {
+        DType::F64 => &[DType::F64],
+        DType::I64 | DType::U64 => &[DType::F64, DType::F32],
+        _ => &[DType::F32],
+    };
+    let norms = floats.iter().flat_map(|&floats| [1, 2, 5].map(|p| (Pooling::Of(PoolOp::Lp { p }), floats)));
+    for (pooling, floats) in poolings.map(|pooling| (pooling, DType::F32)).into_iter().chain(norms) {
+        all.extend([(false, false), (true, false), (true, true)].map(|(channels_last, fours)| {
+            Pool { pooling, dtype, floats, geometry, channels_last, fours }.into()
+        }));
     }
     let mut flows = vec![Flow::ToPosition(DType::I32)];
     flows.extend([false, true].map(|include_pad| Flow::Average { include_pad }));

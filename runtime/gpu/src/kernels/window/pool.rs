@@ -6,7 +6,7 @@ use super::super::{launch, line_of};
 use super::{Geometry, LINE, Sizes, from_start, spatial_dims, volume, within_image, zero};
 use crate::language::{Buffer, Builder, Fours, Kernel, Number, Type, Value, Variable};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as, require};
+use crate::tensor::{GpuTensor, held_as, supports};
 use kiln_tensor::{DType, PoolOp, PoolOptions, Shape, Windows};
 
 /// What a pooling yields of its windows.
@@ -25,6 +25,8 @@ pub struct Pool {
     pub pooling: Pooling,
     /// The elements' dtype.
     pub dtype: DType,
+    /// The floats that norms are computed in.
+    pub floats: DType,
     /// The windows.
     pub geometry: Geometry,
     /// Whether the channels of images stand last in memory.
@@ -215,7 +217,7 @@ impl Pool {
                         output.set(position, |n| sums[n].get() / divisor.to(ty));
                     }
                     Pooling::Of(PoolOp::Lp { p }) => {
-                        let wide = floats_for(ty);
+                        let wide = held_as(self.floats).value();
                         let sums = each_of(k.whole(0, wide));
                         each(&|_, elements| {
                             for (sum, element) in sums.iter().zip(elements) {
@@ -267,11 +269,12 @@ fn ty_of(pooling: Pooling) -> Type {
     }
 }
 
-/// The floats that hold numbers of a type as well as floats do.
-fn floats_for(ty: Type) -> Type {
-    match ty {
-        Type::F64 | Type::I64 | Type::U64 => Type::F64,
-        Type::F32 | Type::I32 | Type::U32 | Type::Bool => Type::F32,
+/// The floats that hold numbers of a dtype as well as the device's floats do.
+fn floats_for<R: Runtime>(dtype: DType, device: &R::Device) -> DType {
+    match held_as(dtype).value() {
+        Type::I64 | Type::U64 if !supports::<R>(device, DType::F64) => DType::F32,
+        Type::F64 | Type::I64 | Type::U64 => DType::F64,
+        Type::F32 | Type::I32 | Type::U32 | Type::Bool => DType::F32,
     }
 }
 
@@ -298,10 +301,6 @@ pub(crate) fn pool<R: Runtime>(
     if out.is_empty() {
         return (out, places);
     }
-    if matches!(pooling, Pooling::Of(PoolOp::Lp { .. })) && floats_for(held_as(x.dtype).value()) == Type::F64
-    {
-        require::<R>(&x.device, DType::F64);
-    }
     let x = if channels_last { x.with_channels_last() } else { from_start(x) };
     let fours = channels_last && x.dims()[1].is_multiple_of(4);
     let each = if fours { 4 } else { 1 };
@@ -310,7 +309,9 @@ pub(crate) fn pool<R: Runtime>(
     words.extend(Sizes::words(&windows));
     words.extend(windows.padding.iter().map(|&(_, after)| after as u32));
     words.extend(channels_last.then(|| (x.dims()[1] / each) as u32));
-    let template = Pool { pooling, dtype: x.dtype, geometry: Geometry::of(&windows), channels_last, fours };
+    let floats = floats_for::<R>(x.dtype, &x.device);
+    let template =
+        Pool { pooling, dtype: x.dtype, floats, geometry: Geometry::of(&windows), channels_last, fours };
     let mut tensors = vec![&x, &out];
     tensors.extend(&places);
     launch::<R>(&x.device, template, &tensors, &words, line_of::<R>(&x.device, count));
