@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from fixture_lib.graph import BOOL, F16, F32, F64, I64, Graph
 from fixture_lib.registry import Case, case
@@ -279,3 +280,111 @@ def random(rng):
     check("bernoulli_float", g.op("Bernoulli", x, dtype=F32), 0.25, np.sqrt(0.25 * 0.75), 0, 1)
     # ONNX Runtime tosses coins the other way around.
     return Case(g.model(), [[np.full((4, 5000), 0.25)]], numpy_answers=True)
+
+
+@case("op_multinomial")
+def multinomial(rng):
+    """Draws have no golden values: how often each class comes does, and which never."""
+    g = Graph("multinomial", opset=17)
+    chances = np.array([[0.5, 0.25, 0.25, 0], [0.1, 0.2, 0.3, 0.4]])
+    x = g.input("x", F32, ["n", 4])
+    count = 20_000
+    drawn = g.op("Multinomial", x, sample_size=count)
+    g.show("shape", "Shape", drawn, dtype=I64, dims=[2])
+    classes = np.arange(4, dtype=np.int32).reshape(4, 1, 1)
+    shares = g.op("ReduceMean", g.op("Cast", g.op("Equal", drawn, classes), to=F64), axes=[2], keepdims=0)
+    shares = g.op("Transpose", shares, perm=[1, 0])
+    margin = 8 * np.sqrt(chances * (1 - chances) / count)
+    off = g.op("Abs", g.op("Sub", shares, chances))
+    g.show("likely", "LessOrEqual", off, margin, dtype=BOOL, dims=["n", 4])
+    # The draws of a row have nothing to do with each other, nor have those of two rows.
+    half = count // 2
+    first, second = (g.op("Slice", drawn, [start], [start + half], [1]) for start in (0, half))
+    same = g.op("ReduceMean", g.op("Cast", g.op("Equal", first, second), to=F64), axes=[1], keepdims=0)
+    expected = (chances**2).sum(1)
+    off = g.op("Abs", g.op("Sub", same, expected))
+    g.show("apart", "LessOrEqual", off, 8 * np.sqrt(expected * (1 - expected) / half), dtype=BOOL, dims=["n"])
+    g.show("one", "Shape", g.op("Multinomial", x, dtype=I64), dtype=I64, dims=[2])
+    with np.errstate(divide="ignore"):
+        return Case(g.model(), [[np.log(chances).astype(np.float32) + 3]])
+
+
+@case("op_det")
+def det(rng):
+    g = Graph("det", opset=17)
+    x, single = g.input("x", F32, ["n", 2, 5, 5]), g.input("single", F32, [3, 3])
+    g.show("batch", "Det", x, dtype=F32, dims=["n", 2])
+    g.show("scalar", "Det", single, dtype=F32, dims=[])
+    # Rows that must change places, a matrix that is singular, and one of one number.
+    turned = np.zeros((2, 4, 4), np.float32)
+    turned[0, [0, 1, 2, 3], [1, 2, 3, 0]] = [2, 3, 4, 5]
+    turned[1] = [[1, 2, 3, 4], [2, 4, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1]]
+    g.show("places", "Det", g.input("turned", F32, [2, 4, 4]), dtype=F32, dims=[2])
+    g.show("number", "Det", g.op("Slice", single, [1, 1], [2, 2], [0, 1]), dtype=F32, dims=[])
+    return Case(g.model(), [[floats(rng, n, 2, 5, 5), floats(rng, 3, 3), turned] for n in (1, 3)])
+
+
+@case("op_bit_cast")
+def bit_cast(rng):
+    g = Graph("bit_cast", opset=26)
+    for bits, unsigned in ((8, TensorProto.UINT8), (16, TensorProto.UINT16), (32, TensorProto.UINT32), (64, TensorProto.UINT64)):
+        signed = {8: TensorProto.INT8, 16: TensorProto.INT16, 32: TensorProto.INT32, 64: I64}[bits]
+        x, y = g.input(f"x{bits}", signed, [4]), g.input(f"y{bits}", unsigned, [4])
+        g.show(f"unsigned{bits}", "BitCast", x, to=unsigned, dtype=unsigned, dims=[4])
+        g.show(f"signed{bits}", "BitCast", y, to=signed, dtype=signed, dims=[4])
+    data = []
+    for bits in (8, 16, 32, 64):
+        least, most = np.iinfo(f"int{bits}").min, np.iinfo(f"uint{bits}").max
+        data += [np.array([least, -1, 0, 77], f"int{bits}"), np.array([most, most // 2 + 1, 0, 77], f"uint{bits}")]
+    return Case(g.model(), [data], numpy_answers=True)
+
+
+@case("op_linear_attention")
+def linear_attention(rng):
+    """Each rule, with heads of queries that share a state; a state goes in and comes out."""
+    g = Graph("linear_attention", opset=27)
+    q, k, v = g.input("q", F32, ["n", "t", 24]), g.input("k", F32, ["n", "t", 12]), g.input("v", F32, ["n", "t", 10])
+    past = g.input("past", F32, ["n", 2, 6, 5])
+    by_heads, by_keys = g.input("by_heads", F32, ["n", "t", 2]), g.input("by_keys", F32, ["n", "t", 12])
+    beta, one = g.input("beta", F32, ["n", "t", 2]), g.input("one", F32, ["n", "t", 1])
+
+    def show(label, rule, past, decay, beta, **options):
+        y, state = g.op(
+            "LinearAttention", q, k, v, past, decay, beta, out=2, q_num_heads=4, kv_num_heads=2, update_rule=rule, **options
+        )
+        g.show(label, "Identity", y, dtype=F32, dims=["n", "t", 20])
+        g.show(f"{label}_state", "Identity", state, dtype=F32, dims=["n", 2, 6, 5])
+
+    show("linear", "linear", None, None, None)
+    show("gated", "gated", past, by_heads, None, scale=0.3)
+    show("gated_keys", "gated", None, by_keys, None)
+    show("delta", "delta", past, None, beta, chunk_size=2)
+    show("gated_delta", "gated_delta", past, by_heads, beta)
+    show("gated_delta_keys", "gated_delta", None, by_keys, one)
+
+    def inputs(n, t):
+        k = floats(rng, n, t, 2, 6)
+        k /= np.linalg.norm(k, axis=-1, keepdims=True)
+        decays = [-rng.uniform(0, 1, (n, t, size)).astype(np.float32) for size in (2, 12)]
+        betas = [rng.uniform(0, 1, (n, t, size)).astype(np.float32) for size in (2, 1)]
+        q, v, past = floats(rng, n, t, 24), floats(rng, n, t, 10), floats(rng, n, 2, 6, 5)
+        return [q, k.reshape(n, t, 12), v, past, *decays, *betas]
+
+    return Case(g.model(), [inputs(2, 5), inputs(1, 1)], numpy_answers=True)
+
+
+@case("op_causal_conv_with_state")
+def causal_conv_with_state(rng):
+    g = Graph("causal_conv_with_state", opset=27)
+    x, past = g.input("x", F32, ["n", 3, "t"]), g.input("past", F32, ["n", 3, 3])
+    weight, bias = floats(rng, 3, 1, 4), floats(rng, 3)
+    for label, inputs, options in [
+        ("plain", (weight,), {}),
+        ("state", (weight, bias, past), dict(activation="silu")),
+        ("swish", (weight, None, past), dict(activation="swish")),
+    ]:
+        y, state = g.op("CausalConvWithState", x, *inputs, out=2, **options)
+        g.show(label, "Identity", y, dtype=F32, dims=["n", 3, "t"])
+        g.show(f"{label}_state", "Identity", state, dtype=F32, dims=["n", 3, 3])
+    data = [[floats(rng, n, 3, t), floats(rng, n, 3, 3)] for n, t in ((2, 6), (1, 1))]
+    return Case(g.model(), data, numpy_answers=True)

@@ -61,6 +61,22 @@ def roi_align_10(rng):
     return Case(g.model(), [[floats(rng, 1, 2, 6, 6), boxes, np.array([0, 0])]])
 
 
+@case("op_max_roi_pool")
+def max_roi_pool(rng):
+    g = Graph("max_roi_pool", opset=17)
+    x, rois = g.input("x", F32, ["n", 3, 8, 10]), g.input("rois", F32, ["r", 5])
+    for label, shape, scale in (("halves", [2, 3], 0.5), ("plain", [3, 2], 1.0), ("fine", [7, 7], 0.25)):
+        options = dict(pooled_shape=shape, spatial_scale=scale)
+        g.show(label, "MaxRoiPool", x, rois, dtype=F32, dims=["r", 3, *shape], **options)
+
+    def inputs(n, r):
+        corner = rng.uniform(-6, 22, (r, 2))
+        boxes = [rng.integers(0, n, (r, 1)), corner, corner + rng.uniform(-2, 12, (r, 2))]
+        return [floats(rng, n, 3, 8, 10), np.concatenate(boxes, 1).astype(np.float32)]
+
+    return Case(g.model(), [inputs(1, 3), inputs(2, 5)])
+
+
 @case("op_deform_conv")
 def deform_conv(rng):
     g = Graph("deform_conv", opset=19)

@@ -7,8 +7,10 @@ mod attention;
 mod average_pool;
 mod batch_normalization;
 mod binary;
+mod bit_cast;
 mod blocks;
 mod cast;
+mod causal_conv_with_state;
 mod center_crop_pad;
 mod clip;
 mod col2im;
@@ -23,6 +25,7 @@ mod conv_transpose;
 mod cum_sum;
 mod deform_conv;
 mod depth_to_space;
+mod det;
 mod dft;
 mod dropout;
 mod einsum;
@@ -45,6 +48,7 @@ mod if_;
 mod is_inf;
 mod layer_normalization;
 mod limited_broadcast;
+mod linear_attention;
 mod loss;
 mod lp_normalization;
 mod lrn;
@@ -52,6 +56,7 @@ mod matmul;
 mod matmul_integer;
 mod matmul_n_bits;
 mod max_pool;
+mod max_roi_pool;
 mod max_unpool;
 mod mel_weight_matrix;
 mod multi_head_attention;
@@ -129,7 +134,9 @@ operators! {
     average_pool::AveragePool,
     batch_normalization::BatchNormalization,
     binary::Binary,
+    bit_cast::BitCast,
     cast::Cast,
+    causal_conv_with_state::CausalConvWithState,
     center_crop_pad::CenterCropPad,
     clip::Clip,
     col2im::Col2Im,
@@ -144,6 +151,7 @@ operators! {
     cum_sum::CumSum,
     deform_conv::DeformConv,
     depth_to_space::DepthToSpace,
+    det::Det,
     dft::Dft,
     dropout::Dropout,
     einsum::Einsum,
@@ -164,6 +172,7 @@ operators! {
     if_::If,
     is_inf::IsInf,
     layer_normalization::LayerNormalization,
+    linear_attention::LinearAttention,
     loss::Loss,
     lp_normalization::LpNormalization,
     lrn::Lrn,
@@ -171,6 +180,7 @@ operators! {
     matmul_integer::MatMulInteger,
     matmul_n_bits::MatMulNBits,
     max_pool::MaxPool,
+    max_roi_pool::MaxRoiPool,
     max_unpool::MaxUnpool,
     mel_weight_matrix::MelWeightMatrix,
     multi_head_attention::MultiHeadAttention,

@@ -1,10 +1,12 @@
 //! Linear algebra.
 
+mod det;
 mod einsum;
 mod lu;
 mod norms;
 mod products;
 
+pub use det::det;
 pub use einsum::einsum;
 pub use lu::{lu_decomposition, lu_decomposition_async};
 pub use norms::{

@@ -3,6 +3,7 @@
 mod attention;
 mod conv;
 mod join;
+mod linear_attention;
 mod loss;
 mod norm;
 mod pool;
@@ -19,6 +20,7 @@ pub use conv::{
     conv1d, conv2d, conv3d, unfold4d,
 };
 pub use join::cat;
+pub use linear_attention::{LinearAttentionOptions, linear_attention};
 pub use loss::{CrossEntropyOptions, cross_entropy};
 pub use norm::{batch_norm, batch_norm_train, dropout, group_norm, instance_norm, layer_norm, rms_norm};
 pub use pool::{
@@ -30,7 +32,8 @@ pub use quantized::{ZeroPoint, quantized_conv, quantized_matmul};
 pub use recurrent::{RnnInputs, lstm, rnn, rnn_with};
 pub use rotary::rotary;
 pub use sampling::{
-    DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, roi_align, roi_align_async,
+    DeformConvOptions, RoiAlignOptions, RoiPool, deform_conv2d, grid_sample, max_roi_pool,
+    max_roi_pool_async, roi_align, roi_align_async,
 };
 pub use vision::{
     depth_to_space, non_max_suppression, non_max_suppression_async, non_max_suppression_within,

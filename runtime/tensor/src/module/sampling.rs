@@ -4,9 +4,10 @@ use crate::backend::Backend;
 use crate::check::{ensure, fail, ran};
 use crate::compose::calc::{T, add, mul, narrow, reshape, weights};
 use crate::compose::sampling::{self, GridSampleOptions, RegionTaps};
-use crate::{DType, Int, ReduceOp, Shape, Tensor, TensorData, Transaction};
+use crate::{Bool, DType, Int, ReduceOp, Shape, Tensor, TensorData, Transaction};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Reads `[batch, channels, spatial…]` (1 to 3 spatial dims) where a grid `[batch, points…, spatial rank]` says, whose
 /// last dim holds coordinates from -1 to 1, the innermost dim's (`x`) first. Yields `[batch, channels, points…]`.
@@ -234,6 +235,95 @@ impl Line {
         }
         taps
     }
+}
+
+/// ONNX `MaxRoiPool`: the largest elements of regions `[regions, 5]` (image, `x1, y1, x2, y2`) of `[batch, channels, height, width]` in
+/// bins of whole samples (Girshick 2015, "Fast R-CNN"): `[regions, channels, rows, columns]`. Both corners times `spatial_scale`, rounded,
+/// are samples of the region; a bin outside the image yields 0. Reads the regions back: which samples are read depends on them.
+///
+/// # Panics
+/// When shapes do not fit, there is no such image, or the device failed.
+pub fn max_roi_pool<B: Backend>(
+    x: Tensor<B, 4>,
+    regions: Tensor<B, 2>,
+    output_size: [usize; 2],
+    spatial_scale: f64,
+) -> Tensor<B, 4> {
+    let regions = regions.into_data();
+    max_of_regions(x, &regions, output_size, spatial_scale)
+}
+
+/// [`max_roi_pool`] without blocking the thread.
+///
+/// # Panics
+/// When shapes do not fit, there is no such image, or the device failed.
+pub async fn max_roi_pool_async<B: Backend>(
+    x: Tensor<B, 4>,
+    regions: Tensor<B, 2>,
+    output_size: [usize; 2],
+    spatial_scale: f64,
+) -> Tensor<B, 4> {
+    let regions = ran("max_roi_pool", regions.into_data_async().await);
+    max_of_regions(x, &regions, output_size, spatial_scale)
+}
+
+/// Pools the regions that were read.
+fn max_of_regions<B: Backend>(
+    x: Tensor<B, 4>,
+    regions: &TensorData,
+    output_size: [usize; 2],
+    spatial_scale: f64,
+) -> Tensor<B, 4> {
+    let [batch, channels, height, width] = x.dims();
+    let (count, five) = (regions.shape[0], regions.shape[1]);
+    ensure!(five == 5, "max_roi_pool", "regions of {five} numbers, not of 5");
+    let numbers: Vec<f64> = regions.iter().collect();
+    let mut bins = Vec::with_capacity(count * output_size[0] * output_size[1]);
+    for region in numbers.chunks_exact(5) {
+        let image = region[0];
+        let exists = image >= 0.0 && image < batch as f64;
+        ensure!(exists, "max_roi_pool", "a region of image {image} of {batch}");
+        let start = image as usize * height * width;
+        let [rows, columns] =
+            [(2, height, output_size[0]), (1, width, output_size[1])].map(|(at, size, bins)| {
+                whole_bins([region[at], region[at + 2]].map(|corner| corner * spatial_scale), size, bins)
+            });
+        for row in &rows {
+            bins.extend(columns.iter().map(|columns| {
+                let line = |row: usize| {
+                    columns.clone().map(move |column| ((start + row * width + column) as i64, 1.0))
+                };
+                row.clone().flat_map(line).collect::<Vec<_>>()
+            }));
+        }
+    }
+    let empty: Vec<bool> = bins.iter().map(Vec::is_empty).collect();
+    let [rows, columns] = output_size;
+    if count * rows * columns == 0 || batch * height * width == 0 {
+        return Tensor::zeros([count, channels, rows, columns], (&x.device(), x.dtype()));
+    }
+    let any_empty = empty.contains(&true);
+    let empty = any_empty
+        .then(|| Tensor::<B, 2, Bool>::from_data(TensorData::new(empty, [bins.len(), 1]), &x.device()));
+    let taps = region_taps(&bins, RoiPool::Max);
+    let mut folded: Tensor<B, 2> =
+        Tensor::wrap(sampling::fold_taps::<B>(x.into_backend(), taps, ReduceOp::Max));
+    if let Some(empty) = empty {
+        folded = folded.mask_fill(empty, 0);
+    }
+    folded.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
+}
+
+/// The samples of each bin along an axis of an image. In f32, as where this pooling comes from: a bin's end may be rounded up to a
+/// sample more.
+fn whole_bins(corners: [f64; 2], size: usize, bins: usize) -> Vec<Range<usize>> {
+    use num_traits::Float;
+    let [start, end] = corners.map(|corner| Float::round(corner as f32));
+    let bin = (end - start + 1.0).max(1.0) / bins as f32;
+    let inside = |at: f32| (at + start).clamp(0.0, size as f32) as usize;
+    (0..bins)
+        .map(|n| inside(Float::floor(n as f32 * bin))..inside(Float::ceil((n + 1) as f32 * bin)))
+        .collect()
 }
 
 /// Options of [`deform_conv2d`].

@@ -2,10 +2,12 @@
 
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::{CrossEntropyOptions, RnnOperands, RnnOutput};
+use kiln_tensor::linalg::det;
+use kiln_tensor::module::{LinearAttentionOptions, linear_attention};
 use kiln_tensor::{
     Activation, AttentionOptions, BinaryOp, ConvOptions, ConvTransposeOptions, CoordinateTransform,
     InterpolateMode, InterpolateOptions, PoolOp, PoolOptions, RnnDirection, RnnKind, RnnOptions, Shape,
-    TensorData,
+    Tensor, TensorData,
 };
 
 /// A causal mask, as bools.
@@ -16,6 +18,23 @@ fn below_diagonal<B: Backend>(size: usize) -> B::Primitive {
 
 fn targets<B: Backend>() -> B::Primitive {
     B::from_data(TensorData::from([2_i64, 0, 1]).convert::<B::IntElem>(), &B::Device::default())
+}
+
+/// Results and state of linear attention with two heads of keys in one.
+fn attended<B: Backend>(
+    tokens: [B::Primitive; 3],
+    state: Option<B::Primitive>,
+    decay: Option<B::Primitive>,
+    beta: Option<B::Primitive>,
+) -> B::Primitive {
+    let [query, key, value] = tokens.map(Tensor::<B, 3>::from_backend);
+    let query_heads = 2 * query.dims()[2] / key.dims()[2];
+    let options = LinearAttentionOptions { query_heads, key_value_heads: 2, scale: 0.6 };
+    let state = state.map(Tensor::from_backend);
+    let [decay, beta] = [decay, beta].map(|gate| gate.map(Tensor::from_backend));
+    let (result, state) = linear_attention(query, key, value, state, decay, beta, options);
+    let [result, state] = [result.flatten::<1>(0, 2), state.flatten(0, 3)];
+    Tensor::cat(vec![result, state], 0).into_backend()
 }
 
 /// All results of a recurrent layer in one.
@@ -170,5 +189,13 @@ functions! { ($) layers:
     };
     lstm [[3, 2, 3], [1, 8, 3], [1, 8, 2], [1, 16], [1, 2, 2], [1, 2, 2], [1, 6]] |B, [x, w, r, b, h, c, p]| {
         recurrent::<B>(LSTM, RnnDirection::Forward, [x, w, r, b, h], Some(c), Some(p))
+    };
+
+    determinants [[2, 4, 4]] |B, [x]| det::<B, 3>(Tensor::from_backend(x)).into_backend();
+    linear_attention_with_state [[1, 3, 8], [1, 3, 4], [1, 3, 4], [1, 2, 2, 2]] |B, [q, k, v, state]| {
+        attended::<B>([q, k, v], Some(state), None, None)
+    };
+    gated_delta_attention [[2, 3, 4], [2, 3, 4], [2, 3, 2], [2, 3, 2], [2, 3, 1]] |B, [q, k, v, decay, beta]| {
+        attended::<B>([q, k, v], None, Some(decay), Some(beta))
     };
 }

@@ -323,6 +323,16 @@ pub fn linear_algebra<B: Backend>() {
     let (lu, order) = linalg::lu_decomposition(tensor::<B, 2, Float>([[1.0, 2.0], [4.0, 6.0]]));
     close(lu, [[4.0f32, 6.0], [0.25, 0.5]]);
     same(order, [1, 0]);
+    // Rows change places; a column of zeros under a pivot; no rows at all.
+    close(
+        linalg::det(tensor::<B, 2, Float>([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0], [0.0, 1.0, 4.0]])),
+        [[-21.0f32]],
+    );
+    close(
+        linalg::det(tensor::<B, 3, Float>([[[1.0, 2.0], [2.0, 4.0]], [[-2.0, 0.0], [0.0, 3.0]]])),
+        [[[0.0f32]], [[-6.0]]],
+    );
+    same(linalg::det(Tensor::<B, 3>::zeros([2, 0, 0], &x.device())), [[[1.0]], [[1.0]]]);
     let [rows, columns] = meshgrid(&[row.clone(), tensor::<B, 1, Int>([5, 6, 7])], GridIndexing::Matrix);
     same(rows, [[1, 1, 1], [2, 2, 2]]);
     same(columns, [[5, 6, 7], [5, 6, 7]]);

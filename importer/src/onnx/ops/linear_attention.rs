@@ -1,0 +1,108 @@
+//! `LinearAttention`: attention with a state of one size, as Gated DeltaNet, RetNet and RWKV have it.
+
+use super::prelude::*;
+
+pub(super) struct LinearAttention {
+    query_heads: usize,
+    key_value_heads: usize,
+    /// 0 stands for one over the root of a key's size.
+    scale: f64,
+    decays: bool,
+    corrects: bool,
+}
+
+impl LinearAttention {
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        // How many tokens an implementation takes at once.
+        node.ignore(&["chunk_size"]);
+        let rules = [
+            ("linear", (false, false)),
+            ("gated", (true, false)),
+            ("delta", (false, true)),
+            ("gated_delta", (true, true)),
+        ];
+        let (decays, corrects) = node.choice("update_rule", "gated_delta", &rules)?;
+        let mut heads = |name: &str| match node.size(name, 0)? {
+            0 => Err(invalid(name, "is missing or 0")),
+            heads => Ok(heads),
+        };
+        let (query_heads, key_value_heads) = (heads("q_num_heads")?, heads("kv_num_heads")?);
+        if query_heads % key_value_heads != 0 {
+            let reason = format!("is {query_heads}, must be a multiple of `kv_num_heads`, {key_value_heads}");
+            return Err(invalid("q_num_heads", reason));
+        }
+        Ok(Self { query_heads, key_value_heads, scale: node.float("scale", 0.0)?, decays, corrects })
+    }
+
+    /// An input that the update rule needs, and others must not have.
+    fn gate(&self, args: &Args, name: &str, needed: bool) -> RuleResult<Option<ValueId>> {
+        match (args.optional(name)?, needed) {
+            (None, true) => Err(RuleError::MissingInput { input: name.to_owned() }),
+            (Some(_), false) => Err(invalid("update_rule", format!("does not go with `{name}`"))),
+            (gate, _) => Ok(gate),
+        }
+    }
+}
+
+impl<'m> Operator<'m> for LinearAttention {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("LinearAttention", 27, &["query", "key", "value", "past_state?", "decay?", "beta?"])
+            .reads(Self::read)];
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let [query, key, value] = [args.value("query")?, args.value("key")?, args.value("value")?];
+        let past = args.optional("past_state")?;
+        let decay = self.gate(args, "decay", self.decays)?;
+        let beta = self.gate(args, "beta", self.corrects)?;
+        let ranks = [("query", Some(query), 3), ("key", Some(key), 3), ("value", Some(value), 3)];
+        for (input, operand, rank) in
+            ranks.into_iter().chain([("past_state", past, 4), ("decay", decay, 3), ("beta", beta, 3)])
+        {
+            if let Some(actual) = operand.map(|operand| to.rank(operand)).filter(|&actual| actual != rank) {
+                let expected = format!("expected {rank}");
+                return Err(RuleError::Rank { input: input.to_owned(), actual, expected });
+            }
+        }
+        let size = |input: &str, value: ValueId, heads: usize| {
+            let width = to.dims(value)[2].as_size();
+            let width = width
+                .ok_or_else(|| RuleError::NotConstant { input: format!("the last size of `{input}`") })?;
+            if width == 0 || width % heads != 0 {
+                return Err(misfit(input, format!("has {width} numbers a token for {heads} heads")));
+            }
+            Ok(width / heads)
+        };
+        let key_size = size("query", query, self.query_heads)?;
+        let value_size = size("value", value, self.key_value_heads)?;
+        if size("key", key, self.key_value_heads)? != key_size {
+            return Err(misfit("key", format!("has heads of another size than the queries', {key_size}")));
+        }
+        let scale = if self.scale == 0.0 { 1.0 / (key_size as f64).sqrt() } else { self.scale };
+        let mut dims = to.dims(query);
+        let batch = dims[0].clone();
+        dims[2] = Dim::from(self.query_heads * value_size);
+        let result = to.ty(query).with_dims(dims);
+        let state_dims =
+            vec![batch, Dim::from(self.key_value_heads), Dim::from(key_size), Dim::from(value_size)];
+        let state = to.ty(past.unwrap_or(query)).with_dims(state_dims);
+        let mut operands = vec![query, key, value];
+        let mut option = |value: Option<_>| {
+            Arg::option(value.map(|value| {
+                operands.push(value);
+                Arg::Operand(operands.len() - 1)
+            }))
+        };
+        let [past, decay, beta] = [past, decay, beta].map(&mut option);
+        let options = Arg::fields(
+            "tensor::module::LinearAttentionOptions",
+            [
+                ("query_heads", Arg::Int(self.query_heads as i64)),
+                ("key_value_heads", Arg::Int(self.key_value_heads as i64)),
+                ("scale", Arg::Float(scale)),
+            ],
+        );
+        let arguments = [Arg::Operand(0), Arg::Operand(1), Arg::Operand(2), past, decay, beta, options];
+        let call = Call::new("tensor::module::linear_attention", arguments);
+        Ok(to.call_all(call, &operands, vec![result, state])?.into())
+    }
+}
