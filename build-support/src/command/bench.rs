@@ -17,11 +17,11 @@ pub(super) struct Arguments {
     cases: Vec<PathBuf>,
     #[command(flatten)]
     target: Target,
-    /// Number of threads; all cores unless given
-    #[arg(long)]
-    threads: Option<usize>,
+    /// Number of threads, at most 1024; all cores unless given
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// How long to measure each case, but for five runs at least
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
     /// Print one JSON object a case
     #[arg(long)]
@@ -50,6 +50,15 @@ impl Arguments {
     }
 }
 
+/// How long something is measured.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
+    match (0.0..=86_400.0).contains(&seconds) {
+        true => Ok(seconds),
+        false => Err("not between 0 and 86400, a day".to_owned()),
+    }
+}
+
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     arguments.check()?;
     let new = if arguments.profile { Scratch::profiled } else { Scratch::new };
@@ -62,6 +71,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     }
     let threads = arguments
         .threads
+        .map(usize::from)
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     let mut all_well = true;
     for case in &cases {

@@ -149,6 +149,18 @@ fn options_of_one_backend_are_refused_on_others() {
 }
 
 #[test]
+fn what_nobody_can_measure_with_is_refused() {
+    let numbers = [("--threads", ["0", "99999999999", "1025"]), ("--seconds", ["-1", "NaN", "inf"])];
+    for (option, values) in numbers {
+        for value in values {
+            let (status, said) = failing(&["bench", "no_such_case", &format!("{option}={value}")]);
+            assert_eq!(status, 2, "{option} {value}: {said}");
+            assert!(said.contains(&format!("invalid value '{value}' for '{option}")), "{said}");
+        }
+    }
+}
+
+#[test]
 fn files_that_cannot_be_read_are_failures() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
