@@ -6,11 +6,12 @@ mod host;
 
 use host::{faults, mend};
 use kiln_cuda::{
-    Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, init, reopen, statistics,
+    CaptureError, Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, init, reopen,
+    statistics,
 };
 use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{BinaryOp, DType, Expression, ReduceOp, Scalar, Shape, Step, Tensor, TensorData, UnaryOp};
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 type B = Cuda;
@@ -371,6 +372,55 @@ fn a_capture_does_not_open_its_device_again() {
     assert_eq!(read(y.into_backend()), Ok(vec![6.0; 4]));
 }
 
+/// Two threads that use each other's device within what they capture: one of them is refused, rather than both waiting for ever.
+fn captures_that_use_each_others_devices_do_not_wait_for_ever() {
+    let both = Arc::new(Barrier::new(2));
+    let (done, is_done) = mpsc::channel();
+    let devices = [CudaDevice::new(0), DEVICE];
+    let on = |device: CudaDevice, value: f64| {
+        Tensor::<B, 1>::from_backend(B::full(Shape::from([4]), value.into(), DType::F32, &device))
+    };
+    for (own, other) in [(devices[0], devices[1]), (devices[1], devices[0])] {
+        let (both, done) = (both.clone(), done.clone());
+        std::thread::spawn(move || {
+            let (mut rounds, mut kept, mut elsewhere) = (0, None, Vec::new());
+            let captured = Graph::capture(on(own, 1.0), |x| {
+                rounds += 1;
+                let x = x * 2.0;
+                // Not before both capture: who does not yet would wait for the other, which waits for it here.
+                if rounds == 2 {
+                    both.wait();
+                    elsewhere = read((on(other, 3.0) * 2.0).into_backend()).expect("another device");
+                }
+                // Of the graph that was given up as of one that is captured, nothing is computed.
+                let y = x.clone() + on(own, 1.0) * 3.0;
+                kept = Some((y.clone() * 2.0).into_backend());
+                y
+            });
+            let kept = read(kept.expect("two runs")).map(|_| ());
+            let replayed = captured.map(|graph| {
+                let y = graph.replay(on(own, 4.0)).expect("a replay");
+                read(y.into_backend()).expect("a replay")
+            });
+            done.send((replayed, kept, elsewhere, own)).expect("a test");
+        });
+    }
+    let all = [(); 2].map(|()| is_done.recv_timeout(LONG).expect("no deadlock"));
+    for (replayed, kept, elsewhere, own) in &all {
+        assert_eq!(elsewhere, &vec![6.0; 4]);
+        match replayed {
+            Ok(values) => assert_eq!(values, &vec![11.0; 4]),
+            Err(error) => assert_eq!(error, &CaptureError::Deadlock),
+        }
+        let error = kept.as_ref().expect_err("what was captured");
+        assert!(error.contains("captured computation") || error.contains("could not be captured"), "{error}");
+        B::sync(own).expect("a device that is as it was");
+        let values = read((on(*own, 5.0) * 2.0).into_backend());
+        assert_eq!(values, Ok(vec![10.0; 4]));
+    }
+    assert_eq!(all.iter().filter(|(replayed, ..)| replayed.is_err()).count(), 1, "{all:?}");
+}
+
 /// A device that takes its time to open does not hold up who uses others.
 fn a_device_that_opens_holds_up_no_other() {
     let (go_on, goes_on) = mpsc::channel();
@@ -487,6 +537,7 @@ fn failures_are_errors() {
     a_device_that_opens_holds_up_no_other();
     a_device_is_opened_again_behind_a_capture();
     a_capture_does_not_open_its_device_again();
+    captures_that_use_each_others_devices_do_not_wait_for_ever();
     a_device_that_failed_is_opened_again();
 }
 

@@ -1,5 +1,6 @@
 //! Kernels that run on an open device, and the last that waits for more to do.
 
+use super::capture::NEVER_RUN;
 use super::compile::Kernel;
 use super::{COUNTERS, Context, LIMITS, Part, State, is_awaited};
 use crate::batch::Waits;
@@ -99,6 +100,10 @@ impl Context {
             writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
         let parameters = Words::from_slice(parameters);
         let launch = Waiting { template, parts, parameters, blocks: groups, writes, held: Vec::new() };
+        if state.given_up().is_some() {
+            state.lost.extend(launch.written().map(|buffer| (buffer, NEVER_RUN.into())));
+            return;
+        }
         if let Some(reason) = state.missing(&launch.parts) {
             self.lose(&mut state, launch.written(), &reason);
             return;
@@ -232,9 +237,13 @@ impl Context {
         count(&self.counters.launches, 1);
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
         let parts: Parts = memories.iter().filter_map(|memory| self.part(memory)).collect();
-        state.reserve(parts.iter().map(|part| part.id));
         let written =
             || parts.iter().zip(writable).filter(|(_, writable)| **writable).map(|(part, _)| part.id);
+        if state.given_up().is_some() {
+            state.lost.extend(written().map(|buffer| (buffer, NEVER_RUN.into())));
+            return Ok(());
+        }
+        state.reserve(parts.iter().map(|part| part.id));
         match state.missing(&parts) {
             Some(reason) => self.lose(&mut state, written(), &reason),
             None => {

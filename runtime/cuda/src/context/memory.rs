@@ -125,7 +125,7 @@ impl Context {
         let copy = self.allocate(range.len());
         let [mut own, mut others] = self.both(other);
         // A graph holds no copies between devices.
-        if own.capture.is_some() || others.capture.is_some() {
+        if own.captures() || others.captures() {
             return None;
         }
         // The kernels that wait may still use the buffers, or are to write them.

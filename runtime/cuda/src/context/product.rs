@@ -218,8 +218,8 @@ impl Context {
         ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>,
     ) -> bool {
         let mut state = self.state();
-        if self.exchanges.load(Ordering::Acquire) != seen {
-            // A tensor may be elsewhere now, which a kernel knows.
+        if self.exchanges.load(Ordering::Acquire) != seen || state.given_up().is_some() {
+            // A tensor may be elsewhere now, or nothing is to run, which a kernel knows.
             return false;
         }
         self.begin_alone(&mut state, parts);
