@@ -6,8 +6,8 @@ mod host;
 
 use host::{faults, mend};
 use kiln_cuda::{
-    CaptureError, Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, init, reopen,
-    statistics,
+    CaptureError, Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, Statistics, init,
+    reopen, statistics,
 };
 use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{BinaryOp, DType, Expression, ReduceOp, Scalar, Shape, Step, Tensor, TensorData, UnaryOp};
@@ -155,13 +155,9 @@ fn a_kernel_that_cannot_be_loaded_is_an_error_each_time() {
 fn counters_for_which_there_is_no_memory_are_asked_for_again() {
     // Sums of columns in runs, which the last workgroup joins: its counters are the device's, from the first such kernel on.
     let sums = || B::reduce(ReduceOp::Sum, B::reshape(full(4100 * 64, 1.0), Shape::from([4100, 64])), &[0]);
-    let x = full(4100 * 64, 1.0);
-    let kept = [full(16 * 64, 0.0), full(64, 0.0)];
-    B::sync(&DEVICE).expect("a device");
-    let statistics = statistics(&DEVICE);
-    drop((x, kept));
-    faults(&DEVICE, |faults| faults.memory = Some(statistics.buffer_bytes - statistics.released_bytes + 512));
-    let error = read(sums()).expect_err("no memory");
+    let waits = sums();
+    faults(&DEVICE, |faults| faults.memory = Some(0));
+    let error = read(waits).expect_err("no memory");
     // No tensor's.
     assert!(error.contains("out of memory") && !error.contains("asking for"), "{error}");
     mend(&DEVICE);
@@ -181,6 +177,38 @@ fn what_the_pool_keeps_serves_other_sizes() {
     }
     assert!(statistics(&DEVICE).released_bytes > before.released_bytes);
     mend(&DEVICE);
+}
+
+/// So does it the code of kernels: but for buffers that the launch itself, or another that waits, still uses, though no tensor does.
+fn what_the_pool_keeps_serves_code() {
+    // A pool of its own.
+    reopen(&DEVICE).expect("a device");
+    let elements = 1 << 20;
+    let empty = |dtype| CudaTensor::empty(Shape::from([elements]), dtype, &DEVICE);
+    for (launches, dtype) in [(1, DType::I16), (2, DType::I8)] {
+        let values = |n: usize| vec![n as f32 + 3.0; elements];
+        let given: Vec<CudaTensor> =
+            (0..launches).map(|n| B::from_data(TensorData::new(values(n), [elements]), &DEVICE)).collect();
+        // Behind this nothing waits for others of its kind before it is known that there are some.
+        drop(product(full(256 * 256, 0.25), full(64 * 64, 0.5)));
+        B::sync(&DEVICE).expect("a device");
+        // Where the results go, and what nothing uses.
+        drop([dtype, dtype, DType::F32].map(empty));
+        let Statistics { buffer_bytes, released_bytes, .. } = statistics(&DEVICE);
+        let results: Vec<CudaTensor> = given.into_iter().map(|x| B::cast(x, dtype)).collect();
+        faults(&DEVICE, |faults| {
+            (faults.memory, faults.code) = (Some(buffer_bytes - released_bytes), 4 << 20);
+            faults.asked = Some(Vec::new());
+        });
+        for (n, result) in results.into_iter().enumerate() {
+            let found =
+                B::into_data(result).expect("memory").iter::<f64>().map(|x| x as f32).collect::<Vec<_>>();
+            assert!(found == values(n), "{launches} launches");
+        }
+        let asked = faults(&DEVICE, |faults| faults.asked.take()).unwrap_or_default();
+        assert_eq!(asked.iter().filter(|asked| *asked == "free 4194304").count(), 1, "{asked:?}");
+        mend(&DEVICE);
+    }
 }
 
 fn a_kernel_that_faults_is_an_error_of_what_waits() {
@@ -526,6 +554,7 @@ fn failures_are_errors() {
     a_product_of_what_a_kernel_could_not_compute_is_an_error();
     a_users_kernel_that_does_not_run_leaves_its_inputs();
     what_the_pool_keeps_serves_other_sizes();
+    what_the_pool_keeps_serves_code();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();
     what_reads_a_result_that_is_lost_and_dropped_is_lost();

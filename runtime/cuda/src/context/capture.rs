@@ -269,7 +269,8 @@ impl Context {
             return Err(self.error(reason.to_string()));
         }
         count(&self.counters.replays, 1);
-        self.driver.replay(recorded.captured).map_err(|error| self.failure_behind(&error))
+        let replayed = self.with_memory(&mut state, &[], |driver| driver.replay(recorded.captured));
+        replayed.map_err(|error| self.failure_behind(&error))
     }
 }
 

@@ -215,7 +215,7 @@ impl Context {
         &self,
         (parts, seen): (&[Part], u64),
         written: &[Option<Part>],
-        ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>,
+        ask: impl Fn(&dyn Driver) -> Result<bool, DriverError>,
     ) -> bool {
         let mut state = self.state();
         if self.exchanges.load(Ordering::Acquire) != seen || state.given_up().is_some() {
@@ -227,7 +227,7 @@ impl Context {
             // A kernel, which is not run either, knows what is lost by that.
             return false;
         }
-        match ask(&*self.driver) {
+        match self.with_memory(&mut state, parts, ask) {
             Ok(false) => return false,
             Ok(true) => {
                 if let Some(capture) = &mut state.capture {

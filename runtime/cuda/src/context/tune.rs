@@ -29,7 +29,7 @@ impl Context {
             }
             // One that cannot be is left out: run, it would take no time, and leave its result to nobody.
             if let Some(kernel) = ways[n].kernel
-                && let Err(reason) = self.kernel(&mut self.state(), kernel)
+                && let Err(reason) = self.kernel(&mut self.state(), kernel, &[])
             {
                 log::debug!("`{}` is not among the kernels for {class}: {reason}", names[n]);
                 return None;
