@@ -75,6 +75,8 @@ pub(crate) struct Context {
     failure: Mutex<Option<String>>,
     /// How often buffers were [exchanged](Buffer::exchange).
     exchanges: AtomicU64,
+    /// How often there was no memory, not even without what the pool kept.
+    lacks: AtomicU64,
 }
 
 impl fmt::Debug for Context {
@@ -154,6 +156,7 @@ impl Context {
             draws: Mutex::new(Draws::unseeded()),
             failure: Mutex::default(),
             exchanges: AtomicU64::new(0),
+            lacks: AtomicU64::new(0),
         }
     }
 

@@ -543,6 +543,49 @@ fn what_a_failed_capture_leaves_is_an_error() {
     assert_eq!(read(full(4, 2.0)), Ok(vec![2.0; 4]));
 }
 
+/// A computation that cannot be captured for some inputs takes none of the graphs for others along.
+fn what_cannot_be_captured_leaves_the_graphs_that_there_are() {
+    let x = |elements: usize| Tensor::<B, 1>::from_backend(full(elements, 1.0));
+    let mut runs = 0;
+    let mut forward = Captured::new(|x: Tensor<B, 1>| {
+        runs += 1;
+        if x.dims() == [5] {
+            let _ = B::sync(&DEVICE);
+        }
+        x * 2.0
+    })
+    .with_capacity(2);
+    let mut graphs = [1, 2, 2, 2, 2].into_iter();
+    for elements in [3, 4, 5, 3, 4] {
+        let found = forward.run(x(elements));
+        assert_eq!(found.is_err(), elements == 5);
+        let number = graphs.next();
+        assert_eq!(Some(forward.graphs()), number);
+    }
+    drop(forward);
+    assert_eq!(runs, 6);
+}
+
+/// Where there is no memory for one graph more than is kept, the one that was not used for longest makes room.
+fn a_graph_more_than_is_kept_takes_the_place_of_the_oldest() {
+    // A pool of its own.
+    reopen(&DEVICE).expect("a device");
+    let x = |elements: usize| Tensor::<B, 1>::from_backend(full(elements, 1.0));
+    let mut forward = Captured::new(|x: Tensor<B, 1>| (x.clone() * 2.0, x * 3.0)).with_capacity(1);
+    let elements = 1 << 20;
+    drop(forward.run(x(elements)).expect("a graph"));
+    // Less than both graphs need, of which one has 4 MiB for its input and each of two results, and the next 5 MiB.
+    faults(&DEVICE, |faults| faults.memory = Some(24 << 20));
+    let (y, z) = forward.run(x(elements + 1)).expect("a graph");
+    assert_eq!(forward.graphs(), 1);
+    for (found, expected) in [(y, 2.0), (z, 3.0)] {
+        assert!(read(found.into_backend()).is_ok_and(|found| found == vec![expected; elements + 1]));
+    }
+    drop(forward);
+    mend(&DEVICE);
+    B::sync(&DEVICE).expect("a device");
+}
+
 /// Faults are the device's: one after another.
 #[test]
 fn failures_are_errors() {
@@ -563,6 +606,8 @@ fn failures_are_errors() {
     a_users_kernel_is_loaded_when_there_is_memory_again();
     a_graph_whose_weight_is_lost_is_not_replayed();
     what_a_failed_capture_leaves_is_an_error();
+    what_cannot_be_captured_leaves_the_graphs_that_there_are();
+    a_graph_more_than_is_kept_takes_the_place_of_the_oldest();
     a_device_that_opens_holds_up_no_other();
     a_device_is_opened_again_behind_a_capture();
     a_capture_does_not_open_its_device_again();

@@ -86,9 +86,15 @@ impl Context {
         parts: &[Part],
         ask: impl Fn(&dyn Driver) -> Result<T, DriverError>,
     ) -> Result<T, DriverError> {
+        let lacks =
+            |asked: &Result<T, DriverError>| asked.as_ref().is_err_and(|error| error.is_out_of_memory);
         let first = ask(&*self.driver);
+        if !lacks(&first) {
+            return first;
+        }
         // While launches are written down, nothing can be given back.
-        if state.capture.is_some() || !first.as_ref().is_err_and(|error| error.is_out_of_memory) {
+        if state.capture.is_some() {
+            count(&self.lacks, 1);
             return first;
         }
         let State { pool, last, batch, .. } = state;
@@ -99,7 +105,14 @@ impl Context {
         self.release(state, unused);
         // Where the device failed, so does what is asked for.
         let _ = self.driver.trim();
-        ask(&*self.driver)
+        let second = ask(&*self.driver);
+        count(&self.lacks, lacks(&second).into());
+        second
+    }
+
+    /// How often there was no memory for something so far.
+    pub fn lacks(&self) -> u64 {
+        self.lacks.load(Ordering::Relaxed)
     }
 
     /// Gives buffers back to the driver.
