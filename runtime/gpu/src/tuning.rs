@@ -6,13 +6,14 @@
 //! Not all work of a class can be done in the same ways (some kernels ask for sizes that others of the class have not), so that several of a class may be
 //! the fastest: the first found that some work has is taken for it.
 
+use crate::kept;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{env, fs, io, process};
+use std::{env, fs, io};
 
 /// The variable that says, by 1, that devices time kernels which do the same. Else they run those that are usually the fastest.
 pub const TUNE: &str = "KILN_TUNE";
@@ -144,12 +145,7 @@ impl File {
     fn write(&self, found: &Found) -> io::Result<()> {
         let lines = found.iter().map(|(class, names)| format!("{class}\t{}\n", names.join("\t")));
         let text: String = [format!("{}\n", self.header)].into_iter().chain(lines).collect();
-        fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
-        // Written aside and renamed, so that programs that run at once do not see halves.
-        let aside = self.path.with_extension(format!("{}.{:?}", process::id(), std::thread::current().id()));
-        fs::write(&aside, text).and_then(|()| fs::rename(&aside, &self.path)).inspect_err(|_| {
-            let _ = fs::remove_file(&aside);
-        })
+        kept::write(&self.path, text.as_bytes())
     }
 }
 
