@@ -56,21 +56,33 @@ impl Tuning {
         self.is_on.store(on && !cfg!(target_arch = "wasm32"), Ordering::Relaxed);
     }
 
-    /// The place among `names` of the way that is fastest for a class of work; `time` takes the time of one, unless that fails.
+    /// The place among `names` of the way that is fastest for a class of work. `can` goes one, if it can be gone, and where there is a choice of such, `time` takes
+    /// the time of one, unless that fails.
     pub fn fastest(
         &self,
         class: &str,
         names: &[&str],
+        mut can: impl FnMut(usize) -> bool,
         mut time: impl FnMut(usize) -> Option<Duration>,
     ) -> usize {
+        if names.len() < 2 {
+            return 0;
+        }
         let place_of = |known: &String| names.iter().position(|name| name == known);
         let place = |found: &Found| found.get(class)?.iter().find_map(place_of);
         if let Some(place) = self.found().as_ref().and_then(place) {
             return place;
         }
         // Nothing is locked meanwhile: launches ask for what was found.
-        let times = (0..names.len()).filter_map(|place| Some((time(place)?, place)));
-        let Some((_, best)) = times.min() else { return 0 };
+        let possible: Vec<usize> = (0..names.len()).filter(|&place| can(place)).collect();
+        let best = match possible[..] {
+            [only] => Some(only),
+            _ => {
+                let times = possible.into_iter().filter_map(|place| Some((time(place)?, place)));
+                times.min().map(|(_, best)| best)
+            }
+        };
+        let Some(best) = best else { return 0 };
         let mut found = self.found();
         let all = found.get_or_insert_default();
         // Another program may have found more since.
@@ -162,7 +174,8 @@ mod tests {
     /// The fastest by times that are given, in milliseconds, and how many were taken.
     fn fastest(tuning: &Tuning, class: &str, names: &[&str], times: &[Option<u64>]) -> (usize, usize) {
         let mut taken = 0;
-        let best = tuning.fastest(class, names, |n| {
+        let can = |n: usize| times[n].is_some();
+        let best = tuning.fastest(class, names, can, |n| {
             taken += 1;
             times[n].map(Duration::from_millis)
         });
@@ -187,7 +200,7 @@ mod tests {
             assert_eq!(fastest(tuning, "x", &["a", "c"], &[None, None]), (0, 0));
         }
         let other = tuning(folder.path(), "two");
-        assert_eq!(fastest(&other, "x", &names, &[Some(1), Some(3), None]), (0, 3));
+        assert_eq!(fastest(&other, "x", &names, &[Some(1), Some(3), None]), (0, 2));
         // Both go on with what each of them found.
         assert_eq!(fastest(&tuning(folder.path(), "one"), "y", &names, &[None, None, None]), (2, 0));
     }
@@ -196,8 +209,19 @@ mod tests {
     fn what_cannot_be_timed_is_the_usual_one() {
         let folder = tempfile::tempdir().unwrap();
         let tuning = tuning(folder.path(), "one");
-        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, None]), (0, 2));
-        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, Some(5)]), (1, 2));
+        assert_eq!(tuning.fastest("x", &["a", "b"], |_| true, |_| None), 0);
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, None]), (0, 0));
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[Some(5), Some(4)]), (1, 2));
+    }
+
+    #[test]
+    fn what_leaves_no_choice_is_not_timed() {
+        let folder = tempfile::tempdir().unwrap();
+        let tuning = tuning(folder.path(), "one");
+        assert_eq!(tuning.fastest("x", &["a"], |_| panic!("tried"), |_| None), 0);
+        assert_eq!(fastest(&tuning, "x", &["a", "b", "c"], &[None, Some(5), None]), (1, 0));
+        // Nor is it tried again.
+        assert_eq!(tuning.fastest("x", &["a", "b", "c"], |_| panic!("tried"), |_| None), 1);
     }
 
     #[test]
