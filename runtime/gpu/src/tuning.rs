@@ -142,6 +142,8 @@ impl File {
 
     /// What it says; nothing where it is not whole.
     fn read(&self) -> Option<Found> {
+        // What is no file is not opened: a pipe of the name would be waited for.
+        fs::metadata(&self.path).ok().filter(fs::Metadata::is_file)?;
         let text = fs::read_to_string(&self.path).ok()?;
         let mut lines = text.lines();
         let of_this = lines.next()? == self.header;
@@ -239,6 +241,20 @@ mod tests {
             assert_eq!(fastest(&tuning, "x", &names, &[Some(2), Some(1)]), (1, 2));
             assert_eq!(std::fs::read(&path).unwrap(), whole);
         }
+    }
+
+    /// A pipe in the file's place has no end, and no beginning until somebody writes to it.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = File::of(folder.path(), "one").path;
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (found, is_found) = std::sync::mpsc::channel();
+        let own = tuning(folder.path(), "one");
+        std::thread::spawn(move || found.send(fastest(&own, "x", &["a", "b"], &[Some(2), Some(1)])));
+        assert_eq!(is_found.recv_timeout(Duration::from_secs(10)), Ok((1, 2)));
+        assert_eq!(fastest(&tuning(folder.path(), "one"), "x", &["a", "b"], &[Some(1), Some(2)]), (1, 0));
     }
 
     #[test]
