@@ -43,6 +43,25 @@ pub(crate) struct Batch {
     held_bytes: u64,
 }
 
+/// Launches that waited.
+pub(crate) struct Launches {
+    levels: Vec<Vec<Group>>,
+    spare: Vec<Group>,
+}
+
+impl Launches {
+    /// Hands all to `launch`, a kernel's of a level at a time.
+    pub fn drain(&mut self, mut launch: impl FnMut(&mut Group)) {
+        for mut launches in self.levels.iter_mut().flat_map(|groups| groups.drain(..)) {
+            launch(&mut launches);
+            launches.clear();
+            if self.spare.len() < MOST_SPARE {
+                self.spare.push(launches);
+            }
+        }
+    }
+}
+
 /// Which kernels wait for others of their kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
@@ -146,24 +165,20 @@ impl Batch {
         }
     }
 
-    /// Hands all launches to `launch`, a kernel's of a level at a time. The memory of the lists stays for those that wait next.
-    pub fn drain(&mut self, mut launch: impl FnMut(&mut Group)) {
-        for mut launches in self.levels.iter_mut().flat_map(|groups| groups.drain(..)) {
-            launch(&mut launches);
-            launches.clear();
-            if self.spare.len() < MOST_SPARE {
-                self.spare.push(launches);
-            }
-        }
+    /// All launches, which are about to be done. What they use is [used](Self::uses) until their [end](Self::end).
+    pub fn take_launches(&mut self) -> Launches {
+        Launches { levels: std::mem::take(&mut self.levels), spare: std::mem::take(&mut self.spare) }
+    }
+
+    /// Those launches that were taken are done; yields the buffers that were held, which nothing that waits uses any more. The memory of the lists stays for those that
+    /// wait next.
+    pub fn end(&mut self, launches: Launches) -> Vec<Buffer> {
+        (self.levels, self.spare) = (launches.levels, launches.spare);
         self.readable.clear();
         self.writable.clear();
         self.count = 0;
-    }
-
-    /// The buffers that were held, which nothing that waits uses any more.
-    pub fn release(&mut self) -> impl Iterator<Item = Buffer> {
         self.held_bytes = 0;
-        self.held.drain(..)
+        std::mem::take(&mut self.held)
     }
 
     /// Whether a launch of a kernel waits.

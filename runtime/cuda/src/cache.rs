@@ -4,9 +4,9 @@
 //! was and has its hash: the driver reads code without being told where it ends. Files are written
 //! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time.
 
-use kiln_gpu::tuning;
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
-use std::io::{Read, Write};
+use kiln_gpu::{kept, tuning};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -68,13 +68,7 @@ impl Cache {
         let path = self.path(architecture, &file);
         file.extend_from_slice(&seal(code));
         file.extend_from_slice(code);
-        fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-        // Nobody else's: in containers that share a folder, processes have the same numbers.
-        let aside = path.with_extension(format!("{:016x}", RandomState::new().hash_one(&path)));
-        let mut written = fs::File::create_new(&aside)?;
-        written.write_all(&file).and_then(|()| fs::rename(&aside, &path)).inspect_err(|_| {
-            let _ = fs::remove_file(&aside);
-        })
+        kept::write(&path, &file)
     }
 
     fn path(&self, architecture: &str, header: &[u8]) -> PathBuf {
@@ -146,6 +140,37 @@ mod tests {
         cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
         assert_eq!(cache.find("nvrtc", "sm_90", "a").as_deref(), Some(&b"code"[..]));
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left aside");
+    }
+
+    /// What a process wrote aside that was killed meanwhile stays behind.
+    #[test]
+    fn what_was_written_aside_long_ago_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        let beside = folder.path().join("sm_90");
+        std::fs::create_dir(&beside).unwrap();
+        let hours = |hours: u64| std::time::SystemTime::now() - std::time::Duration::from_secs(hours * 3600);
+        let all = [
+            ("0123456789abcdef.fedcba9876543210", 48, false),
+            ("0123456789abcdef.1234.ThreadId(7)", 48, false),
+            // Somebody may be writing it.
+            ("0123456789abcdef.fedcba9876543211", 1, true),
+            // Somebody else's, and what is kept.
+            ("0123456789abcdef.fedcba987654321", 48, true),
+            ("0123456789abcdef.cubin", 48, true),
+            ("README.fedcba9876543210", 48, true),
+        ];
+        for (name, age, _) in all {
+            std::fs::File::create_new(beside.join(name)).unwrap().set_modified(hours(age)).unwrap();
+        }
+        cache.keep("nvrtc", "sm_90", "a", b"code").unwrap();
+        for (name, _, stays) in all {
+            assert_eq!(beside.join(name).exists(), stays, "{name}");
+        }
+        // A process looks once.
+        std::fs::File::create_new(beside.join(all[0].0)).unwrap().set_modified(hours(48)).unwrap();
+        cache.keep("nvrtc", "sm_90", "b", b"code").unwrap();
+        assert!(beside.join(all[0].0).exists());
     }
 
     /// A pipe in a file's place has no end, and no beginning until somebody writes to it.

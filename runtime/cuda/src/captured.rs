@@ -6,8 +6,9 @@ mod gradients;
 #[cfg(feature = "autodiff")]
 pub use gradients::CapturedGradients;
 
+use crate::device::context;
 use crate::graph::{Graph, Tensors};
-use crate::{CaptureError, ReplayError};
+use crate::{CaptureError, CudaTensor, ReplayError};
 use std::fmt;
 
 /// Graphs that are kept unless [`Captured::with_capacity`] says otherwise.
@@ -57,24 +58,44 @@ impl<G> Graphs<G> {
         self.all.len()
     }
 
-    /// The graph that fits, captured if none does; those of a device that was opened again are forgotten.
+    /// The graph that fits such inputs, captured if none does; those of a device that was opened again are forgotten.
     fn find_or_capture(
         &mut self,
+        inputs: &[CudaTensor],
         is_current: impl FnMut(&G) -> bool,
         fits: impl FnMut(&G) -> bool,
-        capture: impl FnOnce() -> Result<G, CapturedError>,
+        mut capture: impl FnMut() -> Result<G, CapturedError>,
     ) -> Result<&G, CapturedError> {
         self.all.retain(is_current);
         let graph = match self.all.iter().position(fits) {
             Some(known) => self.all.remove(known),
             None => {
-                // Its memory is the next one's.
-                self.all.drain(..(self.all.len() + 1).saturating_sub(self.capacity));
-                capture()?
+                let before = lacks(inputs);
+                let mut captured = capture();
+                // A capture that fails leaves all graphs, unless their memory may be what is missing.
+                if captured.is_err() && lacks(inputs) > before && self.make_room() {
+                    captured = capture();
+                }
+                let graph = captured?;
+                self.make_room();
+                graph
             }
         };
         Ok(self.all.push_mut(graph))
     }
+
+    /// Forgets those that were not used for longest, so that one more is not too many; says whether there were any.
+    fn make_room(&mut self) -> bool {
+        let excess = (self.all.len() + 1).saturating_sub(self.capacity);
+        self.all.drain(..excess);
+        excess > 0
+    }
+}
+
+/// How often the device of tensors had no memory for something.
+fn lacks(tensors: &[CudaTensor]) -> u64 {
+    let context = tensors.first().and_then(|tensor| context(tensor.device()).ok());
+    context.map_or(0, |context| context.lacks())
 }
 
 impl<F, I, O> fmt::Debug for Captured<F, I, O> {
@@ -94,8 +115,8 @@ where
         Self { computation, graphs: Graphs::default() }
     }
 
-    /// Keeps as many graphs (one at least); beyond that, the one that was not used for longest is forgotten. Each holds the memory of
-    /// all that it computes.
+    /// Keeps as many graphs (one at least); beyond that, the one that was not used for longest is forgotten, when another was captured or lacks its memory. Each holds
+    /// the memory of all that it computes.
     #[must_use]
     pub fn with_capacity(mut self, graphs: usize) -> Self {
         self.graphs.set_capacity(graphs);
@@ -114,9 +135,10 @@ where
     pub fn run(&mut self, inputs: I) -> Result<O, CapturedError> {
         let all = inputs.clone().into_all();
         let graph = self.graphs.find_or_capture(
+            &all,
             Graph::is_current,
             |graph| graph.fits(&all).is_ok(),
-            || Ok(Graph::capture(inputs, &mut self.computation)?),
+            || Ok(Graph::capture(inputs.clone(), &mut self.computation)?),
         )?;
         Ok(graph.replay_all(&all)?)
     }

@@ -2,6 +2,7 @@
 
 mod capture;
 mod compile;
+mod deadlock;
 mod launch;
 mod lent;
 mod memory;
@@ -14,7 +15,7 @@ use crate::driver::{Address, Driver, DriverError, Function};
 use crate::kernel::{CudaKernel, KernelError};
 use crate::memory::{Buffer, Memory};
 use crate::statistics::Counters;
-use capture::{Capture, SharedReserve};
+use capture::{Capture, GivenUp, SharedReserve};
 use compile::Kernel;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::memory::{Owner, Pool};
@@ -74,6 +75,8 @@ pub(crate) struct Context {
     failure: Mutex<Option<String>>,
     /// How often buffers were [exchanged](Buffer::exchange).
     exchanges: AtomicU64,
+    /// How often there was no memory, not even without what the pool kept.
+    lacks: AtomicU64,
 }
 
 impl fmt::Debug for Context {
@@ -102,6 +105,8 @@ struct State {
     /// The device's [counters](Limits::counters), once a kernel counted.
     counters: Option<Part>,
     capture: Option<Capture>,
+    /// Captures whose threads do not know yet that they were given up.
+    given_up: Vec<GivenUp>,
     /// How many there were.
     captures: u64,
     /// Whether memory that nobody needs is to be looked for.
@@ -151,6 +156,7 @@ impl Context {
             draws: Mutex::new(Draws::unseeded()),
             failure: Mutex::default(),
             exchanges: AtomicU64::new(0),
+            lacks: AtomicU64::new(0),
         }
     }
 
@@ -177,11 +183,22 @@ impl Context {
         self.driver.close()
     }
 
-    /// The state, once no other thread writes down what is asked for.
+    /// The state, once no other thread writes down what is asked for. Should that wait for what this thread writes down on another device, this is given up.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
-        while state.capture.as_ref().is_some_and(|capture| capture.thread != thread::current().id()) {
-            state = self.captured.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while let Some(Capture { thread: holder, .. }) = state.capture {
+            let thread = thread::current().id();
+            if holder == thread {
+                break;
+            }
+            state = match deadlock::wait(thread, holder, self) {
+                None => self.captured.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(other) => {
+                    drop(state);
+                    other.give_up_capture();
+                    lock(&self.state)
+                }
+            };
         }
         state
     }
@@ -313,7 +330,7 @@ impl Owner<Buffer> for Context {
     fn graph(&self) -> Option<u64> {
         let state = lock(&self.state);
         let capture = state.capture.as_ref().filter(|capture| capture.thread == thread::current().id());
-        capture.map(|capture| capture.number)
+        capture.map(|capture| capture.number).or_else(|| state.given_up().map(|given_up| given_up.number))
     }
 
     fn give_back(&self, buffer: Buffer) {

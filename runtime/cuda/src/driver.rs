@@ -42,6 +42,12 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// When the device fails.
     fn free(&self, address: Address) -> Result<(), DriverError>;
 
+    /// Waits until everything has run, and gives back to the system what was [freed](Self::free).
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn trim(&self) -> Result<(), DriverError>;
+
     /// Compiles CUDA C++ for the device.
     ///
     /// # Errors

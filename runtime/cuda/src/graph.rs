@@ -407,6 +407,12 @@ pub enum CaptureError {
     /// It replays.
     #[error("a captured computation replays a graph: have it compute what that was captured of")]
     Replay,
+    /// It uses a device on which another thread captures, and that one the device that this is captured on.
+    #[error(
+        "a captured computation waits for one that another thread captures, and that waits for it, as each uses the other's device: leave \
+         out of it what other devices compute"
+    )]
+    Deadlock,
     /// It has neither inputs nor state.
     #[error("a captured computation needs at least one input, or state")]
     NoInputs,

@@ -6,11 +6,12 @@ mod host;
 
 use host::{faults, mend};
 use kiln_cuda::{
-    Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, init, reopen, statistics,
+    CaptureError, Captured, Cuda, CudaDevice, CudaKernel, CudaTensor, Graph, InitError, Statistics, init,
+    reopen, statistics,
 };
 use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{BinaryOp, DType, Expression, ReduceOp, Scalar, Shape, Step, Tensor, TensorData, UnaryOp};
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 type B = Cuda;
@@ -154,13 +155,9 @@ fn a_kernel_that_cannot_be_loaded_is_an_error_each_time() {
 fn counters_for_which_there_is_no_memory_are_asked_for_again() {
     // Sums of columns in runs, which the last workgroup joins: its counters are the device's, from the first such kernel on.
     let sums = || B::reduce(ReduceOp::Sum, B::reshape(full(4100 * 64, 1.0), Shape::from([4100, 64])), &[0]);
-    let x = full(4100 * 64, 1.0);
-    let kept = [full(16 * 64, 0.0), full(64, 0.0)];
-    B::sync(&DEVICE).expect("a device");
-    let statistics = statistics(&DEVICE);
-    drop((x, kept));
-    faults(&DEVICE, |faults| faults.memory = Some(statistics.buffer_bytes - statistics.released_bytes + 512));
-    let error = read(sums()).expect_err("no memory");
+    let waits = sums();
+    faults(&DEVICE, |faults| faults.memory = Some(0));
+    let error = read(waits).expect_err("no memory");
     // No tensor's.
     assert!(error.contains("out of memory") && !error.contains("asking for"), "{error}");
     mend(&DEVICE);
@@ -180,6 +177,38 @@ fn what_the_pool_keeps_serves_other_sizes() {
     }
     assert!(statistics(&DEVICE).released_bytes > before.released_bytes);
     mend(&DEVICE);
+}
+
+/// So does it the code of kernels: but for buffers that the launch itself, or another that waits, still uses, though no tensor does.
+fn what_the_pool_keeps_serves_code() {
+    // A pool of its own.
+    reopen(&DEVICE).expect("a device");
+    let elements = 1 << 20;
+    let empty = |dtype| CudaTensor::empty(Shape::from([elements]), dtype, &DEVICE);
+    for (launches, dtype) in [(1, DType::I16), (2, DType::I8)] {
+        let values = |n: usize| vec![n as f32 + 3.0; elements];
+        let given: Vec<CudaTensor> =
+            (0..launches).map(|n| B::from_data(TensorData::new(values(n), [elements]), &DEVICE)).collect();
+        // Behind this nothing waits for others of its kind before it is known that there are some.
+        drop(product(full(256 * 256, 0.25), full(64 * 64, 0.5)));
+        B::sync(&DEVICE).expect("a device");
+        // Where the results go, and what nothing uses.
+        drop([dtype, dtype, DType::F32].map(empty));
+        let Statistics { buffer_bytes, released_bytes, .. } = statistics(&DEVICE);
+        let results: Vec<CudaTensor> = given.into_iter().map(|x| B::cast(x, dtype)).collect();
+        faults(&DEVICE, |faults| {
+            (faults.memory, faults.code) = (Some(buffer_bytes - released_bytes), 4 << 20);
+            faults.asked = Some(Vec::new());
+        });
+        for (n, result) in results.into_iter().enumerate() {
+            let found =
+                B::into_data(result).expect("memory").iter::<f64>().map(|x| x as f32).collect::<Vec<_>>();
+            assert!(found == values(n), "{launches} launches");
+        }
+        let asked = faults(&DEVICE, |faults| faults.asked.take()).unwrap_or_default();
+        assert_eq!(asked.iter().filter(|asked| *asked == "free 4194304").count(), 1, "{asked:?}");
+        mend(&DEVICE);
+    }
 }
 
 fn a_kernel_that_faults_is_an_error_of_what_waits() {
@@ -371,6 +400,55 @@ fn a_capture_does_not_open_its_device_again() {
     assert_eq!(read(y.into_backend()), Ok(vec![6.0; 4]));
 }
 
+/// Two threads that use each other's device within what they capture: one of them is refused, rather than both waiting for ever.
+fn captures_that_use_each_others_devices_do_not_wait_for_ever() {
+    let both = Arc::new(Barrier::new(2));
+    let (done, is_done) = mpsc::channel();
+    let devices = [CudaDevice::new(0), DEVICE];
+    let on = |device: CudaDevice, value: f64| {
+        Tensor::<B, 1>::from_backend(B::full(Shape::from([4]), value.into(), DType::F32, &device))
+    };
+    for (own, other) in [(devices[0], devices[1]), (devices[1], devices[0])] {
+        let (both, done) = (both.clone(), done.clone());
+        std::thread::spawn(move || {
+            let (mut rounds, mut kept, mut elsewhere) = (0, None, Vec::new());
+            let captured = Graph::capture(on(own, 1.0), |x| {
+                rounds += 1;
+                let x = x * 2.0;
+                // Not before both capture: who does not yet would wait for the other, which waits for it here.
+                if rounds == 2 {
+                    both.wait();
+                    elsewhere = read((on(other, 3.0) * 2.0).into_backend()).expect("another device");
+                }
+                // Of the graph that was given up as of one that is captured, nothing is computed.
+                let y = x.clone() + on(own, 1.0) * 3.0;
+                kept = Some((y.clone() * 2.0).into_backend());
+                y
+            });
+            let kept = read(kept.expect("two runs")).map(|_| ());
+            let replayed = captured.map(|graph| {
+                let y = graph.replay(on(own, 4.0)).expect("a replay");
+                read(y.into_backend()).expect("a replay")
+            });
+            done.send((replayed, kept, elsewhere, own)).expect("a test");
+        });
+    }
+    let all = [(); 2].map(|()| is_done.recv_timeout(LONG).expect("no deadlock"));
+    for (replayed, kept, elsewhere, own) in &all {
+        assert_eq!(elsewhere, &vec![6.0; 4]);
+        match replayed {
+            Ok(values) => assert_eq!(values, &vec![11.0; 4]),
+            Err(error) => assert_eq!(error, &CaptureError::Deadlock),
+        }
+        let error = kept.as_ref().expect_err("what was captured");
+        assert!(error.contains("captured computation") || error.contains("could not be captured"), "{error}");
+        B::sync(own).expect("a device that is as it was");
+        let values = read((on(*own, 5.0) * 2.0).into_backend());
+        assert_eq!(values, Ok(vec![10.0; 4]));
+    }
+    assert_eq!(all.iter().filter(|(replayed, ..)| replayed.is_err()).count(), 1, "{all:?}");
+}
+
 /// A device that takes its time to open does not hold up who uses others.
 fn a_device_that_opens_holds_up_no_other() {
     let (go_on, goes_on) = mpsc::channel();
@@ -465,6 +543,49 @@ fn what_a_failed_capture_leaves_is_an_error() {
     assert_eq!(read(full(4, 2.0)), Ok(vec![2.0; 4]));
 }
 
+/// A computation that cannot be captured for some inputs takes none of the graphs for others along.
+fn what_cannot_be_captured_leaves_the_graphs_that_there_are() {
+    let x = |elements: usize| Tensor::<B, 1>::from_backend(full(elements, 1.0));
+    let mut runs = 0;
+    let mut forward = Captured::new(|x: Tensor<B, 1>| {
+        runs += 1;
+        if x.dims() == [5] {
+            let _ = B::sync(&DEVICE);
+        }
+        x * 2.0
+    })
+    .with_capacity(2);
+    let mut graphs = [1, 2, 2, 2, 2].into_iter();
+    for elements in [3, 4, 5, 3, 4] {
+        let found = forward.run(x(elements));
+        assert_eq!(found.is_err(), elements == 5);
+        let number = graphs.next();
+        assert_eq!(Some(forward.graphs()), number);
+    }
+    drop(forward);
+    assert_eq!(runs, 6);
+}
+
+/// Where there is no memory for one graph more than is kept, the one that was not used for longest makes room.
+fn a_graph_more_than_is_kept_takes_the_place_of_the_oldest() {
+    // A pool of its own.
+    reopen(&DEVICE).expect("a device");
+    let x = |elements: usize| Tensor::<B, 1>::from_backend(full(elements, 1.0));
+    let mut forward = Captured::new(|x: Tensor<B, 1>| (x.clone() * 2.0, x * 3.0)).with_capacity(1);
+    let elements = 1 << 20;
+    drop(forward.run(x(elements)).expect("a graph"));
+    // Less than both graphs need, of which one has 4 MiB for its input and each of two results, and the next 5 MiB.
+    faults(&DEVICE, |faults| faults.memory = Some(24 << 20));
+    let (y, z) = forward.run(x(elements + 1)).expect("a graph");
+    assert_eq!(forward.graphs(), 1);
+    for (found, expected) in [(y, 2.0), (z, 3.0)] {
+        assert!(read(found.into_backend()).is_ok_and(|found| found == vec![expected; elements + 1]));
+    }
+    drop(forward);
+    mend(&DEVICE);
+    B::sync(&DEVICE).expect("a device");
+}
+
 /// Faults are the device's: one after another.
 #[test]
 fn failures_are_errors() {
@@ -476,6 +597,7 @@ fn failures_are_errors() {
     a_product_of_what_a_kernel_could_not_compute_is_an_error();
     a_users_kernel_that_does_not_run_leaves_its_inputs();
     what_the_pool_keeps_serves_other_sizes();
+    what_the_pool_keeps_serves_code();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();
     what_reads_a_result_that_is_lost_and_dropped_is_lost();
@@ -484,9 +606,12 @@ fn failures_are_errors() {
     a_users_kernel_is_loaded_when_there_is_memory_again();
     a_graph_whose_weight_is_lost_is_not_replayed();
     what_a_failed_capture_leaves_is_an_error();
+    what_cannot_be_captured_leaves_the_graphs_that_there_are();
+    a_graph_more_than_is_kept_takes_the_place_of_the_oldest();
     a_device_that_opens_holds_up_no_other();
     a_device_is_opened_again_behind_a_capture();
     a_capture_does_not_open_its_device_again();
+    captures_that_use_each_others_devices_do_not_wait_for_ever();
     a_device_that_failed_is_opened_again();
 }
 

@@ -116,6 +116,28 @@ fn libraries_are_timed_beside_kernels() {
     assert_eq!(asked, ["product [20, 16, 24] × 1"]);
 }
 
+/// Products that the library leaves to kernels are not timed beside it.
+#[test]
+fn what_a_library_leaves_to_kernels_is_no_choice() {
+    if !is_own("what_a_library_leaves_to_kernels_is_no_choice") {
+        return;
+    }
+    let was_known = is_known();
+    let (expected, reads, _) = watched(|| product(16));
+    tune(&DEVICE, true).expect("a device");
+    let (found, waits, asked) = watched(|| product(16));
+    assert_eq!((found, asked), (expected, Vec::new()));
+    // Tiles are timed.
+    assert_eq!(waits > reads, !was_known, "{waits} waits");
+    let folder = std::env::var_os(kiln_cuda::cache::FOLDER).expect("a folder");
+    let files = std::fs::read_dir(folder).expect("a folder").flatten().map(|file| file.path());
+    let kept: String = files
+        .filter(|path| path.extension() == Some(OsStr::new("tuning")))
+        .map(|path| std::fs::read_to_string(path).expect("a file"))
+        .collect();
+    assert!(kept.contains("tiles") && !kept.contains("by library"), "{kept}");
+}
+
 /// Tiles of several sizes do the same; what was found is kept.
 #[test]
 fn kernels_of_a_class_are_timed_once() {

@@ -4,6 +4,7 @@
 //! - [`kernels`]: the kernels and the code that launches them.
 //! - [`Operand`], [`Parameter`]: what users' own kernels are given.
 //! - [`memory`], [`promise`]: the pool of buffers and waiting for a device, as runtimes need them.
+//! - [`kept`]: files for later starts.
 //! - [`tuning`]: which of several ways to do the same were fastest on a device, where they are timed.
 //! - [`runtime`]: what a kind of GPU does for them. A backend is [`Gpu`] over a runtime.
 //!
@@ -11,6 +12,7 @@
 //! nothing. Arithmetic on positions wraps at 32 bits, so tensors have at most 2^31 elements.
 
 mod backend;
+pub mod kept;
 pub mod kernels;
 pub mod language;
 pub mod memory;

@@ -290,9 +290,17 @@ impl<B: Buffer> Pool<B> {
 
     /// Takes out all that nobody uses: where the device has no more memory.
     pub fn take_unused(&mut self) -> Vec<B> {
-        self.free_bytes = 0;
-        let free = std::mem::take(&mut self.free);
-        free.into_values().flatten().map(|free| free.buffer).collect()
+        self.take_unused_but(|_| false)
+    }
+
+    /// Likewise all but what is awaited, as in [`release_unused`](Self::release_unused).
+    pub fn take_unused_but(&mut self, is_awaited: impl Fn(&B) -> bool) -> Vec<B> {
+        let free = self.free.values_mut();
+        let taken: Vec<Free<B>> =
+            free.flat_map(|free| free.extract_if(.., |free| !is_awaited(&free.buffer))).collect();
+        self.free.retain(|_, free| !free.is_empty());
+        self.free_bytes -= taken.iter().map(|free| free.buffer.bytes()).sum::<u64>();
+        taken.into_iter().map(|free| free.buffer).collect()
     }
 }
 

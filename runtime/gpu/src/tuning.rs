@@ -6,13 +6,14 @@
 //! Not all work of a class can be done in the same ways (some kernels ask for sizes that others of the class have not), so that several of a class may be
 //! the fastest: the first found that some work has is taken for it.
 
+use crate::kept;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{env, fs, io, process};
+use std::{env, fs, io};
 
 /// The variable that says, by 1, that devices time kernels which do the same. Else they run those that are usually the fastest.
 pub const TUNE: &str = "KILN_TUNE";
@@ -55,21 +56,33 @@ impl Tuning {
         self.is_on.store(on && !cfg!(target_arch = "wasm32"), Ordering::Relaxed);
     }
 
-    /// The place among `names` of the way that is fastest for a class of work; `time` takes the time of one, unless that fails.
+    /// The place among `names` of the way that is fastest for a class of work. `can` goes one, if it can be gone, and where there is a choice of such, `time` takes
+    /// the time of one, unless that fails.
     pub fn fastest(
         &self,
         class: &str,
         names: &[&str],
+        mut can: impl FnMut(usize) -> bool,
         mut time: impl FnMut(usize) -> Option<Duration>,
     ) -> usize {
+        if names.len() < 2 {
+            return 0;
+        }
         let place_of = |known: &String| names.iter().position(|name| name == known);
         let place = |found: &Found| found.get(class)?.iter().find_map(place_of);
         if let Some(place) = self.found().as_ref().and_then(place) {
             return place;
         }
         // Nothing is locked meanwhile: launches ask for what was found.
-        let times = (0..names.len()).filter_map(|place| Some((time(place)?, place)));
-        let Some((_, best)) = times.min() else { return 0 };
+        let possible: Vec<usize> = (0..names.len()).filter(|&place| can(place)).collect();
+        let best = match possible[..] {
+            [only] => Some(only),
+            _ => {
+                let times = possible.into_iter().filter_map(|place| Some((time(place)?, place)));
+                times.min().map(|(_, best)| best)
+            }
+        };
+        let Some(best) = best else { return 0 };
         let mut found = self.found();
         let all = found.get_or_insert_default();
         // Another program may have found more since.
@@ -129,6 +142,8 @@ impl File {
 
     /// What it says; nothing where it is not whole.
     fn read(&self) -> Option<Found> {
+        // What is no file is not opened: a pipe of the name would be waited for.
+        fs::metadata(&self.path).ok().filter(fs::Metadata::is_file)?;
         let text = fs::read_to_string(&self.path).ok()?;
         let mut lines = text.lines();
         let of_this = lines.next()? == self.header;
@@ -144,12 +159,7 @@ impl File {
     fn write(&self, found: &Found) -> io::Result<()> {
         let lines = found.iter().map(|(class, names)| format!("{class}\t{}\n", names.join("\t")));
         let text: String = [format!("{}\n", self.header)].into_iter().chain(lines).collect();
-        fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
-        // Written aside and renamed, so that programs that run at once do not see halves.
-        let aside = self.path.with_extension(format!("{}.{:?}", process::id(), std::thread::current().id()));
-        fs::write(&aside, text).and_then(|()| fs::rename(&aside, &self.path)).inspect_err(|_| {
-            let _ = fs::remove_file(&aside);
-        })
+        kept::write(&self.path, text.as_bytes())
     }
 }
 
@@ -166,7 +176,8 @@ mod tests {
     /// The fastest by times that are given, in milliseconds, and how many were taken.
     fn fastest(tuning: &Tuning, class: &str, names: &[&str], times: &[Option<u64>]) -> (usize, usize) {
         let mut taken = 0;
-        let best = tuning.fastest(class, names, |n| {
+        let can = |n: usize| times[n].is_some();
+        let best = tuning.fastest(class, names, can, |n| {
             taken += 1;
             times[n].map(Duration::from_millis)
         });
@@ -191,7 +202,7 @@ mod tests {
             assert_eq!(fastest(tuning, "x", &["a", "c"], &[None, None]), (0, 0));
         }
         let other = tuning(folder.path(), "two");
-        assert_eq!(fastest(&other, "x", &names, &[Some(1), Some(3), None]), (0, 3));
+        assert_eq!(fastest(&other, "x", &names, &[Some(1), Some(3), None]), (0, 2));
         // Both go on with what each of them found.
         assert_eq!(fastest(&tuning(folder.path(), "one"), "y", &names, &[None, None, None]), (2, 0));
     }
@@ -200,8 +211,19 @@ mod tests {
     fn what_cannot_be_timed_is_the_usual_one() {
         let folder = tempfile::tempdir().unwrap();
         let tuning = tuning(folder.path(), "one");
-        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, None]), (0, 2));
-        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, Some(5)]), (1, 2));
+        assert_eq!(tuning.fastest("x", &["a", "b"], |_| true, |_| None), 0);
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[None, None]), (0, 0));
+        assert_eq!(fastest(&tuning, "x", &["a", "b"], &[Some(5), Some(4)]), (1, 2));
+    }
+
+    #[test]
+    fn what_leaves_no_choice_is_not_timed() {
+        let folder = tempfile::tempdir().unwrap();
+        let tuning = tuning(folder.path(), "one");
+        assert_eq!(tuning.fastest("x", &["a"], |_| panic!("tried"), |_| None), 0);
+        assert_eq!(fastest(&tuning, "x", &["a", "b", "c"], &[None, Some(5), None]), (1, 0));
+        // Nor is it tried again.
+        assert_eq!(tuning.fastest("x", &["a", "b", "c"], |_| panic!("tried"), |_| None), 1);
     }
 
     #[test]
@@ -219,6 +241,20 @@ mod tests {
             assert_eq!(fastest(&tuning, "x", &names, &[Some(2), Some(1)]), (1, 2));
             assert_eq!(std::fs::read(&path).unwrap(), whole);
         }
+    }
+
+    /// A pipe in the file's place has no end, and no beginning until somebody writes to it.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = File::of(folder.path(), "one").path;
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (found, is_found) = std::sync::mpsc::channel();
+        let own = tuning(folder.path(), "one");
+        std::thread::spawn(move || found.send(fastest(&own, "x", &["a", "b"], &[Some(2), Some(1)])));
+        assert_eq!(is_found.recv_timeout(Duration::from_secs(10)), Ok((1, 2)));
+        assert_eq!(fastest(&tuning(folder.path(), "one"), "x", &["a", "b"], &[Some(1), Some(2)]), (1, 0));
     }
 
     #[test]

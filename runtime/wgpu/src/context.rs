@@ -241,14 +241,14 @@ impl Context {
     /// See [`Runtime::fastest`](kiln_gpu::runtime::Runtime::fastest). The device is waited for, once for each class of work.
     pub fn fastest(&self, class: &str, ways: &[Way<'_>], run: &mut dyn FnMut(usize) -> bool) -> usize {
         let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
-        self.tuning.fastest(class, &names, |n| {
+        let can = |n: usize| {
             // One that cannot be is left out: run, it would take no time, and leave its result to nobody.
-            if let Some(kernel) = ways[n].kernel
-                && let Err(reason) = self.pipeline(&mut lock(&self.state), kernel)
-            {
-                log::debug!("`{}` is not among the kernels for {class}: {reason}", names[n]);
-                return None;
-            }
+            let made = ways[n].kernel.map(|kernel| self.pipeline(&mut lock(&self.state), kernel));
+            let Some(Err(reason)) = made else { return true };
+            log::debug!("`{}` is not among the kernels for {class}: {reason}", names[n]);
+            false
+        };
+        self.tuning.fastest(class, &names, can, |n| {
             // What went wrong is told to those who read.
             let wait = || {
                 self.submit();

@@ -81,7 +81,7 @@ macro_rules! suite {
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
             fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise masked_out_before_others softmaxes rows_of_all_lengths norms norm_gradients programs several_results recurrent wide_recurrent half_weights
                 cached_weights;
-            attention: without_keys_beside_any_values queries_that_are_no_numbers hidden_keys_may_be_any;
+            attention: without_keys_beside_any_values queries_that_are_no_numbers hidden_keys_may_be_any hidden_values_take_no_gradient;
             orders: elementwise operands_of_other_ranks programs joins large_joins narrow_rows folds windows first_layers;
             making: filled counted seeded distributions data_round_trip;
         }

@@ -426,6 +426,11 @@ unsafe extern "C" fn cuMemPoolSetAttribute(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemPoolTrimTo(pool: sys::CUmemoryPool, _least: usize) -> CUresult {
+    if pool.is_null() { CUDA_ERROR_INVALID_VALUE } else { CUDA_SUCCESS }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorName(error: CUresult, text: *mut *const c_char) -> CUresult {
     let names: [(CUresult, &CStr); 8] = [
         (CUDA_ERROR_INVALID_VALUE, c"CUDA_ERROR_INVALID_VALUE"),

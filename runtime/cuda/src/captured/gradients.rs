@@ -150,9 +150,10 @@ where
         let fits = |known: &Backward<I, O>| known.parameters == parameters && known.graph.fits(&all).is_ok();
         let computation = &mut self.computation;
         let backward = self.graphs.find_or_capture(
+            &all,
             |known| known.graph.is_current(),
             fits,
-            || Backward::capture(module, &parameters, (tensors, inputs), computation),
+            || Backward::capture(module, &parameters, (tensors.clone(), inputs.clone()), &mut *computation),
         )?;
         let (loss, output, gradients, running) = backward.graph.replay_all(&all)?;
         let mut handover = Handover {

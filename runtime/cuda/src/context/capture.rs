@@ -1,6 +1,6 @@
 //! Launches that are written down for a graph, with the memory that they use.
 
-use super::{Context, State, lock};
+use super::{Context, State, deadlock, lock};
 use crate::driver::{Captured, DriverError};
 use crate::graph::CaptureError;
 use crate::memory::{Buffer, Memory};
@@ -10,7 +10,7 @@ use kiln_tensor::backend::ExecutionError;
 use rustc_hash::FxHashMap;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
 /// What is said where a graph is replayed that was captured before the device was opened again.
@@ -18,7 +18,7 @@ const STALE_GRAPH: &str =
     "a graph cannot be used: it was made before the device was opened again, which took all of its memory";
 
 /// What is said where something is used that a computation left behind whose capture failed.
-const NEVER_RUN: &str = "it was to be computed by a computation that could not be captured";
+pub(super) const NEVER_RUN: &str = "it was to be computed by a computation that could not be captured";
 
 /// What is said where something is used that a computation left behind whose graph did not run yet.
 const NOT_RUN: &str = "it is computed by a captured computation, which was not replayed yet";
@@ -47,6 +47,14 @@ pub(super) struct Capture {
     pub written: HashSet<u64>,
     pub reserve: Arc<Mutex<Reserve>>,
     pub refused: Option<CaptureError>,
+}
+
+/// A capture that was given up before its end. What its thread asks for until that end is not done, as it would not have been in the capture.
+pub(super) struct GivenUp {
+    thread: ThreadId,
+    /// The capture's.
+    pub number: u64,
+    ended: Ended,
 }
 
 /// Buffers are reserved; they go back to the pool with it, those that somebody holds when these are dropped.
@@ -124,9 +132,11 @@ impl Context {
         self.driver.synchronize().map_err(failed)?;
         self.driver.begin_capture().map_err(failed)?;
         state.captures += 1;
+        let (thread, number) = (thread::current().id(), state.captures);
+        deadlock::begin(thread, self);
         state.capture = Some(Capture {
-            thread: thread::current().id(),
-            number: state.captures,
+            thread,
+            number,
             free: Pool::default(),
             scratch: HashSet::new(),
             constants: Vec::new(),
@@ -138,7 +148,7 @@ impl Context {
         drop(state);
         // A panic on the way leaves nothing that other threads wait for, and no memory that is lost.
         let reservation = Reservation { context: self.clone(), reserve };
-        let ends = EndCapture { context: self, done: false };
+        let ends = EndCapture { context: self, number, done: false };
         let result = run();
         let Ended { captured, refused, written, scratch } = ends.end();
         // Those buffers that are lost are noted before they are others'.
@@ -166,9 +176,10 @@ impl Context {
         self.take_reserved(&reserve, |take| take(buffer, bytes))
     }
 
-    /// Whether launches are being written down, by this thread: others wait until they are.
+    /// Whether launches are being written down, by this thread: others wait until they are. So are those of a capture that was given up, as far as its thread
+    /// knows.
     pub fn is_captured(&self) -> bool {
-        self.state().capture.is_some()
+        self.state().captures()
     }
 
     /// Likewise; they are refused for this, which they cannot hold.
@@ -176,9 +187,30 @@ impl Context {
         self.state().refuse(reason)
     }
 
-    /// Stops writing down.
-    fn end_capture(&self) -> Ended {
-        let mut state = self.state();
+    /// Stops writing down what this thread captures, with which that of another would wait for ever.
+    pub(super) fn give_up_capture(&self) {
+        let state = lock(&self.state);
+        let Some(Capture { thread, number, .. }) = state.capture else { return };
+        let mut ended = self.stop(state);
+        ended.refused.get_or_insert(CaptureError::Deadlock);
+        self.never_run(&ended.written);
+        lock(&self.state).given_up.push(GivenUp { thread, number, ended });
+        self.captured.notify_all();
+    }
+
+    /// Ends a capture of this thread's, by its number.
+    fn end_capture(&self, number: u64) -> Ended {
+        let mut state = lock(&self.state);
+        if let Some(known) = state.given_up.iter().position(|given_up| given_up.number == number) {
+            return state.given_up.swap_remove(known).ended;
+        }
+        let ended = self.stop(state);
+        self.captured.notify_all();
+        ended
+    }
+
+    /// Stops writing down, for which others wait: they are to be told.
+    fn stop(&self, mut state: MutexGuard<'_, State>) -> Ended {
         self.launch_waiting(&mut state);
         let (written, scratch) = (HashSet::new(), HashSet::new());
         let mut ended = Ended { captured: self.driver.end_capture(), refused: None, written, scratch };
@@ -190,10 +222,10 @@ impl Context {
                 (capture.refused, capture.written, capture.scratch);
             constants = capture.constants;
         }
+        deadlock::end(self);
         drop(state);
         // Those that nobody holds are the graph's, or go back.
         drop(constants);
-        self.captured.notify_all();
         ended
     }
 
@@ -237,22 +269,38 @@ impl Context {
             return Err(self.error(reason.to_string()));
         }
         count(&self.counters.replays, 1);
-        self.driver.replay(recorded.captured).map_err(|error| self.failure_behind(&error))
+        let replayed = self.with_memory(&mut state, &[], |driver| driver.replay(recorded.captured));
+        replayed.map_err(|error| self.failure_behind(&error))
     }
 }
 
 impl State {
     /// Whether launches are being written down, which are refused for this unless they were for something else before.
     pub(super) fn refuse(&mut self, reason: CaptureError) -> bool {
-        let Some(capture) = &mut self.capture else { return false };
+        let Some(capture) = &mut self.capture else { return self.given_up().is_some() };
         capture.refused.get_or_insert(reason);
         true
+    }
+
+    /// This thread's capture that was given up, and did not end yet.
+    pub(super) fn given_up(&self) -> Option<&GivenUp> {
+        if self.given_up.is_empty() {
+            return None;
+        }
+        let thread = thread::current().id();
+        self.given_up.iter().find(|given_up| given_up.thread == thread)
+    }
+
+    /// Whether this thread captures, as far as it knows; no other does, of whom it waited for the state.
+    pub(super) fn captures(&self) -> bool {
+        self.capture.is_some() || self.given_up().is_some()
     }
 }
 
 /// Ends what is written down, whatever happens.
 struct EndCapture<'a> {
     context: &'a Context,
+    number: u64,
     done: bool,
 }
 
@@ -269,14 +317,14 @@ struct Ended {
 impl EndCapture<'_> {
     fn end(mut self) -> Ended {
         self.done = true;
-        self.context.end_capture()
+        self.context.end_capture(self.number)
     }
 }
 
 impl Drop for EndCapture<'_> {
     fn drop(&mut self) {
         if !self.done {
-            let Ended { captured, written, .. } = self.context.end_capture();
+            let Ended { captured, written, .. } = self.context.end_capture(self.number);
             self.context.never_run(&written);
             if let Ok(captured) = captured {
                 self.context.driver.forget(captured);

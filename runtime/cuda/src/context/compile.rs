@@ -1,6 +1,6 @@
 //! Kernels as functions of an open device, compiled when they are first needed.
 
-use super::{Context, State};
+use super::{Context, Part, State};
 use crate::driver::{DriverError, Function};
 use crate::statistics::count;
 use kiln_gpu::kernels::Template;
@@ -16,13 +16,19 @@ pub(super) struct Kernel {
 }
 
 impl Context {
-    /// A kernel, compiled when it is first needed; else what is wrong with it.
-    pub(super) fn kernel(&self, state: &mut State, template: &Template) -> Result<Arc<Kernel>, Arc<str>> {
+    /// A kernel, compiled when it is first needed, for a launch of such parts; else what is wrong with it.
+    pub(super) fn kernel(
+        &self,
+        state: &mut State,
+        template: &Template,
+        parts: &[Part],
+    ) -> Result<Arc<Kernel>, Arc<str>> {
         if let Some(kernel) = state.kernels.get(template) {
             return kernel.clone();
         }
         let kernel = template.kernel();
-        let made = self.make(&kernel, &cuda::source(&kernel), &cuda::entry_point(&kernel), 1);
+        let text = (&*cuda::source(&kernel), &*cuda::entry_point(&kernel));
+        let made = self.make((state, parts), &kernel, text, 1);
         let reason = |error: &DriverError| format!("kernel `{}`: {error}", kernel.name).into();
         let known = made.as_ref().map_err(reason).cloned();
         // Where there was no memory for its code there may be some later.
@@ -38,35 +44,48 @@ impl Context {
             return kernel.clone();
         }
         let kernel = template.kernel();
-        let made = cuda::batch::capacity(&kernel).and_then(|capacity| {
-            let (source, entry_point) = (cuda::batch::source(&kernel), cuda::batch::entry_point(&kernel));
-            let made = self.make(&kernel, &source, &entry_point, capacity);
-            // Each launch has its own kernel, too.
+        let made = cuda::batch::capacity(&kernel).map(|capacity| {
+            let text = (&*cuda::batch::source(&kernel), &*cuda::batch::entry_point(&kernel));
+            // What the launches use is awaited with them.
+            self.make((state, &[]), &kernel, text, capacity)
+        });
+        // Each launch has its own kernel, too; and where there was no memory for the code of this there may be some later.
+        let is_final = !matches!(&made, Some(Err(error)) if error.is_out_of_memory);
+        let made = made.and_then(|made| {
             made.inspect_err(|error| log::warn!("kernel `{}` for several launches: {error}", kernel.name))
                 .ok()
         });
-        state.batch_kernels.insert(template.clone(), made.clone());
+        if is_final {
+            state.batch_kernels.insert(template.clone(), made.clone());
+        }
         made
     }
 
     fn make(
         &self,
+        asked: (&mut State, &[Part]),
         kernel: &language::Kernel,
-        source: &str,
-        entry_point: &str,
+        (source, entry_point): (&str, &str),
         capacity: usize,
     ) -> Result<Arc<Kernel>, DriverError> {
         let source = [cuda::PRELUDE, source].concat();
         log::trace!("{source}");
-        let function = self.load(&source, entry_point)?;
+        let function = self.load(asked, &source, entry_point)?;
         let (threads, bindings) = (kernel.workgroup, kernel.bindings.clone());
         Ok(Arc::new(Kernel { function, threads, bindings, capacity }))
     }
 
-    pub(super) fn load(&self, source: &str, entry_point: &str) -> Result<Function, DriverError> {
+    /// A function, for a launch of such parts.
+    pub(super) fn load(
+        &self,
+        (state, parts): (&mut State, &[Part]),
+        source: &str,
+        entry_point: &str,
+    ) -> Result<Function, DriverError> {
+        let mut load = |code: &[u8]| self.with_memory(state, parts, |driver| driver.load(code, entry_point));
         let kept =
             self.cache.as_ref().and_then(|cache| cache.find(&self.compiler, &self.architecture, source));
-        match kept.map(|code| self.driver.load(&code, entry_point)) {
+        match kept.map(|code| load(&code)) {
             Some(Ok(function)) => {
                 count(&self.counters.loaded, 1);
                 return Ok(function);
@@ -82,6 +101,6 @@ impl Context {
         {
             log::warn!("a compiled kernel could not be kept for the next start ({cache:?}): {error}");
         }
-        self.driver.load(&code, entry_point)
+        load(&code)
     }
 }

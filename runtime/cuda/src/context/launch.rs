@@ -1,5 +1,6 @@
 //! Kernels that run on an open device, and the last that waits for more to do.
 
+use super::capture::NEVER_RUN;
 use super::compile::Kernel;
 use super::{COUNTERS, Context, LIMITS, Part, State, is_awaited};
 use crate::batch::Waits;
@@ -99,6 +100,10 @@ impl Context {
             writes_all_of.and_then(|(output, elements)| parts.get(output).map(|part| (part.id, elements)));
         let parameters = Words::from_slice(parameters);
         let launch = Waiting { template, parts, parameters, blocks: groups, writes, held: Vec::new() };
+        if state.given_up().is_some() {
+            state.lost.extend(launch.written().map(|buffer| (buffer, NEVER_RUN.into())));
+            return;
+        }
         if let Some(reason) = state.missing(&launch.parts) {
             self.lose(&mut state, launch.written(), &reason);
             return;
@@ -218,7 +223,8 @@ impl Context {
                     kernel: kernel.entry_point().to_owned(),
                     reason: error.to_string(),
                 };
-                let loaded = self.load(kernel.text(), kernel.entry_point());
+                // What it uses is somebody's.
+                let loaded = self.load((&mut state, &[]), kernel.text(), kernel.entry_point());
                 // Where there was no memory for its code there may be some later.
                 let is_final = !loaded.as_ref().is_err_and(|error| error.is_out_of_memory);
                 let function = loaded.map_err(compile);
@@ -232,15 +238,19 @@ impl Context {
         count(&self.counters.launches, 1);
         count(&self.counters.moved_bytes, memories.iter().map(|memory| memory.range().len()).sum());
         let parts: Parts = memories.iter().filter_map(|memory| self.part(memory)).collect();
-        state.reserve(parts.iter().map(|part| part.id));
         let written =
             || parts.iter().zip(writable).filter(|(_, writable)| **writable).map(|(part, _)| part.id);
+        if state.given_up().is_some() {
+            state.lost.extend(written().map(|buffer| (buffer, NEVER_RUN.into())));
+            return Ok(());
+        }
+        state.reserve(parts.iter().map(|part| part.id));
         match state.missing(&parts) {
             Some(reason) => self.lose(&mut state, written(), &reason),
             None => {
                 let buffers = &addresses(&parts);
                 let launch = KernelLaunch { function, blocks, threads, buffers, words, is_table: false };
-                self.launch_now(&mut state, &launch, || written().collect());
+                self.launch_now((&mut state, &parts), &launch, || written().collect());
                 self.end_round(&mut state);
             }
         }
@@ -308,15 +318,17 @@ impl Context {
         if state.batch.is_empty() {
             return;
         }
-        let mut batch = std::mem::take(&mut state.batch);
-        batch.drain(|launches| {
+        // What their buffers are stays known until all are launched: memory that is given back meanwhile is none of these.
+        let mut launches = state.batch.take_launches();
+        launches.drain(|launches| {
             self.launch_group(state, launches);
             if let Some(launch) = launches.pop() {
                 state.seen.note(launch.template);
             }
         });
-        batch.release().for_each(|buffer| state.give_back(buffer));
-        state.batch = batch;
+        for buffer in state.batch.end(launches) {
+            state.give_back(buffer);
+        }
         self.end_round(state);
     }
 
@@ -351,7 +363,8 @@ impl Context {
                         let words = cuda::batch::table(&table);
                         let written =
                             || written.iter().flat_map(|launch| written_by(kernel, &launch.parts)).collect();
-                        self.launch(state, kernel, (blocks, &[], &words), written);
+                        // Whose parts are awaited until all of the batch is launched.
+                        self.launch((state, &[]), kernel, (blocks, &[], &words), written);
                     }
                 }
                 (_, None) => {}
@@ -362,17 +375,17 @@ impl Context {
     fn launch_one(&self, state: &mut State, launch: &Waiting, blocks: [u32; 3]) {
         let kernel = match state.missing(&launch.parts) {
             Some(reason) => Err(reason),
-            None => self.kernel(state, &launch.template),
+            None => self.kernel(state, &launch.template, &launch.parts),
         };
         let ready = kernel.and_then(|kernel| {
             let counts = kernel.bindings.last().is_some_and(|last| last.atomic == Some(Atomic::Counters));
-            let counters = if counts { Some(self.counters(state)?) } else { None };
+            let counters = if counts { Some(self.counters(state, &launch.parts)?) } else { None };
             Ok((kernel, launch.parts.iter().copied().chain(counters).collect::<Parts>()))
         });
         match ready {
             Ok((kernel, parts)) => {
                 let words = words(&kernel, &parts, &launch.parameters);
-                self.launch(state, &kernel, (blocks, &addresses(&parts), &words), || {
+                self.launch((state, &parts), &kernel, (blocks, &addresses(&parts), &words), || {
                     written_by(&kernel, &launch.parts).collect()
                 });
             }
@@ -380,13 +393,13 @@ impl Context {
         }
     }
 
-    /// Zeros that kernels leave as they find them: what is launched runs one after another.
-    fn counters(&self, state: &mut State) -> Result<Part, Arc<str>> {
+    /// Zeros that kernels leave as they find them, for a launch of such parts: what is launched runs one after another.
+    fn counters(&self, state: &mut State, parts: &[Part]) -> Result<Part, Arc<str>> {
         if let Some(counters) = state.counters {
             return Ok(counters);
         }
         let bytes = COUNTERS as usize * size_of::<u32>();
-        let allocated = self.driver.allocate(bytes as u64);
+        let allocated = self.with_memory(state, parts, |driver| driver.allocate(bytes as u64));
         let zeroed = allocated.and_then(|address| {
             self.driver.upload(address, &vec![0; bytes])?;
             Ok(address)
@@ -398,22 +411,24 @@ impl Context {
 
     fn launch(
         &self,
-        state: &mut State,
+        of: (&mut State, &[Part]),
         kernel: &Kernel,
         (blocks, buffers, words): ([u32; 3], &[Address], &[u32]),
         written: impl FnOnce() -> Vec<u64>,
     ) {
         let (function, threads, is_table) = (kernel.function, kernel.threads, kernel.capacity > 1);
-        self.launch_now(
-            state,
-            &KernelLaunch { function, blocks, threads, buffers, words, is_table },
-            written,
-        );
+        self.launch_now(of, &KernelLaunch { function, blocks, threads, buffers, words, is_table }, written);
     }
 
-    /// Asks the driver for it; what it would have `written` is lost where the driver refuses.
-    fn launch_now(&self, state: &mut State, launch: &KernelLaunch<'_>, written: impl FnOnce() -> Vec<u64>) {
-        if let Err(error) = self.driver.launch(launch) {
+    /// Asks the driver for a launch of such parts; what it would have `written` is lost where the driver refuses.
+    fn launch_now(
+        &self,
+        (state, parts): (&mut State, &[Part]),
+        launch: &KernelLaunch<'_>,
+        written: impl FnOnce() -> Vec<u64>,
+    ) {
+        // The driver may bring the code to the device no earlier.
+        if let Err(error) = self.with_memory(state, parts, |driver| driver.launch(launch)) {
             self.lose(state, written().into_iter(), &error.to_string().into());
         } else if let Some(capture) = &mut state.capture {
             capture.written.extend(written());

@@ -81,7 +81,11 @@ impl Context {
     #[cfg(feature = "autodiff")]
     pub fn keep(self: &Arc<Self>, tensor: &CudaTensor) {
         let Some(buffer) = tensor.viewed_memory().buffer().map(Buffer::id) else { return };
-        let lent = self.state().lent.get(&buffer).and_then(|lent| Some((lent.tensor()?, lent.place.clone())));
+        let state = self.state();
+        // Nothing is copied where nothing runs.
+        let lent = state.lent.get(&buffer).filter(|_| !state.captures());
+        let lent = lent.and_then(|lent| Some((lent.tensor()?, lent.place.clone())));
+        drop(state);
         if let Some((lent, place)) = lent {
             drop(self.take_from(vec![(lent, &place)]));
         }

@@ -1,7 +1,7 @@
 //! Memory of an open device: taken, written, read, given back.
 
-use super::{Context, State, lock};
-use crate::driver::{Address, DriverError, Pending};
+use super::{Context, Part, State, is_awaited, lock};
+use crate::driver::{Address, Driver, DriverError, Pending};
 use crate::graph::CaptureError;
 use crate::memory::{Buffer, Memory};
 use crate::statistics::count;
@@ -58,13 +58,10 @@ impl Context {
     /// Where the buffer is; else why there is none.
     fn allocate_anew(&self, state: &mut State, size: u64) -> Result<Address, Arc<str>> {
         let mut allocated = self.driver.allocate(size);
-        if state.capture.is_none() && allocated.as_ref().is_err_and(|error| error.is_out_of_memory) {
-            // What the pool keeps may be what is missing; while launches are written down, nothing can be given back.
+        if allocated.as_ref().is_err_and(|error| error.is_out_of_memory) {
+            // Nothing of the pool is needed any more then.
             self.launch_waiting(state);
-            let kept = state.pool.take_unused();
-            self.release(state, kept);
-            let _ = self.driver.synchronize();
-            allocated = self.driver.allocate(size);
+            allocated = self.with_memory(state, &[], |driver| driver.allocate(size));
         }
         match allocated {
             Ok(address) => {
@@ -79,6 +76,43 @@ impl Context {
                 Err(format!("{error}, asking for {size} bytes where tensors hold {held}").into())
             }
         }
+    }
+
+    /// What the driver is asked for that takes memory; where there is none, once more without what the pool keeps: of that stays what a launch that waits uses, or
+    /// one of these parts, which is what it is asked for or follows it.
+    pub(super) fn with_memory<T>(
+        &self,
+        state: &mut State,
+        parts: &[Part],
+        ask: impl Fn(&dyn Driver) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let lacks =
+            |asked: &Result<T, DriverError>| asked.as_ref().is_err_and(|error| error.is_out_of_memory);
+        let first = ask(&*self.driver);
+        if !lacks(&first) {
+            return first;
+        }
+        // While launches are written down, nothing can be given back.
+        if state.capture.is_some() {
+            count(&self.lacks, 1);
+            return first;
+        }
+        let State { pool, last, batch, .. } = state;
+        let is_part = |id: u64| parts.iter().any(|part| part.id == id);
+        let unused = pool.take_unused_but(|buffer| {
+            is_part(buffer.id()) || is_awaited(last.as_deref(), batch, buffer.id())
+        });
+        self.release(state, unused);
+        // Where the device failed, so does what is asked for.
+        let _ = self.driver.trim();
+        let second = ask(&*self.driver);
+        count(&self.lacks, lacks(&second).into());
+        second
+    }
+
+    /// How often there was no memory for something so far.
+    pub fn lacks(&self) -> u64 {
+        self.lacks.load(Ordering::Relaxed)
     }
 
     /// Gives buffers back to the driver.
@@ -125,7 +159,7 @@ impl Context {
         let copy = self.allocate(range.len());
         let [mut own, mut others] = self.both(other);
         // A graph holds no copies between devices.
-        if own.capture.is_some() || others.capture.is_some() {
+        if own.captures() || others.captures() {
             return None;
         }
         // The kernels that wait may still use the buffers, or are to write them.

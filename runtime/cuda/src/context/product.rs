@@ -215,11 +215,11 @@ impl Context {
         &self,
         (parts, seen): (&[Part], u64),
         written: &[Option<Part>],
-        ask: impl FnOnce(&dyn Driver) -> Result<bool, DriverError>,
+        ask: impl Fn(&dyn Driver) -> Result<bool, DriverError>,
     ) -> bool {
         let mut state = self.state();
-        if self.exchanges.load(Ordering::Acquire) != seen {
-            // A tensor may be elsewhere now, which a kernel knows.
+        if self.exchanges.load(Ordering::Acquire) != seen || state.given_up().is_some() {
+            // A tensor may be elsewhere now, or nothing is to run, which a kernel knows.
             return false;
         }
         self.begin_alone(&mut state, parts);
@@ -227,7 +227,7 @@ impl Context {
             // A kernel, which is not run either, knows what is lost by that.
             return false;
         }
-        match ask(&*self.driver) {
+        match self.with_memory(&mut state, parts, ask) {
             Ok(false) => return false,
             Ok(true) => {
                 if let Some(capture) = &mut state.capture {

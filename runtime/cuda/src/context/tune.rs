@@ -3,6 +3,7 @@
 use super::Context;
 use crate::graph::CaptureError;
 use kiln_gpu::runtime::Way;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,30 +24,33 @@ impl Context {
     ) -> usize {
         let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
         let tf32 = if self.tf32.load(std::sync::atomic::Ordering::Relaxed) { "tf32 " } else { "" };
-        self.tuning.fastest(&format!("{tf32}{class}"), &names, |n| {
+        let run = RefCell::new(run);
+        let can = |n: usize| {
             if self.is_captured() {
-                return None;
+                return false;
             }
             // One that cannot be is left out: run, it would take no time, and leave its result to nobody.
             if let Some(kernel) = ways[n].kernel
-                && let Err(reason) = self.kernel(&mut self.state(), kernel)
+                && let Err(reason) = self.kernel(&mut self.state(), kernel, &[])
             {
                 log::debug!("`{}` is not among the kernels for {class}: {reason}", names[n]);
-                return None;
+                return false;
             }
-            self.time(&mut || run(n))
-        })
+            // In the first run kernels are compiled, weights are packed, and libraries are given memory.
+            run.borrow_mut()(n) && self.wait_to_time().is_some()
+        };
+        let time = |n: usize| self.time(&mut || run.borrow_mut()(n));
+        self.tuning.fastest(&format!("{tf32}{class}"), &names, can, time)
     }
 
-    /// How long the device takes for what `run` asks for, if that can be done: by a graph of several runs, which the device does one right after the other.
+    /// Waits for all that was asked for; what went wrong is told to those who read.
+    fn wait_to_time(&self) -> Option<()> {
+        self.sync().map_err(|error| self.fail(error.reason)).ok()
+    }
+
+    /// How long the device takes for what `run` asks for, which it did before: by a graph of several runs, which the device does one right after the other.
     fn time(self: &Arc<Self>, run: &mut dyn FnMut() -> bool) -> Option<Duration> {
-        // What went wrong is told to those who read.
-        let wait = || self.sync().map_err(|error| self.fail(error.reason)).ok();
-        // In the first run kernels are compiled, weights are packed, and libraries are given memory.
-        if !run() {
-            return None;
-        }
-        wait()?;
+        let wait = || self.wait_to_time();
         let started = Instant::now();
         run();
         wait()?;

@@ -423,6 +423,17 @@ impl Driver for Nvidia {
         unsafe { result::free_async(address.0, self.stream) }.map_err(failed("cuMemFreeAsync"))
     }
 
+    fn trim(&self) -> Result<(), DriverError> {
+        self.synchronize()?;
+        let _entered = self.enter()?;
+        // SAFETY: the device is valid, and so is its pool.
+        unsafe {
+            let pool = device::get_default_mem_pool(self.primary.device)
+                .map_err(failed("cuDeviceGetDefaultMemPool"))?;
+            mem_pool::trim_to(pool, 0).map_err(failed("cuMemPoolTrimTo"))
+        }
+    }
+
     fn compile(&self, source: &str) -> Result<Vec<u8>, DriverError> {
         compile(source, &self.architecture(), &[]).map(|(code, _)| code)
     }

@@ -26,6 +26,8 @@ use std::time::Duration;
 pub struct Faults {
     /// Bytes of memory that the device has, if not as many as the host.
     pub memory: Option<u64>,
+    /// Bytes of that which a kernel needs as it is loaded, and as it is launched, beside what was allocated.
+    pub code: u64,
     /// Why the next launch fails, and all that is asked for then.
     pub launch: Option<&'static str>,
     /// Why no kernel can be loaded, and whether for want of memory.
@@ -184,6 +186,15 @@ impl State {
         before.is_some_and(|(start, bytes)| address.0 < start + bytes)
     }
 
+    /// Whether there is memory for the code of a kernel.
+    fn has_room(&self, call: &'static str) -> Result<(), DriverError> {
+        let code = self.faults.code;
+        match code > 0 && self.faults.memory.is_some_and(|memory| self.used + code > memory) {
+            true => Err(DriverError { is_out_of_memory: true, ..error(call, "out of memory") }),
+            false => Ok(()),
+        }
+    }
+
     fn note(&mut self, what: impl FnOnce() -> String) {
         if let Some(asked) = &mut self.faults.asked {
             asked.push(what());
@@ -237,6 +248,10 @@ impl Driver for Host {
         Ok(())
     }
 
+    fn trim(&self) -> Result<(), DriverError> {
+        self.synchronize()
+    }
+
     fn compile(&self, source: &str) -> Result<Vec<u8>, DriverError> {
         kernels::compile(source, &folder()).map_err(|said| error("compile", said))
     }
@@ -246,6 +261,7 @@ impl Driver for Host {
         if let Some((reason, is_out_of_memory)) = state.faults.load {
             return Err(DriverError { is_out_of_memory, ..error("load", reason) });
         }
+        state.has_room("load")?;
         let function = kernels::load(image, &folder()).map_err(|said| error("load", said))?;
         state.functions.push(Arc::new(function));
         Ok(Function(state.functions.len() as u64 - 1))
@@ -258,6 +274,7 @@ impl Driver for Host {
             state.broken = Some(reason);
             return Err(error("launch", reason));
         }
+        state.has_room("launch")?;
         // Of a table, the addresses are among the words.
         if !launch.buffers.iter().all(|&address| state.is_there(address)) {
             return Err(error("launch", "a kernel is given memory that was given back"));
@@ -418,13 +435,13 @@ impl Driver for Host {
     }
 }
 
-/// What a library computes of products, from where the driver says that its operands are.
 /// GELU by tanh.
 fn gelu(x: f64) -> f64 {
     let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
     0.5 * x * (1.0 + inner.tanh())
 }
 
+/// What a library computes of products, from where the driver says that its operands are.
 fn multiply(product: &Product) {
     let [rows, columns, depth] = product.size;
     let size = product.dtype.size();

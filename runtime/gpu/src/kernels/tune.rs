@@ -77,10 +77,16 @@ pub(super) fn by_fastest<R: Runtime, T>(
 ) -> T {
     let Limits { tunes, libraries, .. } = R::limits(device);
     let ways = ["library", "kernels"].map(|name| Way { name, kernel: None });
+    // What the library does not do is left to kernels, which are not tried for that.
+    let mut is_refused = false;
     let are_kernels_faster = libraries
         && tunes
         && R::fastest(device, &class(), &ways, &mut |n| match n {
-            0 => by_library().is_some(),
+            0 => {
+                is_refused = by_library().is_none();
+                !is_refused
+            }
+            _ if is_refused => false,
             _ => {
                 drop(by_kernels());
                 true

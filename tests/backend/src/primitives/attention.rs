@@ -3,6 +3,7 @@
 use super::products::values;
 use super::{assert_close, mask, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::compose::AttentionTrained;
 use kiln_tensor::{AttentionOptions, DType, FullyMasked, Precision, Scalar, compose};
 
 const UNREAL: [f64; 3] = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
@@ -136,6 +137,66 @@ pub fn hidden_keys_may_be_any<B: Backend>() {
                 for ((way, found), (_, expected)) in found.iter().zip(&expected) {
                     let rows = ..alike * SIZE;
                     assert!(found[rows] == expected[rows], "{queries}, {keys}, {number}, {way}");
+                }
+            }
+        }
+    }
+}
+
+/// The gradients of queries, keys and values, of every way to compute them, in every dtype: `of` as the result was computed, but for the values.
+fn gradients<B: Backend>(
+    (of, mask): Operands<'_, B>,
+    values_of_any: &B::Primitive,
+    options: AttentionOptions,
+) -> Vec<(String, [Vec<f32>; 3])> {
+    let mut found = Vec::new();
+    for dtype in crate::supported::<B>().filter(|dtype| dtype.is_float()) {
+        let cast = |x: &B::Primitive| B::cast(x.clone(), dtype);
+        let [q, k, v] = [0, 1, 2].map(|n| cast(&of[n]));
+        let gradient = B::unary(kiln_tensor::UnaryOp::Neg, q.clone());
+        let of_any =
+            |trained: AttentionTrained<B::Primitive>| AttentionTrained { v: cast(values_of_any), ..trained };
+        let own = of_any(B::attention_train(q.clone(), k.clone(), v.clone(), mask.cloned(), &options));
+        let own = B::attention_gradient(gradient.clone(), own, &options, false);
+        let composed = of_any(compose::attention_train::<B>(q, k, v, mask.cloned(), &options));
+        let composed = compose::attention_gradient::<B>(gradient, composed, &options, false);
+        for (way, found_by) in [("own", own), ("composed", composed)] {
+            let all = [found_by.q, found_by.k, found_by.v].map(|x| read::<B, f32>(B::cast(x, DType::F32)));
+            found.push((format!("{dtype}, {way}, {options:?}"), all));
+        }
+    }
+    found
+}
+
+/// Nothing flows to a query through a key that truth values or the order hide from it, whatever its value is, nor to the other keys.
+pub fn hidden_values_take_no_gradient<B: Backend>() {
+    for [queries, keys] in [[5, 3], [40, 33]] {
+        let of = operands::<B>([queries, keys]);
+        let kept: Vec<u8> = (0..keys).map(|key| u8::from(key % 3 != 2)).collect();
+        let kept = mask::<B>(&kept, &[1, 1, 1, keys]);
+        let hidden = rows_where::<B>(keys, |row| row % 3 == 2);
+        // The last query sees the last key.
+        let last = rows_where::<B>(keys, |row| row == keys - 1);
+        let causal = AttentionOptions { is_causal: true, ..AttentionOptions::default() };
+        let capped = AttentionOptions { softcap: Some(1.5), ..AttentionOptions::default() };
+        for (unreal, mask, options, [alike, alike_keys]) in [
+            (&hidden, Some(&kept), AttentionOptions::default(), [queries, keys]),
+            (&hidden, Some(&kept), capped, [queries, keys]),
+            (&last, None, causal, [queries - 1, keys - 1]),
+        ] {
+            let expected = gradients::<B>((&of, mask), &of[2], options);
+            for number in UNREAL {
+                let values = B::mask_fill(of[2].clone(), unreal.clone(), Scalar::Float(number));
+                let found = gradients::<B>((&of, mask), &values, options);
+                for ((way, found), (_, expected)) in found.iter().zip(&expected) {
+                    for (n, rows) in [alike, alike_keys, keys].into_iter().enumerate() {
+                        let [found, expected] = [found, expected].map(|of| &of[n][..rows * SIZE]);
+                        let what = ["queries", "keys", "values"][n];
+                        assert!(
+                            found == expected && expected.iter().all(|x| x.is_finite()),
+                            "{what} of {queries}, {keys}, {number}, {way}: {found:?}"
+                        );
+                    }
                 }
             }
         }

@@ -215,17 +215,20 @@ impl FlashGradient {
                     // Queries that are not there have no share.
                     let is_there = |x| if of_queries { x } else { query.below(call.queries).select(x, 0.0) };
                     let (of, capped) = ([batch, head, query, key], self.scoring.score(&call, *score));
-                    let share = if is_binary {
-                        let apart = score.fma(call.scale * LOG2_E, -log_sum);
-                        self.scoring.shown(&call, apart, of).rough_power_of_two()
-                    } else {
-                        (self.scoring.shown(&call, capped, of) - log_sum).rough_exp()
-                    };
+                    let of_scale = if is_binary { score.fma(call.scale * LOG2_E, -log_sum) } else { capped };
+                    let shown = self.scoring.shown(&call, of_scale, of);
+                    let share =
+                        if is_binary { shown.rough_power_of_two() } else { (shown - log_sum).rough_exp() };
                     *score = is_there(share);
                     if let Some(of_share) = of_shares.get_mut(n) {
                         let flow = own_flows.map_or_else(|| of_query(flows), |own_flows| own_flows[at / 2]);
-                        let of_score = share * (of_share[at] - flow);
-                        of_share[at] = is_there(self.of_product(&call, of_score, capped));
+                        let of_product = self.of_product(&call, share * (of_share[at] - flow), capped);
+                        // Nothing flows to what is hidden, whose key and value may be whatever they are: not 0 times that.
+                        let of_product = match self.scoring.hides_within() {
+                            true => shown.equals(f32::NEG_INFINITY).select(0.0, of_product),
+                            false => of_product,
+                        };
+                        of_share[at] = is_there(of_product);
                     }
                 }
             }
