@@ -25,6 +25,7 @@ mod deform_conv;
 mod depth_to_space;
 mod dft;
 mod dropout;
+mod dynamic_quantize_lstm;
 mod einsum;
 mod embed_layer_normalization;
 mod expand;
@@ -146,6 +147,7 @@ operators! {
     depth_to_space::DepthToSpace,
     dft::Dft,
     dropout::Dropout,
+    dynamic_quantize_lstm::DynamicQuantizeLstm,
     einsum::Einsum,
     embed_layer_normalization::EmbedLayerNormalization,
     expand::Expand,
