@@ -151,6 +151,7 @@ def slice_(rng):
     g.show("stepped", "Slice", x, [0, 1], [6, 8], [1, 2], [2, 3])
     g.show("reversed", "Slice", x, [-1], [I64_MIN], [2], [-1])
     g.show("reversed_stepped", "Slice", x, [4, 7], [0, -9], [1, 2], [-2, -3])
+    g.show("stepped_to_one", "Slice", x, [1, 4], [I64_MAX, I64_MIN], [1, 2], [9, -9])
     g.show("out_of_range", "Slice", x, [-100, 3], [100, 99], [1, 2])
     g.show("nothing", "Slice", x, [4], [2], [1])
     g.show("int32", "Slice", x, np.array([1], np.int32), np.array([3], np.int32), np.array([2], np.int32))

@@ -204,3 +204,54 @@ def recurrent_batch_first(rng):
         return g.model()
 
     return Case(build(True), [[x, h]], reference=build(False))
+
+
+def stepped(rng, *shape):
+    """Multiples of 1/128, whose rows all reach from -1 to 127/128: eight bits hold them exactly, under the scale of any rows."""
+    steps = rng.integers(-128, 128, shape)
+    steps[..., 0], steps[..., -1] = -128, 127
+    return (steps / 128).astype(np.float32)
+
+
+@case("op_lstm_dynamic_quantized")
+def lstm_dynamic_quantized(rng):
+    """Weights of eight bits under scales of directions and of gates' rows.
+
+    ONNX Runtime rounds the input and each step's state; one step, of numbers that it does not have to round, shows what the
+    weights stand for. Its kernels without VNNI saturate sums of two products with `int8` weights, so that those are small.
+    """
+    g = Graph("lstm_dynamic_quantized", opset=17)
+    x, h, c = g.input("x", F32, [1, BATCH, INPUT]), *(g.input(name, F32, [2, BATCH, HIDDEN]) for name in "hc")
+    one_h, one_c = (g.op("Slice", state, [0], [1], [0]) for state in (h, c))
+    rows = 4 * HIDDEN
+
+    def show(label, dtype, *, directions=2, of_rows=False, zeros=0, bias=True, peepholes=False, **attributes):
+        scale_dims = [directions, rows] if of_rows else [directions]
+        weights, parameters = [], []
+        for name, size in [("W", INPUT), ("R", HIDDEN)]:
+            low, high = (-64, 64) if dtype == np.int8 else (0, 256)
+            weights.append(rng.integers(low, high, (directions, size, rows)).astype(dtype))
+            scales = rng.uniform(0.004, 0.008, scale_dims).astype(np.float32)
+            parameters += [scales, np.full(scale_dims, zeros, dtype)]
+        states = [h, c] if directions == 2 else [one_h, one_c]
+        operands = [
+            x,
+            *weights,
+            floats(rng, directions, 2 * rows) / 2 if bias else None,
+            None,
+            *states,
+            floats(rng, directions, 3 * HIDDEN) / 2 if peepholes else None,
+            *parameters,
+        ]
+        names = [f"{label}_{o}" for o in "yhc"]
+        options = dict(domain="com.microsoft", hidden_size=HIDDEN, **attributes)
+        g.op("DynamicQuantizeLSTM", *operands, out=names, **options)
+        for name, dims in zip(names, [[1, directions], [directions], [directions]]):
+            g.output(name, F32, [*dims, BATCH, HIDDEN])
+
+    show("i8", np.int8, directions=1)
+    show("i8_rows", np.int8, of_rows=True, direction="bidirectional")
+    show("u8", np.uint8, zeros=120, peepholes=True, direction="bidirectional")
+    show("u8_rows", np.uint8, directions=1, of_rows=True, zeros=131, bias=False, direction="reverse", clip=1.5)
+    states = [stepped(rng, 2, BATCH, HIDDEN), floats(rng, 2, BATCH, HIDDEN)]
+    return Case(g.model(), [[stepped(rng, 1, BATCH, INPUT), *states]])

@@ -28,6 +28,7 @@ mod depth_to_space;
 mod det;
 mod dft;
 mod dropout;
+mod dynamic_quantize_lstm;
 mod einsum;
 mod embed_layer_normalization;
 mod expand;
@@ -154,6 +155,7 @@ operators! {
     det::Det,
     dft::Dft,
     dropout::Dropout,
+    dynamic_quantize_lstm::DynamicQuantizeLstm,
     einsum::Einsum,
     embed_layer_normalization::EmbedLayerNormalization,
     expand::Expand,

@@ -45,7 +45,7 @@ impl Rnn {
         Self::read(node, RnnKind::Gru { linear_before_reset })
     }
 
-    fn read_lstm(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    pub(super) fn read_lstm(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let input_forget = node.flag("input_forget", false)?;
         Self::read(node, RnnKind::Lstm { input_forget })
     }
@@ -59,7 +59,18 @@ impl<'m> Operator<'m> for Rnn {
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let recurrent = args.value("R")?;
+        self.with_weights(args, to, [args.value("W")?, args.value("R")?])
+    }
+}
+
+impl Rnn {
+    /// The layer with these as `W` and `R`, and its other operands as they are given.
+    pub(super) fn with_weights(
+        &self,
+        args: &Args,
+        to: &mut Lowering<'_, '_>,
+        [weight, recurrent]: [ValueId; 2],
+    ) -> RuleResult<Outputs> {
         let of_weight = to.ty(recurrent).dims.get(2).and_then(Dim::as_size);
         let hidden_size = self.hidden_size.or(of_weight);
         let hidden_size = hidden_size.filter(|&size| size <= i32::MAX as usize);
@@ -75,7 +86,11 @@ impl<'m> Operator<'m> for Rnn {
         };
         let mut inputs = Vec::with_capacity(LSTM.len());
         for name in LSTM {
-            inputs.push(args.optional(name.trim_end_matches('?'))?);
+            inputs.push(match *name {
+                "W" => Some(weight),
+                "R" => Some(recurrent),
+                name => args.optional(name.trim_end_matches('?'))?,
+            });
         }
         Ok(to.builder.add_all(Op::Rnn(options), inputs)?.into())
     }

@@ -63,7 +63,7 @@ impl<'m> Operator<'m> for Slice {
         for (((start, end), axis), step) in starts.iter().zip(&ends).zip(axes).zip(steps) {
             let axis = axis_of(axis, ranges.len())?;
             let size = ranges[axis].end.clone();
-            let range = range(to, start, end, step, &size)?;
+            let range = shortest(range(to, start, end, step, &size)?);
             changed |= range != ranges[axis];
             ranges[axis] = range;
         }
@@ -107,6 +107,18 @@ fn range(to: &Lowering<'_, '_>, start: &Dim, end: &Dim, step: i64, size: &Dim) -
     let (low, high) = (&end + &one, &start + &one);
     let high = if high == *size { high } else { graph.maximum(&high, &low) };
     Ok(AxisRange { start: low, end: high, step })
+}
+
+/// Of a step that leaves one element, that element: exporters write `x[:, 0::4]` for each of four columns.
+fn shortest(range: AxisRange) -> AxisRange {
+    let length = (&range.end - &range.start).as_constant();
+    let step = range.step.unsigned_abs();
+    if step == 1 || !length.is_some_and(|length| length > 0 && length.unsigned_abs() <= step) {
+        return range;
+    }
+    let one = Dim::constant(1);
+    let start = if range.step > 0 { range.start } else { &range.end - &one };
+    AxisRange { end: &start + &one, start, step: 1 }
 }
 
 /// Whether a bound is the end of its axis or beyond it.
@@ -157,4 +169,31 @@ fn last_position(to: &Lowering<'_, '_>, size: &Dim, high: &Dim) -> Dim {
     let one = Dim::constant(1);
     // Written so that `x[:-1]` and `x[1:]` have the same number of elements.
     if high == size { size - &to.builder.graph.minimum(&one, size) } else { size - &one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_beyond_the_part_leaves_one_element() {
+        let range = |[start, end, step]: [i64; 3]| AxisRange {
+            start: Dim::constant(start),
+            end: Dim::constant(end),
+            step,
+        };
+        for (given, expected) in [
+            ([0, 4, 4], [0, 1, 1]),
+            ([3, 4, 4], [3, 4, 1]),
+            ([2, 6, -9], [5, 6, 1]),
+            ([0, 4, -4], [3, 4, 1]),
+            ([0, 5, 4], [0, 5, 4]),
+            ([0, 5, -4], [0, 5, -4]),
+            ([2, 3, 1], [2, 3, 1]),
+            ([2, 3, -1], [2, 3, -1]),
+            ([2, 2, 4], [2, 2, 4]),
+        ] {
+            assert_eq!(shortest(range(given)), range(expected), "{given:?}");
+        }
+    }
 }
