@@ -73,6 +73,16 @@ impl Lowering<'_, '_> {
         })
     }
 
+    /// An error unless the operand has this rank.
+    pub(crate) fn expect_rank(&self, input: &str, value: ValueId, rank: usize) -> RuleResult<()> {
+        match self.rank(value) {
+            actual if actual == rank => Ok(()),
+            actual => {
+                Err(RuleError::Rank { input: input.to_owned(), actual, expected: format!("expected {rank}") })
+            }
+        }
+    }
+
     pub(crate) fn add(&mut self, op: Op, inputs: &[ValueId]) -> RuleResult<ValueId> {
         self.builder.add(op, inputs)
     }

@@ -25,11 +25,7 @@ impl<'m> Operator<'m> for CausalConvWithState {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, weight) = (args.value("input")?, args.value("weight")?);
         for (input, value) in [("input", x), ("weight", weight)] {
-            let actual = to.rank(value);
-            if actual != 3 {
-                let expected = "expected 3".to_owned();
-                return Err(RuleError::Rank { input: input.to_owned(), actual, expected });
-            }
+            to.expect_rank(input, value, 3)?;
         }
         let known = |axis: usize| to.dims(weight)[axis].as_size().filter(|&size| size > 0);
         let not_known = || RuleError::NotConstant { input: "the kernel's size".to_owned() };

@@ -54,13 +54,11 @@ impl<'m> Operator<'m> for LinearAttention {
         let past = args.optional("past_state")?;
         let decay = self.gate(args, "decay", self.decays)?;
         let beta = self.gate(args, "beta", self.corrects)?;
-        let ranks = [("query", Some(query), 3), ("key", Some(key), 3), ("value", Some(value), 3)];
-        for (input, operand, rank) in
-            ranks.into_iter().chain([("past_state", past, 4), ("decay", decay, 3), ("beta", beta, 3)])
-        {
-            if let Some(actual) = operand.map(|operand| to.rank(operand)).filter(|&actual| actual != rank) {
-                let expected = format!("expected {rank}");
-                return Err(RuleError::Rank { input: input.to_owned(), actual, expected });
+        let needed = [("query", Some(query), 3), ("key", Some(key), 3), ("value", Some(value), 3)];
+        let optional = [("past_state", past, 4), ("decay", decay, 3), ("beta", beta, 3)];
+        for (input, operand, rank) in needed.into_iter().chain(optional) {
+            if let Some(operand) = operand {
+                to.expect_rank(input, operand, rank)?;
             }
         }
         let size = |input: &str, value: ValueId, heads: usize| {

@@ -27,11 +27,7 @@ impl<'m> Operator<'m> for MaxRoiPool {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, regions) = (args.value("X")?, args.value("rois")?);
         for (input, value, rank) in [("X", x, 4), ("rois", regions, 2)] {
-            let actual = to.rank(value);
-            if actual != rank {
-                let expected = format!("expected {rank}");
-                return Err(RuleError::Rank { input: input.to_owned(), actual, expected });
-            }
+            to.expect_rank(input, value, rank)?;
         }
         let [rows, columns] = self.output_size;
         let dims =

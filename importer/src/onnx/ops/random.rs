@@ -105,13 +105,9 @@ impl Random {
     /// Draws `[batch, samples]` classes of `[batch, classes]` logarithms: the largest after each has got a number of the
     /// standard Gumbel distribution, for each sample another (Maddison et al. 2014, "A* Sampling", section 2).
     fn classes(&self, to: &mut Lowering<'_, '_>, logits: ValueId, samples: usize) -> RuleResult<Outputs> {
-        let [batch, classes] = match to.dims(logits).as_slice() {
-            [batch, classes] => [batch.clone(), classes.clone()],
-            dims => {
-                let expected = "expected 2".to_owned();
-                return Err(RuleError::Rank { input: "input".to_owned(), actual: dims.len(), expected });
-            }
-        };
+        to.expect_rank("input", logits, 2)?;
+        let dims = to.dims(logits);
+        let (batch, classes) = (dims[0].clone(), dims[1].clone());
         let numbers = self.numbers(to, vec![batch, Dim::from(samples), classes])?;
         let logits = to.cast(logits, DType::F32)?;
         let logits = to.unsqueeze(logits, &[1])?;
