@@ -3,7 +3,9 @@
 use super::proto::{
     AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, attribute_type as ty,
 };
+use super::tensor;
 use crate::ir::{RuleError, RuleResult};
+use kiln_types::DType;
 
 /// An attribute after references to a function's parameters were resolved.
 #[derive(Clone, Copy)]
@@ -92,6 +94,15 @@ impl<'m> SourceNode<'m> {
             None => Ok(default),
             Some(value) => usize::try_from(value).map_err(|_| invalid(name, format!("is {value}"))),
         }
+    }
+
+    /// A dtype by its number in the format.
+    pub(crate) fn dtype(&mut self, name: &str) -> RuleResult<Option<DType>> {
+        let Some(code) = self.optional_int(name)? else {
+            return Ok(None);
+        };
+        let code = i32::try_from(code).map_err(|_| invalid(name, format!("is {code}")))?;
+        tensor::dtype(code).map(Some).map_err(|reason| invalid(name, reason))
     }
 
     /// An integer that is 0 or 1.

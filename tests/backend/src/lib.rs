@@ -94,7 +94,7 @@ macro_rules! suite {
             dtypes: numbers numbers_out_of_range fractions bits stand_ins truths;
             arguments: slices reshapes failures_name_the_operation failures_name_the_shapes;
             printing: nested_lists summaries closeness;
-            goldens: activations norms linear attention interpolate recurrent suppression sampling;
+            goldens: activations norms linear attention interpolate recurrent suppression sampling regions_beyond_the_image;
         }
     };
     (@level gradients) => {

@@ -1,6 +1,6 @@
 //! `BitCast`: the bits of integers, as integers of the other sign.
 
-use super::super::tensor;
+use super::cast::target;
 use super::prelude::*;
 
 pub(super) struct BitCast {
@@ -9,9 +9,7 @@ pub(super) struct BitCast {
 
 impl BitCast {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let code = node.required_int("to")?;
-        let code = i32::try_from(code).map_err(|_| invalid("to", format!("is {code}")))?;
-        Ok(Self { to: tensor::dtype(code).map_err(|reason| invalid("to", reason))? })
+        Ok(Self { to: target(node)? })
     }
 }
 

@@ -1,6 +1,5 @@
 //! `Cast` and `CastLike`.
 
-use super::super::tensor;
 use super::prelude::*;
 
 pub(super) struct Cast {
@@ -18,9 +17,7 @@ impl Cast {
             return Ok(Self { to: Some(named(&name)?) });
         }
         node.ignore(&EIGHT_BITS);
-        let code = node.required_int("to")?;
-        let dtype = i32::try_from(code).map_err(|_| invalid("to", format!("is {code}")))?;
-        Ok(Self { to: Some(tensor::dtype(dtype).map_err(|reason| invalid("to", reason))?) })
+        Ok(Self { to: Some(target(node)?) })
     }
 
     fn read_like(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -44,6 +41,11 @@ impl<'m> Operator<'m> for Cast {
         let x = if dtype.is_packed() { nibbles(to, x, dtype)? } else { x };
         Ok(to.cast(x, dtype)?.into())
     }
+}
+
+/// The dtype that a node converts to.
+pub(super) fn target(node: &mut SourceNode<'_>) -> RuleResult<DType> {
+    node.dtype("to")?.ok_or_else(|| invalid("to", "is missing"))
 }
 
 /// A dtype by its name, as `to` had it before version 6.

@@ -1,6 +1,5 @@
 //! `EyeLike`: ones on a diagonal.
 
-use super::super::tensor;
 use super::prelude::*;
 use crate::ir::op;
 
@@ -11,11 +10,7 @@ pub(super) struct EyeLike {
 
 impl EyeLike {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let dtype = node.optional_int("dtype")?.map(|code| {
-            let code = i32::try_from(code).map_err(|_| invalid("dtype", format!("is {code}")))?;
-            tensor::dtype(code).map_err(|reason| invalid("dtype", reason))
-        });
-        Ok(Self { k: node.int("k", 0)?, dtype: dtype.transpose()? })
+        Ok(Self { k: node.int("k", 0)?, dtype: node.dtype("dtype")? })
     }
 }
 

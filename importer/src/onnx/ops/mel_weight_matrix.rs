@@ -1,6 +1,5 @@
 //! `MelWeightMatrix`: triangular filters on the mel scale, as a constant.
 
-use super::super::tensor;
 use super::prelude::*;
 use kiln_types::TensorData;
 
@@ -13,8 +12,7 @@ pub(super) struct MelWeightMatrix {
 
 impl MelWeightMatrix {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let code = i32::try_from(node.int("output_datatype", 1)?).unwrap_or(-1);
-        Ok(Self { dtype: tensor::dtype(code).map_err(|reason| invalid("output_datatype", reason))? })
+        Ok(Self { dtype: node.dtype("output_datatype")?.unwrap_or(DType::F32) })
     }
 }
 

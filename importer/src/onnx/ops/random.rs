@@ -1,6 +1,5 @@
 //! Random numbers: uniform, normal, coin tosses and draws of classes. Seeds in the file are not used; the device's generator has one.
 
-use super::super::tensor;
 use super::prelude::*;
 use crate::ir::{Effect, RuntimeCall, op};
 use kiln_types::ArgReduceOp;
@@ -34,11 +33,7 @@ pub(super) struct Random {
 impl Random {
     fn read(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
         node.ignore(&["seed"]);
-        let dtype = node.optional_int("dtype")?.map(|code| {
-            let code = i32::try_from(code).unwrap_or(-1);
-            tensor::dtype(code).map_err(|reason| invalid("dtype", reason))
-        });
-        Ok(Self { kind, dtype: dtype.transpose()?, shape: None })
+        Ok(Self { kind, dtype: node.dtype("dtype")?, shape: None })
     }
 
     fn read_normal(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -54,9 +49,9 @@ impl Random {
     fn read_classes(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let kind = Kind::Classes { samples: node.size("sample_size", 1)? };
         let own = Self::read(node, kind)?;
-        match own.dtype.unwrap_or(DType::I32) {
-            dtype @ (DType::I32 | DType::I64) => Ok(Self { dtype: Some(dtype), ..own }),
-            other => Err(invalid("dtype", format!("is {other}, must be i32 or i64"))),
+        match own.dtype {
+            None | Some(DType::I32 | DType::I64) => Ok(own),
+            Some(other) => Err(invalid("dtype", format!("is {other}, must be i32 or i64"))),
         }
     }
 

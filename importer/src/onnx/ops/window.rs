@@ -1,6 +1,5 @@
 //! Window functions: `HannWindow`, `HammingWindow` and `BlackmanWindow`.
 
-use super::super::tensor;
 use super::prelude::*;
 use crate::ir::op;
 use std::f64::consts::TAU;
@@ -15,11 +14,10 @@ pub(super) struct Window {
 
 impl Window {
     fn read(node: &mut SourceNode<'_>, coefficients: [f64; 3]) -> RuleResult<Self> {
-        let code = i32::try_from(node.int("output_datatype", 1)?).unwrap_or(-1);
         Ok(Self {
             coefficients,
             periodic: node.flag("periodic", true)?,
-            dtype: tensor::dtype(code).map_err(|reason| invalid("output_datatype", reason))?,
+            dtype: node.dtype("output_datatype")?.unwrap_or(DType::F32),
         })
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::backend::Backend;
 use crate::check::ensure;
-use crate::{DType, Int, Shape, Tensor};
+use crate::compose::calc;
+use crate::{Int, Shape, Tensor};
 
 /// The determinants of the square matrices in the last two dims, which stay with size 1. By Gaussian elimination with
 /// partial pivoting (Golub and Van Loan, "Matrix Computations", section 3.4), in f32 or f64, on the device.
@@ -15,7 +16,7 @@ pub fn det<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
     let (shape, dtype, device) = (tensor.shape(), tensor.dtype(), tensor.device());
     let is_square = D >= 2 && shape[D - 1] == shape[D - 2];
     ensure!(is_square, "det", "the last two dims of {shape} are no square matrix");
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let wide = calc::wide(dtype);
     let mut dims = shape.dims.clone();
     let size = dims[D - 1];
     (dims[D - 2], dims[D - 1]) = (1, 1);

@@ -1,8 +1,9 @@
 //! Attention whose keys and values are summed up in a state of one size, however many there were.
 
+use crate::Tensor;
 use crate::backend::Backend;
 use crate::check::ensure;
-use crate::{DType, Tensor};
+use crate::compose::calc;
 use alloc::vec::Vec;
 
 /// Options of [`linear_attention`].
@@ -39,7 +40,7 @@ pub fn linear_attention<B: Backend>(
 ) -> (Tensor<B, 3>, Tensor<B, 4>) {
     let LinearAttentionOptions { query_heads, key_value_heads: heads, scale } = options;
     let dtype = query.dtype();
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let wide = calc::wide(dtype);
     let ([batch, tokens, queries], [.., keys], [.., values]) = (query.dims(), key.dims(), value.dims());
     ensure!(
         heads > 0 && query_heads > 0 && query_heads.is_multiple_of(heads),

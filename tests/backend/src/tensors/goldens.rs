@@ -245,6 +245,18 @@ pub fn sampling<B: Backend>() {
     }
 }
 
+/// What is in no image is 0, whatever the images hold.
+pub fn regions_beyond_the_image<B: Backend>() {
+    let device = Default::default();
+    let x: Tensor<B, 4> = Tensor::from_data([[[[f32::INFINITY, 1.0], [2.0, f32::NAN]]]], &device);
+    let regions: Tensor<B, 2> =
+        Tensor::from_data([[0.0f32, 0.0, 1.0, 0.0, 1.0], [0.0, 9.0, 9.0, 12.0, 12.0]], &device);
+    let later = finished(module::max_roi_pool_async::<B>(x.clone(), regions.clone(), [1, 2], 1.0));
+    for pooled in [later, module::max_roi_pool::<B>(x, regions, [1, 2], 1.0)] {
+        same(pooled, [[[[2.0, 2.0]]], [[[0.0, 0.0]]]]);
+    }
+}
+
 fn grid_options(case: &Case) -> GridSampleOptions {
     GridSampleOptions {
         mode: match case.args["mode"].as_str() {
