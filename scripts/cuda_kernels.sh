@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles every family of CUDA kernels for every generation of GPUs, and compares registers and spills with those on record. No GPU is
-# needed: NVIDIA's compiler comes from PyPI into target/nvrtc (installs pip on Debian if there is none). Families whose sources are those on
-# record are compiled for one generation alone.
+# needed: NVIDIA's compiler comes from PyPI into target/nvrtc (installs pip on Debian if there is none). Of the families whose sources are those
+# on record, one in five is compiled anew, for one generation.
 #
 #     scripts/cuda_kernels.sh                       # compares
 #     KILN_ALL_KERNELS=1 scripts/cuda_kernels.sh    # compiles all of them, whatever is on record

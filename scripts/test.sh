@@ -8,6 +8,8 @@ features=kiln-build/cli,kiln-build/pytorch,kiln-build/safetensors,kiln/wgpu,kiln
 
 # Files for the next compile's increments and line tables for backtraces would be two thirds of what is written here.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
+# A failed test says where; what libraries note at every lock is for nobody.
+export RUST_LIB_BACKTRACE=0
 # Mesa's driver for CPUs takes longer to optimize most shaders of the tests than to run them.
 export GALLIVM_PERF=nopt
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `primitives` calls the backend's methods, `beside` compares them with the CPU backend's in every dtype, `tensors` goes through `Tensor`, `gradients` compares what training needs with
-//! finite differences (in f64) and with PyTorch, `pytorch` with the latter alone. Dtypes that a backend does not support
+//! finite differences (in f64) and with PyTorch, `pytorch` with the latter alone; `positions` are those of the `primitives` that yield the default integers. Dtypes that a backend does not support
 //! ([`Backend::supports`]) are left out.
 //!
 //! [`derivatives!`] does the same for tapes over a backend: every operation's derivatives against differences.
@@ -51,7 +51,7 @@ pub fn drawing() -> MutexGuard<'static, ()> {
 }
 
 /// Declares one test per function of the suite for a backend, in a module of the given name. Levels may
-/// be left out: `tensors` and `pytorch` are about the default dtypes, the others name dtypes themselves.
+/// be left out: `tensors`, `pytorch` and `positions` are about the default dtypes, the others name dtypes themselves.
 #[macro_export]
 macro_rules! suite {
     ($name:ident: $backend:ty) => {
@@ -84,6 +84,13 @@ macro_rules! suite {
             attention: without_keys_beside_any_values queries_that_are_no_numbers hidden_keys_may_be_any hidden_values_take_no_gradient;
             orders: elementwise operands_of_other_ranks programs joins large_joins narrow_rows folds windows first_layers;
             making: filled counted seeded distributions data_round_trip;
+        }
+    };
+    (@level positions) => {
+        $crate::suite! { @families primitives:
+            indexing: nonzero_positions sorting top;
+            folding: argument_of_extremes argument_of_extremes_of_long_lanes;
+            windows: pool_positions;
         }
     };
     (@level tensors) => {

@@ -30,8 +30,9 @@ fn columns<B: Backend>(dtype: DType) -> Results {
         (&[2, 1_025, 2, 68], &[0, 1]),
     ];
     for (dims, axes) in cases {
+        let x = numbers(dims, 0);
         for op in ops {
-            note(format!("{op:?} of {dims:?} along {axes:?}"), B::reduce(op, numbers(dims, 0), axes));
+            note(format!("{op:?} of {dims:?} along {axes:?}"), B::reduce(op, x.clone(), axes));
         }
     }
     for start in [2, 4] {
@@ -281,6 +282,10 @@ pub fn statistics_of_columns<B: Backend>() {
             [(2, 7, 32), (2, 7, 37), (1, 9, 70), (2, 46, 64), (3, 90, 36), (5, 120, 33)]
         {
             let rows = batch * side * side;
+            // How runs are put together is the same question for every dtype.
+            if rows > 20_000 && dtype != DType::F32 {
+                continue;
+            }
             // Of one channel all are equal, of another all but the first.
             let number = |n: usize| match (n % channels, n / channels) {
                 (3, _) => level + 5.0 * step,

@@ -2,6 +2,7 @@
 
 use super::products::values;
 use super::{assert_close, counting, has, held_as, mask, read, tensor};
+use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::compose::{self, RnnOperands};
 use kiln_tensor::{
@@ -486,48 +487,59 @@ impl Layer<'_> {
         self.agrees_in::<B>(direction, DType::F32, 1e-4);
     }
 
-    /// Compares the layer in a dtype with the composed one of the same numbers in 32 bits.
+    /// Compares the layer in a dtype with what the CPU composes of the same numbers in 32 bits.
     #[track_caller]
     fn agrees_in<B: Backend>(&self, direction: RnnDirection, dtype: DType, tolerance: f32) {
-        let Self { kind, activations, steps, hidden, full, lengths, with_lengths } = *self;
-        let (directions, gates) = (direction.count(), kind.gates());
-        let is_lstm = matches!(kind, RnnKind::Lstm { .. });
-        let (batch, input, batch_first) = (lengths.len(), 5, full);
-        let options = RnnOptions {
+        let options = self.options(direction);
+        let own = B::rnn(self.operands::<B>(direction, dtype), &options);
+        let composed =
+            compose::rnn::<NdArray>(in_single(self.operands::<NdArray>(direction, dtype)), &options);
+        let agree = |own: B::Primitive, composed: <NdArray as Backend>::Primitive| {
+            assert_eq!((own.shape(), own.dtype()), (composed.shape(), dtype));
+            let own = read::<B, f32>(B::cast(own, DType::F32));
+            assert_close(&own, &read::<NdArray, f32>(composed), tolerance);
+        };
+        agree(own.output, composed.output);
+        agree(own.hidden, composed.hidden);
+        assert_eq!(own.cell.is_some(), self.is_lstm());
+        if let (Some(own), Some(composed)) = (own.cell, composed.cell) {
+            agree(own, composed);
+        }
+    }
+
+    fn is_lstm(&self) -> bool {
+        matches!(self.kind, RnnKind::Lstm { .. })
+    }
+
+    fn options(&self, direction: RnnDirection) -> RnnOptions {
+        let Self { kind, activations, hidden, full, .. } = *self;
+        RnnOptions {
             kind,
             direction,
             hidden_size: hidden,
-            activations: activations.repeat(directions).into(),
-            clip: (full && is_lstm).then_some(0.4),
+            activations: activations.repeat(direction.count()).into(),
+            clip: (full && self.is_lstm()).then_some(0.4),
             state_clip: full.then_some(0.3),
-            batch_first,
-        };
-        let outer = |a, b, c| if batch_first { [b, a, c] } else { [a, b, c] };
+            batch_first: full,
+        }
+    }
+
+    fn operands<B: Backend>(&self, direction: RnnDirection, dtype: DType) -> RnnOperands<B> {
+        let Self { kind, steps, hidden, full, lengths, with_lengths, .. } = *self;
+        let (directions, gates, batch, input) = (direction.count(), kind.gates(), lengths.len(), 5);
+        let outer = |a, b, c| if full { [b, a, c] } else { [a, b, c] };
         let scaled = |t| B::binary_scalar(BinaryOp::Mul, t, Scalar::Float(7.0 / hidden as f64));
         let random = |dims: &[usize], seed| B::cast(random::<B>(dims, seed), dtype);
         let given = |dims: &[usize], seed| full.then(|| random(dims, seed));
-        let operands = || RnnOperands::<B> {
+        RnnOperands {
             input: random(&outer(steps, batch, input), 1),
             weight: random(&[directions, gates * hidden, input], 2),
             recurrent: scaled(random(&[directions, gates * hidden, hidden], 3)),
             bias: given(&[directions, 2 * gates * hidden], 4),
             sequence_lengths: with_lengths.then(|| tensor::<B, i32>(lengths, &[batch])),
             initial_hidden: given(&outer(directions, batch, hidden), 5),
-            initial_cell: if is_lstm { given(&outer(directions, batch, hidden), 6) } else { None },
-            peepholes: if is_lstm { given(&[directions, 3 * hidden], 7) } else { None },
-        };
-        let own = B::rnn(operands(), &options);
-        let composed = compose::rnn::<B>(in_single(operands()), &options);
-        let agree = |own: B::Primitive, composed: B::Primitive| {
-            assert_eq!((own.shape(), own.dtype()), (composed.shape(), dtype));
-            let [own, composed] = [own, composed].map(|x| read::<B, f32>(B::cast(x, DType::F32)));
-            assert_close(&own, &composed, tolerance);
-        };
-        agree(own.output, composed.output);
-        agree(own.hidden, composed.hidden);
-        assert_eq!(own.cell.is_some(), is_lstm);
-        if let (Some(own), Some(composed)) = (own.cell, composed.cell) {
-            agree(own, composed);
+            initial_cell: if self.is_lstm() { given(&outer(directions, batch, hidden), 6) } else { None },
+            peepholes: if self.is_lstm() { given(&[directions, 3 * hidden], 7) } else { None },
         }
     }
 }
