@@ -86,6 +86,13 @@ impl Row {
 impl Tables {
     /// Tables for samples of f32, or `wide` ones of f64. Takes time in proportion to the nodes.
     pub(super) fn of(forest: &Forest, wide: bool) -> RuleResult<Self> {
+        let leads_to_itself = |(at, node): (usize, &Node)| match *node {
+            Node::Branch { yes, no, .. } => yes == at || no == at,
+            Node::Leaf => false,
+        };
+        if forest.nodes.iter().enumerate().any(leads_to_itself) {
+            return Err(cycle());
+        }
         let rows = rows_of(&forest.nodes, wide);
         let visit = Visit::of(&rows, &forest.roots)?;
         // Leaves first, so that a leaf's number is its place among the leaves' weights.
@@ -122,6 +129,10 @@ impl Tables {
     }
 }
 
+fn cycle() -> RuleError {
+    invalid("nodes_truenodeids", "and `nodes_falsenodeids` lead back to a node above")
+}
+
 fn set<T>(list: &mut [T], at: usize, value: T) {
     if let Some(slot) = list.get_mut(at) {
         *slot = value;
@@ -136,6 +147,10 @@ fn rows_of(nodes: &[Node], wide: bool) -> Vec<Row> {
         let missing = if missing_passes { yes } else { no };
         let row = |threshold, children| Row { feature, threshold, children };
         match test {
+            // No number is above NaN, or at least it.
+            Test::Above(limit) | Test::AtLeast(limit) if limit.is_nan() => {
+                set(&mut rows, at, row(*limit, [no, yes, missing]));
+            }
             Test::AtMost(limit) => set(&mut rows, at, row(*limit, [no, yes, missing])),
             Test::Below(limit) => set(&mut rows, at, row(below(*limit, wide), [no, yes, missing])),
             Test::Above(limit) => set(&mut rows, at, row(*limit, [yes, no, missing])),
@@ -244,10 +259,7 @@ impl Visit {
                         work.extend(children.rev().map(|&child| (child, false)));
                     }
                     Some(_) if heights.get(at).copied().flatten().is_none() => {
-                        return Err(invalid(
-                            "nodes_truenodeids",
-                            "and `nodes_falsenodeids` lead back to a node above",
-                        ));
+                        return Err(cycle());
                     }
                     Some(other) => found.shared |= other != tree,
                 }
