@@ -27,7 +27,7 @@ impl Weights<'_> {
             [_] => Err(RuleError::Unsupported { what: "a classifier of one class".to_owned() }),
             [first, second] => self.classify_two(to, scores, classes, transform, positive, [*first, *second]),
             _ => {
-                // A class of which no leaf tells does not take part, but its score of 0 is beaten by no smaller one.
+                // A class of which the leaves at hand do not tell cannot win in ONNX Runtime; here its score of 0 loses to any above it.
                 if !positive && self.base.is_empty() && self.told.iter().any(|told| *told != Told::Always) {
                     return Err(unsure());
                 }
@@ -71,7 +71,7 @@ impl Weights<'_> {
                 return Err(invalid("base_values", reason));
             }
         };
-        // What no leaf tells of stays 0, whatever its base value is.
+        // What no leaf tells of stays 0, whatever its base value is; with two base values the first score counts for the second class.
         let (decisive, scores) = if second && self.base.len() == 2 {
             let score = part(to, 0)?;
             let score = plus(to, score, &[base])?;
@@ -94,7 +94,7 @@ impl Weights<'_> {
             let labels = classes.above(to, score, if positive { 0.5 } else { 0.0 })?;
             return Ok((labels, both(to, score, transform, !positive)?));
         };
-        // Where leaves tell of both classes ONNX Runtime says 1 and 0 whatever the labels are.
+        // Where leaves tell of both classes ONNX Runtime yields 1 and 0 whatever the labels are; here it is the labels.
         let halved = positive && !(first && second);
         let labels = classes.above(to, decisive, if halved { 0.5 } else { 0.0 })?;
         Ok((labels, transform.apply(to, scores)?))
