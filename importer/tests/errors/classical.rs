@@ -66,7 +66,7 @@ fn what_needs_texts_or_maps_is_refused_with_advice() {
     let message = refused("LabelEncoder", keys, &["y"]);
     assert!(message.contains("the strings of `keys_strings`"), "{message}");
     let message = refused("ZipMap", vec![ints("classlabels_int64s", &[0, 1])], &["y"]);
-    assert!(message.contains("ai.onnx.ml.ZipMap (opset 3), in n; "), "{message}");
+    assert!(message.contains("ai.onnx.ml.ZipMap (opset 3), in `n`; "), "{message}");
     assert!(message.contains("`options={\"zipmap\": False}`"), "{message}");
     let message = refused("CategoryMapper", vec![], &["y"]);
     assert!(message.contains("encode them as numbers before the model"), "{message}");
@@ -110,14 +110,15 @@ fn numbers_that_do_not_fit_are_named() {
 
 #[test]
 fn broken_trees_are_named() {
-    let cases: [(Vec<AttributeProto>, &str); 12] = [
+    let cases: [(Vec<AttributeProto>, &str); 13] = [
         (vec![ints("nodes_nodeids", &[0, 1, 1])], "`nodes_nodeids` has node 1 of tree 0 twice"),
         (
             vec![ints("nodes_truenodeids", &[7, 0, 0])],
             "`nodes_truenodeids` has node 7 of tree 0, which is not there",
         ),
         (vec![ints("nodes_falsenodeids", &[2, 0])], "`nodes_falsenodeids` has 2 entries, must have 3"),
-        (vec![ints("nodes_falsenodeids", &[0, 0, 0])], "tree 0 without a root"),
+        (vec![ints("nodes_falsenodeids", &[0, 0, 0])], "lead back to a node above"),
+        (vec![strings("nodes_modes", &["BRANCH_LEQ", "BRANCH_LEQ", "BRANCH_LEQ"])], "tree 0 without a root"),
         (
             vec![
                 strings("nodes_modes", &["BRANCH_LEQ", "BRANCH_LEQ", "BRANCH_LEQ"]),

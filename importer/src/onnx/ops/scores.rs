@@ -71,6 +71,7 @@ fn softmax_zero(scores: Value<'_>) -> Value<'_> {
 }
 
 /// The quantile of the normal distribution, by Winitzki's approximation of the inverse error function, as ONNX Runtime finds it.
+#[expect(clippy::approx_constant, reason = "ONNX Runtime has these digits")]
 fn probit(p: Value<'_>) -> Value<'_> {
     let x = p * 2.0 - 1.0;
     let log = ((-x + 1.0) * (x + 1.0)).unary(UnaryOp::Log);

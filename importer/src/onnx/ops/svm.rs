@@ -283,6 +283,7 @@ impl Pairs {
         }
         let count = self.pairs.len();
         // A pair that is won adds one to the first class and takes one from the second, which had it to begin with.
+        to.reserve((count * self.classes).saturating_mul(4))?;
         let mut gains = vec![0.0; count * self.classes];
         let mut given = vec![0.0; self.classes];
         for (pair, &[i, j]) in self.pairs.iter().enumerate() {

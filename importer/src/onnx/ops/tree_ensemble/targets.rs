@@ -131,8 +131,8 @@ fn grouped(
         }
         *slot = Some(target);
     }
-    let most = tables.roots.len().checked_mul(2)?.checked_add(count)?;
-    // Most targets without a tree would be made up, too.
+    // A few trees may be made up, so that each target has as many; of many targets without a tree none is.
+    let most = tables.roots.len().checked_mul(2)?.checked_add(16)?;
     if count > most {
         return None;
     }
