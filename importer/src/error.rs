@@ -51,6 +51,8 @@ pub struct UnsupportedOperator {
     pub known: Option<String>,
     /// Names of the nodes (first outputs where a node has no name).
     pub nodes: Vec<String>,
+    /// What to do instead, where that is known.
+    pub advice: Option<&'static str>,
 }
 
 /// What is wrong with a file.
@@ -230,6 +232,9 @@ impl fmt::Display for Report<'_> {
                 write!(f, "; known: {known}")?;
             }
             write!(f, "), in {}", list(&item.nodes))?;
+            if let Some(advice) = item.advice {
+                write!(f, "; {advice}")?;
+            }
         }
         Ok(())
     }

@@ -249,7 +249,8 @@ fn check_operator(node: &NodeProto, opset: i64, found: &mut BTreeMap<(String, i6
     let operator = operator_name(node);
     let known = ops::versions(domain, &node.op_type);
     let entry = found.entry((operator.clone(), opset));
-    let entry = entry.or_insert(UnsupportedOperator { operator, opset, known, nodes: Vec::new() });
+    let advice = ops::advice(domain, &node.op_type);
+    let entry = entry.or_insert(UnsupportedOperator { operator, opset, known, nodes: Vec::new(), advice });
     entry.nodes.push(label(node));
 }
 

@@ -51,6 +51,11 @@ impl Spec {
         Self { domain: "com.microsoft", name, since: 1, until: i64::MAX, inputs }
     }
 
+    /// An operator of ONNX's domain for classical machine learning.
+    pub(crate) const fn ml(name: &'static str, since: i64, inputs: &'static [&'static str]) -> Self {
+        Self { domain: "ai.onnx.ml", name, since, until: i64::MAX, inputs }
+    }
+
     /// Withdrawn after this version.
     pub(crate) const fn until(self, version: i64) -> Self {
         Self { until: version, ..self }

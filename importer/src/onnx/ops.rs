@@ -3,9 +3,11 @@
 mod activation;
 mod affine_grid;
 mod arg_reduce;
+mod array_feature_extractor;
 mod attention;
 mod average_pool;
 mod batch_normalization;
+mod binarizer;
 mod binary;
 mod bit_cast;
 mod blocks;
@@ -33,6 +35,7 @@ mod einsum;
 mod embed_layer_normalization;
 mod expand;
 mod eye_like;
+mod feature_vectorizer;
 mod flatten;
 mod gather;
 mod gather_block_quantized;
@@ -46,10 +49,13 @@ mod group_query_attention;
 mod heads;
 mod identity;
 mod if_;
+mod imputer;
 mod is_inf;
+mod label_encoder;
 mod layer_normalization;
 mod limited_broadcast;
 mod linear_attention;
+mod linear_model;
 mod loss;
 mod lp_normalization;
 mod lrn;
@@ -63,7 +69,9 @@ mod mel_weight_matrix;
 mod multi_head_attention;
 mod non_max_suppression;
 mod non_zero;
+mod normalizer;
 mod one_hot;
+mod one_hot_encoder;
 mod optional;
 mod pad;
 mod prelu;
@@ -86,19 +94,23 @@ mod reverse_sequence;
 mod rnn;
 mod roi_align;
 mod rotary_embedding;
+mod scaler;
 mod scatter_elements;
 mod scatter_nd;
+mod scores;
 mod sequence;
 mod shape;
 mod slice;
 mod softmax;
 mod split;
 mod squeeze;
+mod svm;
 mod swi_glu;
 mod tensor_scatter;
 mod tile;
 mod top_k;
 mod transpose;
+mod tree_ensemble;
 mod trilu;
 mod unary;
 mod unique;
@@ -131,9 +143,11 @@ operators! {
     activation::Activations,
     affine_grid::AffineGrid,
     arg_reduce::ArgReduce,
+    array_feature_extractor::ArrayFeatureExtractor,
     attention::Attention,
     average_pool::AveragePool,
     batch_normalization::BatchNormalization,
+    binarizer::Binarizer,
     binary::Binary,
     bit_cast::BitCast,
     cast::Cast,
@@ -160,6 +174,7 @@ operators! {
     embed_layer_normalization::EmbedLayerNormalization,
     expand::Expand,
     eye_like::EyeLike,
+    feature_vectorizer::FeatureVectorizer,
     flatten::Flatten,
     gather::Gather,
     gather_block_quantized::GatherBlockQuantized,
@@ -172,9 +187,12 @@ operators! {
     group_query_attention::GroupQueryAttention,
     identity::Identity,
     if_::If,
+    imputer::Imputer,
     is_inf::IsInf,
+    label_encoder::LabelEncoder,
     layer_normalization::LayerNormalization,
     linear_attention::LinearAttention,
+    linear_model::LinearModel,
     loss::Loss,
     lp_normalization::LpNormalization,
     lrn::Lrn,
@@ -188,7 +206,9 @@ operators! {
     multi_head_attention::MultiHeadAttention,
     non_max_suppression::NonMaxSuppression,
     non_zero::NonZero,
+    normalizer::Normalizer,
     one_hot::OneHot,
+    one_hot_encoder::OneHotEncoder,
     optional::Optional,
     pad::Pad,
     prelu::PRelu,
@@ -209,6 +229,7 @@ operators! {
     rnn::Rnn,
     roi_align::RoiAlign,
     rotary_embedding::RotaryEmbedding,
+    scaler::Scaler,
     scatter_elements::ScatterElements,
     scatter_nd::ScatterNd,
     sequence::Sequence,
@@ -217,11 +238,13 @@ operators! {
     softmax::Softmax,
     split::Split,
     squeeze::Squeeze,
+    svm::Svm,
     swi_glu::SwiGlu,
     tensor_scatter::TensorScatter,
     tile::Tile,
     top_k::TopK,
     transpose::Transpose,
+    tree_ensemble::TreeEnsemble,
     trilu::Trilu,
     unary::Unary,
     unique::Unique,
@@ -252,6 +275,20 @@ pub(crate) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static Entr
 pub(crate) fn versions(domain: &str, name: &str) -> Option<String> {
     let found = INDEX.get(&(domain, name))?;
     Some(found.iter().map(|entry| entry.spec.versions()).collect::<Vec<_>>().join(", "))
+}
+
+/// What to do instead of using an operator that is not imported.
+pub(crate) fn advice(domain: &str, name: &str) -> Option<&'static str> {
+    match (domain, name) {
+        ("ai.onnx.ml", "ZipMap") => Some(
+            "it makes maps of probabilities; convert the model again with `options={\"zipmap\": False}`, which \
+             leaves them in a tensor",
+        ),
+        ("ai.onnx.ml", "CategoryMapper" | "LabelEncoder" | "CastMap" | "DictVectorizer") => Some(
+            "it needs strings or maps, which tensors cannot hold; encode them as numbers before the model",
+        ),
+        _ => None,
+    }
 }
 
 /// An operator that Kiln imports.

@@ -1,5 +1,6 @@
 //! What people read when a model is wrong.
 
+mod classical;
 mod newer;
 mod quantized;
 mod subgraphs;

@@ -15,6 +15,7 @@ mod api;
 mod args;
 pub mod backend;
 mod check;
+pub mod classes;
 pub mod compose;
 mod erased;
 pub mod grid;
@@ -24,6 +25,7 @@ pub mod module;
 pub mod ops;
 pub mod quantization;
 mod trace;
+pub mod tree;
 
 pub use api::*;
 pub use args::{AsIndex, BroadcastArgs, MovedimArgs, PadArg, Padding, ReshapeArgs, Slice, SliceArg};

@@ -2,9 +2,10 @@
 
 use super::Lowering;
 use crate::ir::{
-    AxisRange, Call, Dim, Effect, Op, RuleError, RuleResult, RuntimeCall, TensorType, ValueId, op,
+    AxisRange, Call, Dim, Effect, Op, Provenance, RuleError, RuleResult, RuntimeCall, TensorType, ValueId, op,
 };
 use kiln_types::{Activation, Bytes, DType, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
+use std::sync::Arc;
 
 /// The bytes of one number of a dtype.
 pub(crate) fn scalar_bytes(value: Scalar, dtype: DType) -> Vec<u8> {
@@ -203,6 +204,33 @@ impl Lowering<'_, '_> {
     pub(crate) fn number_like(&mut self, x: ValueId, value: impl Into<Scalar>) -> ValueId {
         let dtype = self.dtype(x);
         self.scalar(value, dtype)
+    }
+
+    /// Learned floats of an attribute, in f32: a parameter under the name of the node.
+    pub(crate) fn parameter(&mut self, name: &str, numbers: &[f64], shape: &[usize]) -> RuleResult<ValueId> {
+        let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
+        self.parameter_of(name, TensorData::new(numbers, shape))
+    }
+
+    /// What was learned and stands in attributes, as a parameter under the name of the node.
+    pub(crate) fn parameter_of(&mut self, name: &str, data: TensorData) -> RuleResult<ValueId> {
+        let name = self.beside_node(name);
+        // No checkpoint has it under this name.
+        let provenance = Provenance::Exporter { name: name.clone(), keys: Vec::new() };
+        self.reserve(data.bytes.len())?;
+        Ok(self.builder.graph.add_derived(Some(name), data, Some(Arc::new(provenance))))
+    }
+
+    /// What stands in attributes and no training changes, under the name of the node.
+    pub(crate) fn fixed(&mut self, name: &str, data: TensorData) -> RuleResult<ValueId> {
+        let name = self.beside_node(name);
+        self.reserve(data.bytes.len())?;
+        Ok(self.builder.graph.add_constant(Some(name), data))
+    }
+
+    fn beside_node(&self, name: &str) -> String {
+        let node = &self.builder.origin.name;
+        if node.is_empty() { name.to_owned() } else { format!("{node}.{name}") }
     }
 
     pub(crate) fn fill(

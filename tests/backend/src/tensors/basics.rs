@@ -341,6 +341,40 @@ pub fn linear_algebra<B: Backend>() {
     assert_eq!(meshgrid_stack::<B, 2, 3, _>(&[row.clone(), row], IndexPos::Last).dims(), [2, 2, 2]);
 }
 
+pub fn decision_trees<B: Backend>() {
+    use kiln_tensor::tree::leaves;
+    // Three leaves, and two branches above them; the second tree is a leaf.
+    let features = tensor::<B, 1, Int>([0, 0, 0, 1, 0]);
+    let thresholds = tensor::<B, 1, Float>([0.0, 0.0, 0.0, 0.5, -1.0]);
+    let roots = tensor::<B, 1, Int>([3, 1]);
+    let samples = tensor::<B, 2, Float>([[0.0, 0.75], [0.0, 0.5], [-1.0, 0.25]]);
+    let children = tensor::<B, 2, Int>([[0, 0], [1, 1], [2, 2], [0, 4], [1, 2]]);
+    let walk = |samples, children, depth| {
+        leaves::<B>(samples, features.clone(), thresholds.clone(), children, roots.clone(), depth)
+    };
+    same(walk(samples.clone(), children.clone(), 2), [[0, 1], [1, 1], [2, 1]]);
+    same(walk(samples, children.clone(), 0), [[3, 1], [3, 1], [3, 1]]);
+    let none = Tensor::<B, 2>::zeros([0, 2], &B::Device::default());
+    assert_eq!(walk(none, children, 2).dims(), [0, 2]);
+    // What is missing goes its own way.
+    let children = tensor::<B, 2, Int>([[0, 0, 0], [1, 1, 1], [2, 2, 2], [0, 4, 4], [1, 2, 0]]);
+    let samples = tensor::<B, 2, Float>([[f32::NAN, f32::NAN], [-2.0, f32::NAN], [f32::NAN, 1.0]]);
+    same(walk(samples, children, 2), [[0, 1], [2, 1], [0, 1]]);
+}
+
+pub fn chances_of_pairs<B: Backend>() {
+    use kiln_tensor::classes::pairwise_coupling;
+    // Any three chances that agree with each other are those of pairs; of two classes nothing is left to agree.
+    let chances = [0.5f32, 0.3, 0.2];
+    let pairs: Vec<f32> = chances.iter().flat_map(|a| chances.iter().map(move |b| a / (a + b))).collect();
+    let pairs = Tensor::from_data(TensorData::new(pairs, [1, 3, 3]), &B::Device::default());
+    pairwise_coupling::<B>(pairs)
+        .into_data()
+        .assert_approx_eq::<f32>(&TensorData::from([chances]), kiln_tensor::Tolerance::rel_abs(1e-2, 1e-2));
+    let none = Tensor::<B, 3>::zeros([0, 2, 2], &B::Device::default());
+    assert_eq!(pairwise_coupling(none).dims(), [0, 2]);
+}
+
 pub fn sums_over_letters<B: Backend>() {
     use kiln_tensor::linalg::einsum;
     let a = tensor::<B, 2, Float>([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).into_backend();

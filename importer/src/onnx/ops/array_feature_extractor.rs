@@ -1,0 +1,23 @@
+//! `ArrayFeatureExtractor`: some columns of the last axis.
+
+use super::prelude::*;
+use crate::ir::op;
+
+pub(super) struct ArrayFeatureExtractor;
+
+impl<'m> Operator<'m> for ArrayFeatureExtractor {
+    const FORMS: Forms<'m, Self> = &[Spec::ml("ArrayFeatureExtractor", 1, &["X", "Y"]).reads(|_| Ok(Self))];
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (mut x, columns) = (args.value("X")?, args.value("Y")?);
+        let rank = to.need_rank("X", x, 1)?;
+        if rank == 1 {
+            x = to.unsqueeze(x, &[0])?;
+        }
+        let count = Dim::product(&to.dims(columns));
+        let columns = to.reshape(columns, vec![count])?;
+        let columns = to.cast(columns, DType::I64)?;
+        let axis = rank.max(2) - 1;
+        Ok(to.add(Op::Take(op::Take { axis, wrapped: false }), &[x, columns])?.into())
+    }
+}
