@@ -6,6 +6,7 @@ mod arg_reduce;
 mod attention;
 mod average_pool;
 mod batch_normalization;
+mod bias_add;
 mod binary;
 mod bit_cast;
 mod blocks;
@@ -134,6 +135,7 @@ operators! {
     attention::Attention,
     average_pool::AveragePool,
     batch_normalization::BatchNormalization,
+    bias_add::BiasAdd,
     binary::Binary,
     bit_cast::BitCast,
     cast::Cast,
