@@ -382,3 +382,141 @@ def unique(rng):
         return [*numbers, rng.integers(0, 2, (2, k, 2)), np.array(2.5, np.float32)]
 
     return Case(g.model(), [data(9, 8, 12), data(1, 1, 1)])
+
+
+@case("op_attention_quantized")
+def attention_quantized(rng):
+    """Projections of integers: scales and zero points of the whole weight and of its columns; masks, and a cache."""
+    g = Graph("attention_quantized", opset=17)
+    heads, size = 2, 8
+    width = heads * size
+    x, past = g.input("x", U8, ["n", "s", 10]), g.input("past", F32, [2, "n", heads, "past", size])
+    ends, of_all = g.input("ends", I32, ["n"]), g.input("of_all", I32, ["n", "all"])
+    # Seven bits: see `op_quantized_products`.
+    signed = rng.integers(-64, 64, (10, 3 * width)).astype(np.int8)
+    unsigned = rng.integers(0, 128, (10, 3 * width)).astype(np.uint8)
+    bias, scale = floats(rng, 3 * width), np.float32(0.02)
+    scales = rng.uniform(0.005, 0.02, 3 * width).astype(np.float32)
+    zeros = rng.integers(-5, 5, 3 * width).astype(np.int8)
+    own = dict(domain=DOMAIN, num_heads=heads)
+    shape = dict(dtype=F32, dims=["n", "s", width], **own)
+    step, zero = np.float32(0.02), np.uint8(120)
+    g.show("plain", "QAttention", x, signed, bias, step, scale, **shape)
+    g.show("zero", "QAttention", x, unsigned, bias, step, scale, ends, zero, np.uint8(60), **shape)
+    columns = [x, signed, bias, step, scales, None, zero, zeros]
+    g.show("columns", "QAttention", *columns, unidirectional=1, scale=0.5, **shape)
+    names = ["cached", "present"]
+    g.op("QAttention", x, signed, bias, step, scales, of_all, zero, zeros, past, out=names, **own)
+    g.output(names[0], F32, ["n", "s", width])
+    g.output(names[1], F32, [2, "n", heads, None, size])
+
+    def data(n, s, past):
+        integers = rng.integers(0, 256, (n, s, 10)).astype(np.uint8)
+        of_all = rng.integers(0, 2, (n, past + s)).astype(np.int32)
+        return [integers, floats(rng, 2, n, heads, past, size), np.array([2, 3][:n], np.int32), of_all]
+
+    return Case(g.model(), [data(2, 4, 3), data(1, 3, 1)])
+
+
+@case("op_embed_layer_norm_quantized")
+def embed_layer_norm_quantized(rng):
+    """Tables and parameters of integers."""
+    g = Graph("embed_layer_norm_quantized", opset=17)
+    ids, segments, mask = (g.input(name, I32, ["n", "s"]) for name in ("ids", "segments", "mask"))
+    integers = lambda *shape: rng.integers(0, 256, shape).astype(np.uint8)
+    tables = [integers(9, 6), integers(7, 6), integers(2, 6)]
+    norm = [integers(6), integers(6)]
+    scales = [np.float32(scale) for scale in (0.02, 0.01, 0.015, 0.008, 0.005)]
+    zeros = [np.uint8(zero) for zero in (120, 7, 130, 0, 100)]
+
+    def show(label, *operands, **options):
+        outputs = [label, f"{label}_count"]
+        g.op("QEmbedLayerNormalization", *operands, out=outputs, domain=DOMAIN, **options)
+        for name, dtype, dims in zip(outputs, [F32, I32], [["n", "s", 6], ["n"]]):
+            g.output(name, dtype, dims)
+
+    show("bert", ids, segments, *tables, *norm, mask, *scales, *zeros, epsilon=1e-5)
+    without = lambda values: [*values[:2], None, *values[3:]]
+    show("bare", ids, None, *without(tables), *norm, None, *without(scales), *without(zeros))
+
+    def data(n, s):
+        mask = (np.arange(s) < rng.integers(1, s + 1, (n, 1))).astype(np.int32)
+        rows = lambda high: rng.integers(0, high, (n, s)).astype(np.int32)
+        return [rows(9), rows(2), mask]
+
+    return Case(g.model(), [data(2, 4), data(1, 7)])
+
+
+@case("op_diffusion_contrib")
+def diffusion_contrib(rng):
+    """What ONNX Runtime's optimizer makes of diffusion models, for which its CPU provider has no kernels."""
+    last, first = [0, 2, 3, 1], [0, 3, 1, 2]
+    gamma, beta = 1 + floats(rng, 8) / 4, floats(rng, 8)
+    bias, kernel, grouped = floats(rng, 8), floats(rng, 6, 8, 3, 3) / 4, floats(rng, 4, 4, 3, 3) / 4
+    row = floats(rng, 8)
+
+    def build(contrib: bool):
+        g = Graph("diffusion_contrib", opset=21)
+        own = dict(domain=DOMAIN) if contrib else {}
+        x, skip = g.input("x", F32, ["n", "h", "w", 8]), g.input("skip", F32, ["n", "h", "w", 8])
+        each, rows = g.input("each", F32, ["n", 8]), g.input("rows", F32, ["n", "s", 8])
+        more = g.input("more", F32, ["n", "s", 8])
+        image = ["n", "h", "w", 8]
+
+        def norm(label, x, groups, silu, channels_last=1, epsilon=1e-5):
+            dims = image if channels_last else ["n", 8, "h", "w"]
+            if contrib:
+                options = dict(groups=groups, activation=silu, channels_last=channels_last, epsilon=epsilon)
+                g.show(label, "GroupNorm", x, gamma, beta, dtype=F32, dims=dims, **options, **own)
+                return
+            x = g.op("Transpose", x, perm=first) if channels_last else x
+            y = g.op("GroupNormalization", x, gamma, beta, num_groups=groups, epsilon=epsilon)
+            y = g.op("Mul", y, g.op("Sigmoid", y)) if silu else y
+            g.show(label, "Transpose", y, perm=last if channels_last else [0, 1, 2, 3], dtype=F32, dims=dims)
+
+        def skip_norm(label, skip, bias):
+            names = [label, f"{label}_sum"]
+            if contrib:
+                g.op("SkipGroupNorm", x, gamma, beta, skip, bias, out=names, groups=4, activation=1, **own)
+                for name in names:
+                    g.output(name, F32, image)
+                return
+            skip = g.op("Unsqueeze", skip, [1, 2]) if skip == each else skip
+            sum = g.op("Add", x, skip)
+            sum = g.op("Add", sum, bias) if bias is not None else sum
+            norm(label, sum, 4, 1)
+            g.show(names[1], "Identity", sum, dtype=F32, dims=image)
+
+        norm("norm", x, 4, 0)
+        norm("norm_silu", x, 2, 1, epsilon=1e-3)
+        norm("norm_first", g.op("Transpose", x, perm=first), 4, 1, channels_last=0)
+        skip_norm("skip_norm", skip, None)
+        skip_norm("skip_norm_each", each, bias)
+
+        def conv(label, weight, dims, *operands, **options):
+            shown = dict(dtype=F32, dims=dims)
+            if contrib:
+                weight = np.ascontiguousarray(weight.transpose(last))
+                g.show(label, "NhwcConv", x, weight, *operands, **options, **shown, **own)
+                return
+            y = g.op("Conv", g.op("Transpose", x, perm=first), weight, *operands, **options)
+            g.show(label, "Transpose", y, perm=last, **shown)
+
+        conv("conv", kernel, ["n", "h", "w", 6], pads=[1, 1, 1, 1])
+        strided = dict(strides=[2, 2], group=2, kernel_shape=[3, 3])
+        conv("conv_grouped", grouped, ["n", None, None, 4], floats(np.random.default_rng(1), 4), **strided)
+        if contrib:
+            g.show("added", "BiasAdd", rows, row, more, dtype=F32, dims=["n", "s", 8], **own)
+            g.show("gated", "BiasSplitGelu", rows, row, dtype=F32, dims=["n", "s", 4], **own)
+        else:
+            sum = g.op("Add", rows, row)
+            g.show("added", "Add", sum, more, dtype=F32, dims=["n", "s", 8])
+            left, right = g.op("Split", sum, [4, 4], axis=-1, out=2)
+            g.show("gated", "Mul", left, g.op("Gelu", right), dtype=F32, dims=["n", "s", 4])
+        return g.model()
+
+    def data(n, h, w, s):
+        image = lambda: floats(rng, n, h, w, 8)
+        return [image(), image(), floats(rng, n, 8), floats(rng, n, s, 8), floats(rng, n, s, 8)]
+
+    return Case(build(True), [data(2, 4, 5, 3), data(1, 6, 3, 2)], reference=build(False))

@@ -203,3 +203,33 @@ def quantize(rng):
     of_axis = [x, scales, np.array([-3, 0, 100], np.int8)]
     g.show("i8_axis", "QuantizeLinear", *of_axis, axis=1, domain=DOMAIN, dtype=I8, dims=["n", 3, 4])
     return Case(g.model(), [[(rng.standard_normal((2, 3, 4)) * 6).astype(np.float32)]], checked=False)
+
+
+@case("op_qlinear_channels_last")
+def channels_last(rng):
+    """Convolutions and maxima of images whose channels are last, as ONNX Runtime's optimizer turns them."""
+    g = Graph("qlinear_channels_last", opset=17)
+    x, y = g.input("x", U8, ["n", "h", "w", 4]), g.input("y", I8, ["n", 7, 6, 4])
+    kernel = integers(rng, np.int8, 6, 4, 3, 3, bits=7)
+    of_x, of_y = way(0.02, 120, np.uint8), way(0.3, 110, np.uint8)
+    scales = rng.uniform(0.01, 0.03, 6).astype(np.float32)
+    bias = rng.integers(-500, 500, 6).astype(np.int32)
+    shape = lambda *dims, dtype=np.uint8: (g, dtype, dims)
+    plain = [x, *of_x, kernel, *way(0.02, 0, np.int8), *of_y]
+    show(*shape("n", "h", "w", 6), "conv", "QLinearConv", *plain, channels_last=1, pads=[1, 1, 1, 1])
+    columns = [x, *of_x, kernel, scales, np.zeros(6, np.int8), *of_y, bias]
+    options = dict(channels_last=1, strides=[2, 1], kernel_shape=[3, 3], auto_pad="SAME_UPPER")
+    show(*shape("n", None, "w", 6), "conv_columns", "QLinearConv", *columns, **options)
+    deep = [x, *of_x, kernel[:4, :1], *way(0.02, 0, np.int8), *of_y]
+    show(*shape("n", None, None, 4), "conv_deep", "QLinearConv", *deep, channels_last=1, group=4)
+    turned = g.op("Transpose", x, perm=[0, 3, 1, 2])
+    first = [turned, *plain[1:]]
+    show(*shape("n", 6, None, None), "conv_first", "QLinearConv", *first, channels_last=0)
+    show(*shape("n", None, None, 4), "max", "NhwcMaxPool", x, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+    padded = dict(kernel_shape=[3, 2], pads=[1, 1, 1, 0], dilations=[1, 2])
+    show(*shape("n", 7, None, 4, dtype=np.int8), "max_i8", "NhwcMaxPool", y, **padded)
+
+    def inputs(n, h, w):
+        return [integers(rng, np.uint8, n, h, w, 4), integers(rng, np.int8, n, 7, 6, 4)]
+
+    return Case(g.model(), [inputs(2, 7, 6), inputs(1, 4, 5)], checked=False)

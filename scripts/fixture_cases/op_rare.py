@@ -239,6 +239,28 @@ def simplified_layer_norm(rng):
     return Case(g.model(), [[floats(rng, 2, 3, 4)]], checked=False)
 
 
+@case("op_layer_norm_early")
+def layer_norm_early(rng):
+    """In a model of an operator set that does not have it yet, as ONNX Runtime's optimizer writes it."""
+    g = Graph("layer_norm_early", opset=14)
+    x = g.input("x", F32, ["n", 3, 4])
+    shape = dict(dtype=F32, dims=["n", 3, 4])
+    g.show("y", "LayerNormalization", x, floats(rng, 4), floats(rng, 4), axis=-1, epsilon=1e-3, **shape)
+    g.show("no_bias", "LayerNormalization", x, floats(rng, 3, 4), axis=1, **shape)
+    return Case(g.model(), [[floats(rng, 2, 3, 4)]], checked=False)
+
+
+@case("domain_undeclared")
+def domain_undeclared(rng):
+    """ONNX Runtime's own operators in a model that does not import their domain."""
+    g = Graph("domain_undeclared", opset=17)
+    x = g.input("x", F32, ["n", 4])
+    g.show("y", "QuickGelu", x, domain="com.microsoft", dtype=F32, dims=["n", 4])
+    model = g.model()
+    del model.opset_import[1:]
+    return Case(model, [[floats(rng, 2, 4)]], checked=False)
+
+
 @case("op_random")
 def random(rng):
     """Random numbers have no golden values: what they have in common does. Each bound is over eight deviations wide."""

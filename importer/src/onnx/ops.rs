@@ -7,6 +7,7 @@ mod array_feature_extractor;
 mod attention;
 mod average_pool;
 mod batch_normalization;
+mod bias_add;
 mod binarizer;
 mod binary;
 mod bit_cast;
@@ -147,6 +148,7 @@ operators! {
     attention::Attention,
     average_pool::AveragePool,
     batch_normalization::BatchNormalization,
+    bias_add::BiasAdd,
     binarizer::Binarizer,
     binary::Binary,
     bit_cast::BitCast,

@@ -118,6 +118,18 @@ impl Lowering<'_, '_> {
         }
     }
 
+    /// The channels, which are the last axis, behind that of the batch, where ONNX has them.
+    pub(crate) fn channels_first(&mut self, x: ValueId) -> RuleResult<ValueId> {
+        let channels = self.need_rank("X", x, 3)? - 1;
+        self.permute(x, [0, channels].into_iter().chain(1..channels).collect())
+    }
+
+    /// The channels, which are behind the axis of the batch, as the last axis.
+    pub(crate) fn channels_last(&mut self, x: ValueId) -> RuleResult<ValueId> {
+        let rank = self.need_rank("X", x, 3)?;
+        self.permute(x, [0].into_iter().chain(2..rank).chain([1]).collect())
+    }
+
     pub(crate) fn expand(&mut self, x: ValueId, dims: Vec<Dim>) -> RuleResult<ValueId> {
         if self.ty(x).dims == dims { Ok(x) } else { self.add(Op::Expand(op::Expand { dims }), &[x]) }
     }

@@ -42,7 +42,10 @@ impl<'m> Model<'m> {
         let outputs = proto.graph.iter().flat_map(|graph| &graph.output);
         let output_ranks =
             outputs.filter_map(|output| Some((output.name.as_str(), declared_rank(output)?))).collect();
-        Ok(Self { folder, functions, opsets: opsets(&proto.opset_import), parameters, output_ranks })
+        let mut opsets = opsets(&proto.opset_import);
+        // ONNX Runtime's tools may not declare their own domain, of which there is one version; ONNX Runtime loads such models.
+        opsets.entry("com.microsoft").or_insert(1);
+        Ok(Self { folder, functions, opsets, parameters, output_ranks })
     }
 }
 

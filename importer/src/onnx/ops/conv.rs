@@ -1,4 +1,5 @@
-//! `Conv`: one to three spatial axes; ONNX Runtime's `FusedConv` adds and activates as well.
+//! `Conv`: one to three spatial axes; ONNX Runtime's `FusedConv` adds and activates as well, and its `NhwcConv` has the channels
+//! last, of the image and of the weight.
 
 use super::super::lowering::{Windows, known_padding};
 use super::activation::merged;
@@ -10,6 +11,7 @@ pub(super) struct Conv {
     windows: Windows,
     groups: usize,
     then: Then,
+    channels_last: bool,
 }
 
 /// What becomes of the result.
@@ -22,7 +24,12 @@ enum Then {
 
 impl Conv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { windows: Windows::read(node)?, groups: node.size("group", 1)?, then: Then::Nothing })
+        let (windows, groups) = (Windows::read(node)?, node.size("group", 1)?);
+        Ok(Self { windows, groups, then: Then::Nothing, channels_last: false })
+    }
+
+    fn read_channels_last(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { channels_last: true, ..Self::read(node)? })
     }
 
     fn read_fused(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -44,10 +51,14 @@ impl<'m> Operator<'m> for Conv {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Conv", 1, &["X", "W", "B?"]).reads(Self::read),
         Spec::microsoft("FusedConv", &["X", "W", "B?", "Z?"]).reads(Self::read_fused),
+        Spec::microsoft("NhwcConv", &["X", "W", "B?"]).reads(Self::read_channels_last),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let (x, weight) = (args.value("X")?, args.value("W")?);
+        let (mut x, mut weight) = (args.value("X")?, args.value("W")?);
+        if self.channels_last {
+            (x, weight) = (to.channels_first(x)?, to.channels_first(weight)?);
+        }
         let spatial = to.spatial("X", x)?;
         let kernel = kernel_of(to, weight, spatial, &self.windows)?;
         let window = self.windows.over(spatial, kernel)?;
@@ -68,15 +79,15 @@ impl<'m> Operator<'m> for Conv {
         if let Some(added) = args.optional("Z")? {
             y = to.binary(BinaryOp::Add, y, added)?;
         }
-        Ok(match self.then {
+        let y = match self.then {
             Then::Nothing => y,
             Then::Activation(activation) => to.activation(activation, y)?,
             Then::Clip { min, max } => {
                 let (min, max) = (Some(Scalar::Float(min)), Some(Scalar::Float(max)));
                 to.add(Op::Clamp(op::Clamp { min, max }), &[y])?
             }
-        }
-        .into())
+        };
+        Ok(if self.channels_last { to.channels_last(y)? } else { y }.into())
     }
 }
 

@@ -1,4 +1,5 @@
-//! `ConvInteger` and `QLinearConv`: convolutions of quantized tensors.
+//! `ConvInteger` and `QLinearConv`: convolutions of quantized tensors. The latter is in ONNX Runtime's domain too, where it
+//! may have the channels last.
 
 use super::super::lowering::{Windows, known_padding};
 use super::conv::{kernel_of, padded};
@@ -11,11 +12,21 @@ pub(super) struct ConvInteger {
     windows: Windows,
     groups: usize,
     requantize: bool,
+    channels_last: bool,
 }
+
+const QLINEAR: &[&str] =
+    &["x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B?"];
 
 impl ConvInteger {
     fn read(node: &mut SourceNode<'_>, requantize: bool) -> RuleResult<Self> {
-        Ok(Self { windows: Windows::read(node)?, groups: node.size("group", 1)?, requantize })
+        let groups = node.size("group", 1)?;
+        Ok(Self { windows: Windows::read(node)?, groups, requantize, channels_last: false })
+    }
+
+    fn read_microsoft(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let channels_last = node.flag("channels_last", false)?;
+        Ok(Self { channels_last, ..Self::read(node, true)? })
     }
 }
 
@@ -23,28 +34,17 @@ impl<'m> Operator<'m> for ConvInteger {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("ConvInteger", 10, &["x", "w", "x_zero_point?", "w_zero_point?"])
             .reads(|node| Self::read(node, false)),
-        Spec::onnx(
-            "QLinearConv",
-            10,
-            &[
-                "x",
-                "x_scale",
-                "x_zero_point",
-                "w",
-                "w_scale",
-                "w_zero_point",
-                "y_scale",
-                "y_zero_point",
-                "B?",
-            ],
-        )
-        .reads(|node| Self::read(node, true)),
+        Spec::onnx("QLinearConv", 10, QLINEAR).reads(|node| Self::read(node, true)),
+        Spec::microsoft("QLinearConv", QLINEAR).reads(Self::read_microsoft),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let weight = args.value("w")?;
         let channels = to.dims(weight).first().cloned().unwrap_or(Dim::constant(1));
         let mut x = args.value("x")?;
+        if self.channels_last {
+            x = to.channels_first(x)?;
+        }
         let mut x_zero =
             args.optional("x_zero_point")?.map(|zero| to.reshape(zero, Vec::new())).transpose()?;
         let w_zero =
@@ -86,7 +86,8 @@ impl<'m> Operator<'m> for ConvInteger {
         };
         let x_scale = to.reshape(args.value("x_scale")?, Vec::new())?;
         let scale = to.binary(BinaryOp::Mul, w_scale, x_scale)?;
-        Ok(requantized(to, sum, scale, args.value("y_scale")?, args.value("y_zero_point")?)?.into())
+        let y = requantized(to, sum, scale, args.value("y_scale")?, args.value("y_zero_point")?)?;
+        Ok(if self.channels_last { to.channels_last(y)? } else { y }.into())
     }
 }
 

@@ -1,7 +1,9 @@
-//! `GroupNormalization` and `InstanceNormalization`.
+//! `GroupNormalization` and `InstanceNormalization`, and ONNX Runtime's `GroupNorm` and `SkipGroupNorm`, into which it merges what
+//! diffusion models have around their norms.
 
 use super::prelude::*;
 use crate::ir::op;
+use kiln_types::Activation;
 
 pub(super) struct GroupNormalization {
     /// `None`: as many as channels.
@@ -9,6 +11,15 @@ pub(super) struct GroupNormalization {
     epsilon: f64,
     /// Parameters are one a group, not one a channel.
     per_group: bool,
+    merged: Option<Merged>,
+}
+
+/// What ONNX Runtime merges into a norm.
+#[derive(Clone, Copy)]
+struct Merged {
+    channels_last: bool,
+    /// SiLU of the result.
+    silu: bool,
 }
 
 impl GroupNormalization {
@@ -16,25 +27,47 @@ impl GroupNormalization {
         // The backend decides in what precision it sums.
         node.ignore(&["stash_type"]);
         let epsilon = node.float("epsilon", 1e-5)?;
-        let groups = node.required_int("num_groups")?;
-        let count = usize::try_from(groups).ok().filter(|&groups| groups > 0);
-        let count = count.ok_or_else(|| invalid("num_groups", format!("is {groups}")))?;
-        Ok(Self { groups: Some(count), epsilon, per_group: node.opset < 21 })
+        let groups = Some(group_count(node, "num_groups")?);
+        Ok(Self { groups, epsilon, per_group: node.opset < 21, merged: None })
     }
 
     fn read_instance(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { groups: None, epsilon: node.float("epsilon", 1e-5)?, per_group: false })
+        Ok(Self { groups: None, epsilon: node.float("epsilon", 1e-5)?, per_group: false, merged: None })
     }
+
+    fn read_merged(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let silu = match node.required_int("activation")? {
+            0 => false,
+            1 => true,
+            other => return Err(invalid("activation", format!("is {other}, must be 0 or 1"))),
+        };
+        let merged = Merged { channels_last: node.flag("channels_last", true)?, silu };
+        let groups = Some(group_count(node, "groups")?);
+        let epsilon = node.float("epsilon", 1e-5)?;
+        Ok(Self { groups, epsilon, per_group: false, merged: Some(merged) })
+    }
+}
+
+/// The attribute `name`: a number of groups.
+fn group_count(node: &mut SourceNode<'_>, name: &str) -> RuleResult<usize> {
+    let groups = node.required_int(name)?;
+    let count = usize::try_from(groups).ok().filter(|&groups| groups > 0);
+    count.ok_or_else(|| invalid(name, format!("is {groups}")))
 }
 
 impl<'m> Operator<'m> for GroupNormalization {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("GroupNormalization", 18, &["X", "scale", "bias"]).reads(Self::read_group),
         Spec::onnx("InstanceNormalization", 1, &["X", "scale", "bias"]).reads(Self::read_instance),
+        Spec::microsoft("GroupNorm", &["X", "gamma", "beta"]).reads(Self::read_merged),
+        Spec::microsoft("SkipGroupNorm", &["X", "gamma", "beta", "skip", "bias?"]).reads(Self::read_merged),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;
+        if let Some(merged) = self.merged {
+            return self.with_merged(args, to, x, merged);
+        }
         let parameters = [args.value("scale")?, args.value("bias")?];
         if to.need_rank("X", x, 2)? == 2 {
             // One element a channel: an axis to sum over is missing.
@@ -48,6 +81,45 @@ impl<'m> Operator<'m> for GroupNormalization {
 }
 
 impl GroupNormalization {
+    /// The norm of a sum, and the sum, which is the input alone where nothing skips the block.
+    fn with_merged(
+        &self,
+        args: &Args,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        merged: Merged,
+    ) -> RuleResult<Outputs> {
+        let rank = to.need_rank("X", x, 3)?;
+        let channels = if merged.channels_last { rank - 1 } else { 1 };
+        let dtype = to.dtype(x);
+        let mut sum = x;
+        if let Some(mut skip) = args.optional("skip")? {
+            // One number for each entry of the batch and each channel.
+            if let [batch, width] = to.dims(skip).as_slice() {
+                let mut dims = vec![Dim::constant(1); rank];
+                (dims[0], dims[channels]) = (batch.clone(), width.clone());
+                skip = to.reshape(skip, dims)?;
+            }
+            sum = to.binary(BinaryOp::Add, sum, skip)?;
+        }
+        if let Some(bias) = args.optional("bias")? {
+            to.expect_rank("bias", bias, 1)?;
+            let mut dims = vec![Dim::constant(1); rank];
+            dims[channels] = to.ty(bias).num_elements();
+            let bias = to.reshape(bias, dims)?;
+            sum = to.binary(BinaryOp::Add, sum, bias)?;
+        }
+        let parameters = [args.value("gamma")?, args.value("beta")?];
+        let [gamma, beta] = parameters.map(|parameter| to.cast(parameter, dtype));
+        let image = if merged.channels_last { to.channels_first(sum)? } else { sum };
+        let mut y = self.normalized(to, image, [gamma?, beta?])?;
+        if merged.silu {
+            y = to.activation(Activation::Silu, y)?;
+        }
+        let y = if merged.channels_last { to.channels_last(y)? } else { y };
+        Ok(vec![y, sum].into())
+    }
+
     fn normalized(
         &self,
         to: &mut Lowering<'_, '_>,

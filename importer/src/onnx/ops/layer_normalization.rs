@@ -45,9 +45,10 @@ impl LayerNormalization {
 
 impl<'m> Operator<'m> for LayerNormalization {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("LayerNormalization", 17, &["X", "Scale", "B?"]).reads(|node| Self::read(node, false)),
+        // ONNX has it since operator set 17; ONNX Runtime's optimizer writes it into models of any other.
+        Spec::onnx("LayerNormalization", 1, &["X", "Scale", "B?"]).reads(|node| Self::read(node, false)),
         Spec::onnx("RMSNormalization", 23, &["X", "scale"]).reads(|node| Self::read(node, true)),
-        // ONNX Runtime's first form of both, still written for operator set 1 or any other.
+        // ONNX Runtime's first form of the latter, likewise.
         Spec::onnx("SimplifiedLayerNormalization", 1, &["X", "scale"]).reads(|node| Self::read(node, true)),
         Spec::microsoft("SkipLayerNormalization", &["input", "skip", "gamma", "beta?", "bias?"])
             .reads(|node| Self::read_skip(node, false)),

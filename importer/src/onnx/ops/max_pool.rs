@@ -1,4 +1,4 @@
-//! `MaxPool`, with the positions of the maxima when they are asked for.
+//! `MaxPool`, with the positions of the maxima when they are asked for, and ONNX Runtime's `NhwcMaxPool` of quantized images.
 
 use super::super::lowering::{Window, Windows, known_padding};
 use super::conv::padded;
@@ -11,6 +11,7 @@ pub(super) struct MaxPool {
     ceil_mode: bool,
     column_major: bool,
     indices: bool,
+    channels_last: bool,
 }
 
 impl MaxPool {
@@ -20,15 +21,32 @@ impl MaxPool {
             ceil_mode: node.flag("ceil_mode", false)?,
             column_major: node.flag("storage_order", false)?,
             indices: node.yields(1),
+            channels_last: false,
+        })
+    }
+
+    fn read_channels_last(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self {
+            windows: Windows::read(node)?,
+            ceil_mode: node.flag("ceil_mode", false)?,
+            column_major: false,
+            indices: false,
+            channels_last: true,
         })
     }
 }
 
 impl<'m> Operator<'m> for MaxPool {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("MaxPool", 1, &["X"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("MaxPool", 1, &["X"]).reads(Self::read),
+        Spec::microsoft("NhwcMaxPool", &["X"]).reads(Self::read_channels_last),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let mut x = args.value("X")?;
+        if self.channels_last {
+            x = to.channels_first(x)?;
+        }
         let spatial = to.dims(x).get(2..).unwrap_or_default().to_vec();
         // Where the padding is part of what is pooled.
         let mut before = Vec::new();
@@ -57,7 +75,8 @@ impl<'m> Operator<'m> for MaxPool {
             ceil_mode: self.ceil_mode,
         };
         if !self.indices {
-            return Ok(to.add(Op::Pool(op::Pool { op: PoolOp::Max, options }), &[x])?.into());
+            let y = to.add(Op::Pool(op::Pool { op: PoolOp::Max, options }), &[x])?;
+            return Ok(if self.channels_last { to.channels_last(y)? } else { y }.into());
         }
         let found =
             to.builder.add_all(Op::MaxPoolWithIndices(op::MaxPoolWithIndices { options }), vec![Some(x)])?;

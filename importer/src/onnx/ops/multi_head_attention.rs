@@ -1,8 +1,11 @@
-//! `MultiHeadAttention`, and `Attention` of ONNX Runtime's domain, which computes queries, keys and values first.
+//! `MultiHeadAttention`, and `Attention` of ONNX Runtime's domain, which computes queries, keys and values first; `QAttention`
+//! computes them of integers.
 
 use super::heads::{dims_of, head_count, positions, scaled, split_heads, together, without_heads};
 use super::matmul::product;
+use super::matmul_integer::quantized_product;
 use super::prelude::*;
+use super::quantization::single;
 use kiln_types::AttentionOptions;
 
 pub(super) struct MultiHeadAttention {
@@ -20,6 +23,8 @@ enum Kind {
     Projects {
         sizes: Option<Vec<i64>>,
     },
+    /// Likewise, where the product is one of integers under scales.
+    ProjectsIntegers,
 }
 
 impl MultiHeadAttention {
@@ -40,14 +45,18 @@ impl MultiHeadAttention {
     }
 
     fn read_projecting(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let sizes = node.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty());
+        Self::read_with_product(node, Kind::Projects { sizes })
+    }
+
+    fn read_with_product(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
         for name in ["do_rotary", "past_present_share_buffer"] {
             if node.flag(name, false)? {
                 return Err(RuleError::Unsupported { what: format!("`{name}`") });
             }
         }
         node.ignore(&["rotary_embedding_dim"]);
-        let sizes = node.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty());
-        Self::read(node, Kind::Projects { sizes })
+        Self::read(node, kind)
     }
 }
 
@@ -82,6 +91,21 @@ impl<'m> Operator<'m> for MultiHeadAttention {
             ],
         )
         .reads(Self::read_projected),
+        Spec::microsoft(
+            "QAttention",
+            &[
+                "input",
+                "weight",
+                "bias",
+                "input_scale",
+                "weight_scale",
+                "mask_index?",
+                "input_zero_point?",
+                "weight_zero_point?",
+                "past?",
+            ],
+        )
+        .reads(|node| Self::read_with_product(node, Kind::ProjectsIntegers)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -90,24 +114,29 @@ impl<'m> Operator<'m> for MultiHeadAttention {
                 return Err(RuleError::Unsupported { what: format!("the input `{name}`") });
             }
         }
-        match &self.kind {
+        let (all, sizes) = match &self.kind {
             Kind::Projected => {
                 let [q, k, v] = self.projected(args, to)?;
                 let past = together(args, ["past_key", "past_value"])?;
                 let [y, k, v] = self.attend(args, to, [q, k, v], past, "key_padding_mask")?;
-                Ok(vec![y, k, v].into())
+                return Ok(vec![y, k, v].into());
             }
             Kind::Projects { sizes } => {
-                let [q, k, v] = self.projections(args, to, sizes.as_deref())?;
-                let past = args.optional("past")?.map(|past| halves(to, past)).transpose()?;
-                let [y, k, v] = self.attend(args, to, [q, k, v], past, "mask_index")?;
-                if to.dims(k) != to.dims(v) {
-                    return Ok(y.into());
-                }
-                let (k, v) = (to.unsqueeze(k, &[0])?, to.unsqueeze(v, &[0])?);
-                Ok(vec![y, to.concat(&[k, v], 0)?].into())
+                let (input, weights) = (args.value("input")?, args.value("weights")?);
+                last(to, "input", input, 3)?;
+                last(to, "weights", weights, 2)?;
+                (product(to, input, weights)?, sizes.as_deref())
             }
+            Kind::ProjectsIntegers => (product_of_integers(args, to)?, None),
+        };
+        let projected = self.projections(args, to, all, sizes)?;
+        let past = args.optional("past")?.map(|past| halves(to, past)).transpose()?;
+        let [y, k, v] = self.attend(args, to, projected, past, "mask_index")?;
+        if to.dims(k) != to.dims(v) {
+            return Ok(y.into());
         }
+        let (k, v) = (to.unsqueeze(k, &[0])?, to.unsqueeze(v, &[0])?);
+        Ok(vec![y, to.concat(&[k, v], 0)?].into())
     }
 }
 
@@ -132,6 +161,22 @@ fn halves(to: &mut Lowering<'_, '_>, past: ValueId) -> RuleResult<[ValueId; 2]> 
         to.squeeze(half, &[0])
     };
     Ok([half(0)?, half(1)?])
+}
+
+/// The numbers that a product of integers stands for.
+fn product_of_integers(args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<ValueId> {
+    let (input, weight) = (args.value("input")?, args.value("weight")?);
+    last(to, "input", input, 3)?;
+    last(to, "weight", weight, 2)?;
+    let zeros = [args.optional("input_zero_point")?, args.optional("weight_zero_point")?];
+    let sum = quantized_product(to, input, weight, zeros[0], zeros[1])?;
+    let input_scale = single(to, "input_scale", args.value("input_scale")?)?;
+    // One for the whole weight or for each of its columns.
+    let weight_scale = args.value("weight_scale")?;
+    to.formula(|f| {
+        let [input_scale, weight_scale] = f.values([input_scale, weight_scale]);
+        f.value(sum).cast(DType::F32) * (input_scale * weight_scale)
+    })
 }
 
 impl MultiHeadAttention {
@@ -171,16 +216,15 @@ impl MultiHeadAttention {
         Ok(found)
     }
 
-    /// Queries, keys and values that a product makes of the input.
+    /// Queries, keys and values, which are beside each other in a product.
     fn projections(
         &self,
         args: &Args,
         to: &mut Lowering<'_, '_>,
+        mut all: ValueId,
         sizes: Option<&[i64]>,
     ) -> RuleResult<[ValueId; 3]> {
-        let (input, weights) = (args.value("input")?, args.value("weights")?);
-        last(to, "input", input, 3)?;
-        let whole = last(to, "weights", weights, 2)?;
+        let whole = last(to, "input", all, 3)?;
         let sizes: [Dim; 3] = match sizes {
             None => [(); 3].map(|()| whole.floor_div(&Dim::constant(3))),
             Some(&[q, k, v]) if [q, k, v].iter().all(|&size| size > 0) => [q, k, v].map(Dim::constant),
@@ -191,7 +235,6 @@ impl MultiHeadAttention {
             let reason = format!("has {whole} columns, which are not {q} + {k} + {v}");
             return Err(invalid("weights", reason));
         }
-        let mut all = product(to, input, weights)?;
         if let Some(bias) = args.optional("bias")? {
             all = to.binary(BinaryOp::Add, all, bias)?;
         }

@@ -51,15 +51,13 @@ impl<'m> Operator<'m> for QLinearAveragePool {
         let dtype = to.dtype(x);
         let of_x = Quantization::read(args, to, dtype, ["x_scale", "x_zero_point"])?;
         let of_y = Quantization::read(args, to, dtype, ["y_scale", "y_zero_point"])?;
-        let rank = to.need_rank("X", x, 3)?;
-        let channels_first = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-        let x = if self.channels_last { to.permute(x, channels_first)? } else { x };
+        to.need_rank("X", x, 3)?;
+        let x = if self.channels_last { to.channels_first(x)? } else { x };
         let y = match &self.local {
             None => global(to, x, of_x, of_y)?,
             Some(local) => local.mean(to, x, of_x, of_y)?,
         };
-        let channels_last = [0].into_iter().chain(2..rank).chain([1]).collect();
-        Ok(if self.channels_last { to.permute(y, channels_last)? } else { y }.into())
+        Ok(if self.channels_last { to.channels_last(y)? } else { y }.into())
     }
 }
 
