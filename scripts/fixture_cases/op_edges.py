@@ -453,3 +453,28 @@ def lookalikes(rng):
     scores = g.op("Mul", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), number(0.5004))
     g.show("attention_scale", "MatMul", g.op("Softmax", scores, axis=-1), k)
     return Case(g.model(), [[floats(rng, n, 4), floats(rng, n, 2, 3, 4) * 4, floats(rng, n, 2, 3, 4) * 4] for n in (3, 1)])
+
+
+@case("module_of_read_dims")
+def module_of_read_dims(rng):
+    """Modules that compute with the sizes of their input, which the model reads from another input."""
+    g = Graph("module_of_read_dims", opset=17)
+    sizes, row = g.input("sizes", I64, [3]), g.input("row", F32, [4])
+    x = g.op("Expand", row, sizes, name="/Expand")
+    rows = g.op("Cast", g.op("Gather", sizes, np.int64(1), name="/Gather"), to=F32, name="/Cast")
+    x = g.op("Mul", x, rows, name="/Mul")
+    for n in range(2):
+
+        def op(name, op_type, *operands, **options):
+            return g.op(op_type, *operands, name=f"/blocks.{n}/{name}", **options)
+
+        weights = [g.const(floats(rng, 4, 4), f"blocks.{n}.{name}.weight") for name in ("first", "second")]
+        shape = op("Shape", "Shape", x)
+        batch, count = op("Gather", "Gather", shape, [0]), op("Gather_1", "Gather", shape, [1])
+        hidden = op("Slice", "Slice", op("first/MatMul", "MatMul", x, weights[0]), [1], count, [1])
+        turned = op("Reshape", "Reshape", hidden, op("Concat", "Concat", batch, [-1, 2], axis=0))
+        mean = op("ReduceMax", "ReduceMax", turned, axes=[1, 2])
+        x = op("Add", "Add", op("second/MatMul", "MatMul", x, weights[1]), mean)
+    g.show("y", "MatMul", x, g.const(floats(rng, 4, 3), "head.weight"), name="/head/MatMul", dtype=F32, dims=[None, None, 3])
+    data = lambda *dims: [np.array([*dims, 4]), floats(rng, 4)]
+    return Case(g.model(), [data(2, 3), data(1, 5)])

@@ -193,8 +193,15 @@ impl FunctionEmitter<'_, '_> {
 
     fn read(&mut self, code: &Code, symbols: &[Symbol]) -> Result<Stmt> {
         let value = self.operand(code)?;
-        let names = symbols.iter().map(|symbol| Ok(dims::variable(symbol, self.variables)?.0));
-        let names: Vec<Ident> = names.collect::<Result<_>>()?;
+        let block = &self.emitter.structure(self.id).body.block;
+        let name = |symbol: &Symbol| {
+            if !block.counts(symbol) {
+                return Ok(quote!(_));
+            }
+            let (name, _) = dims::variable(symbol, self.variables)?;
+            Ok(quote!(#name))
+        };
+        let names: Vec<TokenStream> = symbols.iter().map(name).collect::<Result<_>>()?;
         let read = if self.asynchronous {
             quote!(#value.into_integers_async().await)
         } else {

@@ -3,6 +3,7 @@
 use super::Draft;
 use crate::CodegenError;
 use crate::code::{Block, Code, Lowering, Owner, Source, Statement};
+use crate::emit::is_signed;
 use crate::ids::{ModuleId, VarId};
 use crate::tree::{ModuleTree, Step, control_symbols, is_literal};
 use kiln_importer::ir::{NodeId, Op, Symbol, SymbolOrigin, ValueId};
@@ -181,7 +182,10 @@ pub(super) fn find_symbols(tree: &ModuleTree<'_>, draft: &mut Draft) {
     let mut of_inputs: HashMap<Symbol, (VarId, usize)> = HashMap::new();
     for &var in &body.inputs {
         for (axis, dim) in graph.ty(body.vars[var]).dims.iter().enumerate() {
-            if let Some(symbol) = dim.as_symbol().filter(|_| !tree.repeated.contains(body.vars[var], axis)) {
+            // The caller passes what it holds as an `i64`: a dim is a `usize`.
+            let plain =
+                |symbol: &&Symbol| !is_signed(graph, symbol) && !tree.repeated.contains(body.vars[var], axis);
+            if let Some(symbol) = dim.as_symbol().filter(plain) {
                 of_inputs.entry(symbol.clone()).or_insert((var, axis));
             }
         }
