@@ -114,25 +114,39 @@ def label_encoder_4(rng):
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 
 
+ONE = dict(coefficients=[0.25, 0.125], intercepts=[0.3])
+THREE = dict(coefficients=[0.1, 0.05, 0.08, -0.1, 0.0, 0.1], intercepts=[0.5, 0.4, 0.3])
+
+
+def linear_models(g, x, transform):
+    label, options = transform.lower(), dict(post_transform=transform)
+    g.ml(f"one_{label}", "LinearRegressor", x, **ONE, **options, dims=["n", 1])
+    g.ml(f"three_{label}", "LinearRegressor", x, **THREE, targets=3, **options, dims=["n", 3])
+    if transform != "PROBIT":
+        g.classifier(f"two_{label}", "LinearClassifier", x, 2, classlabels_ints=[0, 1], **ONE, **options)
+    options["multi_class"] = 1
+    g.classifier(f"classes_{label}", "LinearClassifier", x, 3, classlabels_ints=[4, 7, 5], **THREE, **options)
+
+
 @case("op_ml_linear")
 def linear(rng):
     g = MlGraph("linear", version=1)
     x, whole = g.input("x", F32, ["n", 2]), g.input("whole", I64, ["n", 2])
-    one = dict(coefficients=[0.25, 0.125], intercepts=[0.3])
-    three = dict(coefficients=[0.1, 0.05, 0.08, -0.1, 0.0, 0.1], intercepts=[0.5, 0.4, 0.3])
-    for transform in TRANSFORMS:
-        label, options = transform.lower(), dict(post_transform=transform)
-        g.ml(f"one_{label}", "LinearRegressor", x, **one, **options, dims=["n", 1])
-        g.ml(f"three_{label}", "LinearRegressor", x, **three, targets=3, **options, dims=["n", 3])
-        if transform != "PROBIT":
-            g.classifier(f"two_{label}", "LinearClassifier", x, 2, classlabels_ints=[0, 1], **one, **options)
-        options["multi_class"] = 1
-        g.classifier(f"classes_{label}", "LinearClassifier", x, 3, classlabels_ints=[4, 7, 5], **three, **options)
+    for transform in TRANSFORMS[:-1]:
+        linear_models(g, x, transform)
     g.ml("plain", "LinearRegressor", x, coefficients=[0.25, 0.125, 1.0, 2.0], targets=2, dims=["n", 2])
-    g.classifier("whole", "LinearClassifier", whole, 2, classlabels_ints=[3, 9], **one)
+    g.classifier("whole", "LinearClassifier", whole, 2, classlabels_ints=[3, 9], **ONE)
     data = [[rng.uniform(-1, 1, (n, 2)).astype(np.float32), rng.integers(-3, 4, (n, 2))] for n in (5, 1)]
     data[0][0][0] = [0, 3]
     return Case(g.model(), data, checked=False)
+
+
+@case("op_ml_probit")
+def probit(rng):
+    """Logarithms of numbers beside 1."""
+    g = MlGraph("probit", version=1)
+    linear_models(g, g.input("x", F32, ["n", 2]), "PROBIT")
+    return Case(g.model(), [[rng.uniform(-1, 1, (n, 2)).astype(np.float32)] for n in (5, 1)], checked=False)
 
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
