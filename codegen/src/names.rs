@@ -185,6 +185,11 @@ impl Names {
         }
     }
 
+    /// Gives a name back.
+    pub fn give_back(&mut self, name: &str) {
+        self.taken.remove(name);
+    }
+
     /// Whether a name is taken.
     pub fn contains(&self, name: &str) -> bool {
         self.taken.contains(name)

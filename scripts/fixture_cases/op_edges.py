@@ -478,3 +478,26 @@ def module_of_read_dims(rng):
     g.show("y", "MatMul", x, g.const(floats(rng, 4, 3), "head.weight"), name="/head/MatMul", dtype=F32, dims=[None, None, 3])
     data = lambda *dims: [np.array([*dims, 4]), floats(rng, 4)]
     return Case(g.model(), [data(2, 3), data(1, 5)])
+
+
+@case("parts_of_a_function")
+def parts_of_a_function(rng):
+    """More steps than one function has, the first of them with parameters: parts hand each other tensors."""
+    g = Graph("parts_of_a_function", opset=17)
+    ids = g.input("ids", I64, ["n"])
+    a = g.op("Gather", g.const(floats(rng, 9, 4), "table"), ids)
+    b = g.op("MatMul", a, g.const(floats(rng, 4, 4), "weight"))
+    kept = g.op("Softmax", b)
+    for step in range(120):
+        op = ["Sigmoid", "Tanh", "Softplus", "Sin", "Elu", "Cos", "Softsign"][int(rng.integers(7))]
+        if step % 5 == 4:
+            a, b = b, g.op("Softmax", g.op("MatMul", g.op("Transpose", a), b), axis=int(rng.integers(2)))
+            b = g.op("MatMul", a, b)
+        elif step % 7 == 3:
+            b = g.op(["Add", "Mul", "Sub"][int(rng.integers(3))], a, g.op(op, b))
+        else:
+            a = g.op(op, a)
+        if step % 40 == 39:
+            a = g.op("Add", a, kept)
+    g.show("y", "Concat", a, b, kept, axis=1, dtype=F32, dims=["n", 12])
+    return Case(g.model(), [[rng.integers(0, 9, n)] for n in (3, 2)])

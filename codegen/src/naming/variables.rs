@@ -117,6 +117,9 @@ struct Namer<'a> {
     sources: HashSet<VarId>,
     /// How often layers and modules are called on each variable.
     calls_on: HashMap<VarId, usize>,
+    structs: &'a Arena<StructId, String>,
+    /// How often each function is called. A variable of its name would hide it from calls that are still to come.
+    calls: BTreeMap<StructId, usize>,
     /// What rounds of loops begin with: no other variable may have the name in the body.
     carried: HashSet<VarId>,
 }
@@ -174,7 +177,7 @@ impl<'a> Namer<'a> {
     fn new(
         program: &'a Program<'_>,
         id: StructId,
-        structs: &Arena<StructId, String>,
+        structs: &'a Arena<StructId, String>,
         fields: &'a Arena<FieldId, String>,
         arguments: &'a mut HashMap<StructId, Vec<String>>,
     ) -> Self {
@@ -182,6 +185,7 @@ impl<'a> Namer<'a> {
         let passed = structure.parameters.iter().filter(|parameter| parameter.passed);
         let taken = passed.map(|parameter| parameter.name.as_str()).chain(["device", "self"]);
         let block = &structure.body.block;
+        let calls = function_calls(block);
         let mut calls_on = HashMap::new();
         for code in block.codes() {
             code.visit(&mut |part| {
@@ -199,7 +203,9 @@ impl<'a> Namer<'a> {
             fields,
             arguments,
             variables: Variables::default(),
-            names: Names::with(taken.chain(called_again(block, structs))),
+            names: Names::with(taken.chain(calls.keys().map(|&id| structs[id].as_str()))),
+            structs,
+            calls,
             holders: vec![HashMap::new()],
             uses: block.uses(),
             sources: structure.body.sources.iter().map(|source| source.var).collect(),
@@ -294,6 +300,9 @@ impl<'a> Namer<'a> {
     fn statements(&mut self, block: &'a Block, last: usize) {
         let uses = Uses::of(block);
         for (i, statement) in block.statements.iter().enumerate() {
+            if let Statement::Bind { code, .. } | Statement::Read { code, .. } = statement {
+                self.give_back_names(code);
+            }
             if let Statement::Repeat(repeat) = statement {
                 self.name_repeat(&uses, i, statement, repeat);
             } else if i != last {
@@ -393,6 +402,18 @@ impl<'a> Namer<'a> {
             _ => field,
         };
         self.variables.items.insert(output, self.names.free(singular));
+    }
+
+    /// Gives back the names of functions that are called here alone: what they yield may be called like them.
+    fn give_back_names(&mut self, code: &Code) {
+        code.visit(&mut |part| {
+            if let Code::Module(callee, _) = part
+                && callee.place.is_none()
+                && self.calls.get(&callee.structure) == Some(&1)
+            {
+                self.names.give_back(&self.structs[callee.structure]);
+            }
+        });
     }
 
     /// Notes the names of arguments in all calls of an expression.
@@ -560,8 +581,8 @@ impl<'a> Namer<'a> {
     }
 }
 
-/// Functions that are called more than once: a variable of the name would hide one from its later calls.
-fn called_again<'s>(block: &Block, structs: &'s Arena<StructId, String>) -> Vec<&'s str> {
+/// How often each function is called.
+fn function_calls(block: &Block) -> BTreeMap<StructId, usize> {
     let mut calls: BTreeMap<StructId, usize> = BTreeMap::new();
     for code in block.codes() {
         code.visit(&mut |part| {
@@ -572,7 +593,7 @@ fn called_again<'s>(block: &Block, structs: &'s Arena<StructId, String>) -> Vec<
             }
         });
     }
-    calls.into_iter().filter(|(_, calls)| *calls > 1).map(|(id, _)| structs[id].as_str()).collect()
+    calls
 }
 
 /// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.
