@@ -384,6 +384,38 @@ def unique(rng):
     return Case(g.model(), [data(9, 8, 12), data(1, 1, 1)])
 
 
+@case("op_attention_packed")
+def attention_packed(rng):
+    """Queries, keys and values packed into one input, or keys and values, for which ONNX Runtime's CPU provider has no kernels."""
+    heads, size = 2, 8
+    width = heads * size
+    bias = floats(rng, 3 * width)
+
+    def build(packed: bool):
+        g = Graph("attention_packed", opset=17)
+        all = g.input("all", F32, ["n", "s", heads, 3, size])
+        q, both = g.input("q", F32, ["n", "s", width]), g.input("both", F32, ["n", "t", heads, 2, size])
+
+        def show(label, operands, count, *more, **options):
+            packs = operands.pop()
+            if not packed:
+                parts = [g.op("Slice", packs, [n], [n + 1], [3]) for n in range(count)]
+                operands += [g.op("Reshape", part, [0, 0, width]) for part in parts]
+            else:
+                operands.append(packs)
+            operands += [None] * (3 - len(operands))
+            own = dict(domain=DOMAIN, num_heads=heads, dtype=F32, dims=["n", "s", width])
+            g.show(label, "MultiHeadAttention", *operands, *more, **options, **own)
+
+        show("of_all", [all], 3)
+        show("of_all_bias", [all], 3, bias, scale=0.3)
+        show("of_both", [q, both], 2)
+        return g.model()
+
+    data = lambda n, s, t: [floats(rng, n, s, heads, 3, size), floats(rng, n, s, width), floats(rng, n, t, heads, 2, size)]
+    return Case(build(True), [data(2, 4, 3), data(1, 2, 5)], reference=build(False))
+
+
 @case("op_attention_quantized")
 def attention_quantized(rng):
     """Projections of integers: scales and zero points of the whole weight and of its columns; masks, and a cache."""

@@ -163,6 +163,24 @@ fn halves(to: &mut Lowering<'_, '_>, past: ValueId) -> RuleResult<[ValueId; 2]> 
     Ok([half(0)?, half(1)?])
 }
 
+/// `N` tensors `[batch, seq, heads · size]` that are packed into one, `[batch, seq, heads, N, size]`.
+fn unpacked<const N: usize>(to: &mut Lowering<'_, '_>, name: &str, x: ValueId) -> RuleResult<[ValueId; N]> {
+    let dims = to.dims(x);
+    let [batch, seq, heads, count, size] = dims.as_slice() else {
+        let expected = "expected 5 where several are packed into one input".to_owned();
+        return Err(RuleError::Rank { input: name.to_owned(), actual: dims.len(), expected });
+    };
+    if !count.is(N as i64) {
+        return Err(misfit(name, format!("is {}, must have {N} tensors packed into one", to.ty(x))));
+    }
+    let mut parts = [x; N];
+    for (start, part) in (0..).zip(&mut parts) {
+        let slice = to.slice(x, 3, Dim::constant(start), Dim::constant(start + 1))?;
+        *part = to.reshape(slice, vec![batch.clone(), seq.clone(), heads * size])?;
+    }
+    Ok(parts)
+}
+
 /// The numbers that a product of integers stands for.
 fn product_of_integers(args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<ValueId> {
     let (input, weight) = (args.value("input")?, args.value("weight")?);
@@ -183,9 +201,15 @@ impl MultiHeadAttention {
     /// Queries, keys and values that are inputs.
     fn projected(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<[ValueId; 3]> {
         let query = args.value("query")?;
-        let Some([key, value]) = together(args, ["key", "value"])? else {
-            let what = "queries, keys and values packed into one input".to_owned();
-            return Err(RuleError::Unsupported { what });
+        let [query, key, value] = match (args.optional("key")?, args.optional("value")?) {
+            (Some(key), Some(value)) => [query, key, value],
+            (Some(both), None) if to.rank(both) == 5 => {
+                let [key, value] = unpacked(to, "key", both)?;
+                [query, key, value]
+            }
+            (Some(_), None) => return Err(RuleError::MissingInput { input: "value".to_owned() }),
+            (None, None) => unpacked(to, "query", query)?,
+            (None, Some(_)) => return Err(RuleError::MissingInput { input: "key".to_owned() }),
         };
         let names = ["query", "key", "value"];
         let mut found = [query, key, value];
