@@ -10,6 +10,7 @@ mod bias_add;
 mod binary;
 mod bit_cast;
 mod blocks;
+mod c_dist;
 mod cast;
 mod causal_conv_with_state;
 mod center_crop_pad;
@@ -138,6 +139,7 @@ operators! {
     bias_add::BiasAdd,
     binary::Binary,
     bit_cast::BitCast,
+    c_dist::CDist,
     cast::Cast,
     causal_conv_with_state::CausalConvWithState,
     center_crop_pad::CenterCropPad,
