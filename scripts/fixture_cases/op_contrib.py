@@ -479,6 +479,19 @@ def embed_layer_norm_quantized(rng):
     return Case(g.model(), [data(2, 4), data(1, 7)])
 
 
+@case("op_matrices_contrib")
+def matrices_contrib(rng):
+    """Distances of rows; what has other names in ONNX's own domain, or had at first."""
+    g = Graph("matrices_contrib", opset=13)
+    a, b = g.input("a", F32, ["n", 5]), g.input("b", F32, ["k", 5])
+    own = dict(domain=DOMAIN, dtype=F32)
+    g.show("squares", "CDist", a, b, metric="sqeuclidean", dims=["n", "k"], **own)
+    g.show("distances", "CDist", a, b, metric="euclidean", dims=["n", "k"], **own)
+    g.show("product", "TransposeMatMul", a, b, transB=1, alpha=0.5, dims=["n", "k"], **own)
+    g.show("lower", "Trilu", a, np.int64(1), upper=0, dims=["n", 5], **own)
+    return Case(g.model(), [[floats(rng, n, 5), floats(rng, k, 5)] for n, k in ((3, 4), (2, 1))])
+
+
 @case("op_diffusion_contrib")
 def diffusion_contrib(rng):
     """What ONNX Runtime's optimizer makes of diffusion models, for which its CPU provider has no kernels."""

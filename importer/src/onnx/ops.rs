@@ -12,6 +12,7 @@ mod binarizer;
 mod binary;
 mod bit_cast;
 mod blocks;
+mod c_dist;
 mod cast;
 mod causal_conv_with_state;
 mod center_crop_pad;
@@ -152,6 +153,7 @@ operators! {
     binarizer::Binarizer,
     binary::Binary,
     bit_cast::BitCast,
+    c_dist::CDist,
     cast::Cast,
     causal_conv_with_state::CausalConvWithState,
     center_crop_pad::CenterCropPad,

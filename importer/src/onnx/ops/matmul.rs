@@ -24,6 +24,8 @@ impl<'m> Operator<'m> for MatMul {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("MatMul", 1, &["A", "B"]).reads(|_| Ok(Self { alpha: 1.0, transposed: [false; 2] })),
         Spec::microsoft("FusedMatMul", &["A", "B"]).reads(Self::read_fused),
+        // What it was called at first.
+        Spec::microsoft("TransposeMatMul", &["A", "B"]).reads(Self::read_fused),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

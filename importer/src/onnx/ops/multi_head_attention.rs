@@ -167,7 +167,7 @@ fn halves(to: &mut Lowering<'_, '_>, past: ValueId) -> RuleResult<[ValueId; 2]> 
 fn unpacked<const N: usize>(to: &mut Lowering<'_, '_>, name: &str, x: ValueId) -> RuleResult<[ValueId; N]> {
     let dims = to.dims(x);
     let [batch, seq, heads, count, size] = dims.as_slice() else {
-        let expected = "expected 5".to_owned();
+        let expected = "expected 5 where several are packed into one input".to_owned();
         return Err(RuleError::Rank { input: name.to_owned(), actual: dims.len(), expected });
     };
     if !count.is(N as i64) {
@@ -203,10 +203,11 @@ impl MultiHeadAttention {
         let query = args.value("query")?;
         let [query, key, value] = match (args.optional("key")?, args.optional("value")?) {
             (Some(key), Some(value)) => [query, key, value],
-            (Some(both), None) => {
+            (Some(both), None) if to.rank(both) == 5 => {
                 let [key, value] = unpacked(to, "key", both)?;
                 [query, key, value]
             }
+            (Some(_), None) => return Err(RuleError::MissingInput { input: "value".to_owned() }),
             (None, None) => unpacked(to, "query", query)?,
             (None, Some(_)) => return Err(RuleError::MissingInput { input: "key".to_owned() }),
         };

@@ -14,7 +14,10 @@ impl Trilu {
 }
 
 impl<'m> Operator<'m> for Trilu {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Trilu", 14, &["input", "k?"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Trilu", 14, &["input", "k?"]).reads(Self::read),
+        Spec::microsoft("Trilu", &["input", "k?"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;
