@@ -2,11 +2,6 @@
 
 use super::*;
 
-fn ints(name: &str, ints: &[i64]) -> AttributeProto {
-    let ints = ints.to_vec();
-    AttributeProto { name: name.into(), r#type: attribute_type::INTS, ints, ..AttributeProto::default() }
-}
-
 fn floats(name: &str, floats: &[f32]) -> AttributeProto {
     let floats = floats.to_vec();
     AttributeProto { name: name.into(), r#type: attribute_type::FLOATS, floats, ..AttributeProto::default() }
@@ -75,7 +70,7 @@ fn what_needs_texts_or_maps_is_refused_with_advice() {
 #[test]
 fn numbers_that_do_not_fit_are_named() {
     let two = || floats("coefficients", &[1.0, 2.0]);
-    let cases: [(&str, Vec<AttributeProto>, &str); 9] = [
+    let cases: [(&str, Vec<AttributeProto>, &str); 10] = [
         ("Scaler", vec![floats("offset", &[1.0, 2.0])], "`offset` has 2 numbers for 3 features"),
         ("Imputer", vec![], "`imputed_value_floats` is missing"),
         ("LinearRegressor", vec![two()], "`coefficients` is for 2 features, the samples have 3"),
@@ -100,6 +95,16 @@ fn numbers_that_do_not_fit_are_named() {
             "SVMClassifier",
             vec![two(), ints("classlabels_ints", &[0, 1]), ints("vectors_per_class", &[1, -1])],
             "`vectors_per_class` has -1",
+        ),
+        (
+            "SVMClassifier",
+            vec![
+                two(),
+                ints("classlabels_ints", &[0, 1]),
+                ints("vectors_per_class", &[i64::MAX, i64::MAX]),
+                string("kernel_type", "RBF"),
+            ],
+            "`support_vectors` has 0 numbers",
         ),
     ];
     for (operator, attributes, text) in cases {

@@ -65,6 +65,16 @@ fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { name: name.into(), r#type: attribute_type::INT, i, ..AttributeProto::default() }
 }
 
+fn ints(name: &str, ints: &[i64]) -> AttributeProto {
+    let ints = ints.to_vec();
+    AttributeProto { name: name.into(), r#type: attribute_type::INTS, ints, ..AttributeProto::default() }
+}
+
+fn string(name: &str, s: &str) -> AttributeProto {
+    let s = s.as_bytes().to_vec().into();
+    AttributeProto { name: name.into(), r#type: attribute_type::STRING, s, ..AttributeProto::default() }
+}
+
 #[test]
 fn structure() {
     let x = || vec![value("x", &[size(2), size(3)])];

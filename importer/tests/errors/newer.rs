@@ -2,16 +2,6 @@
 
 use super::*;
 
-fn string(name: &str, s: &str) -> AttributeProto {
-    let s = s.as_bytes().to_vec().into();
-    AttributeProto { name: name.into(), r#type: attribute_type::STRING, s, ..AttributeProto::default() }
-}
-
-fn ints(name: &str, ints: &[i64]) -> AttributeProto {
-    let ints = ints.to_vec();
-    AttributeProto { name: name.into(), r#type: attribute_type::INTS, ints, ..AttributeProto::default() }
-}
-
 fn refused(operator: &str, operands: &[&str], attributes: Vec<AttributeProto>) -> String {
     let sized =
         |name: &str, dims: &[i64]| value(name, &dims.iter().map(|&dim| size(dim)).collect::<Vec<_>>());

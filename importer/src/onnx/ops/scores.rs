@@ -99,6 +99,14 @@ pub(super) fn samples(
     to.cast(x, dtype)
 }
 
+/// How many numbers of a list are for each of so many rows, at least one.
+pub(super) fn features_of(name: &str, numbers: &[f64], rows: usize) -> RuleResult<usize> {
+    let features = numbers.len().checked_div(rows).filter(|features| features * rows == numbers.len());
+    features.filter(|&features| features > 0).ok_or_else(|| {
+        invalid(name, format!("has {} numbers, must have as many for each of {rows}", numbers.len()))
+    })
+}
+
 /// Samples times the transposed rows of a matrix of the file, `[samples, rows]`.
 pub(super) fn product(
     to: &mut Lowering<'_, '_>,
@@ -106,10 +114,7 @@ pub(super) fn product(
     (name, numbers): (&str, &[f64]),
     rows: usize,
 ) -> RuleResult<ValueId> {
-    let columns = numbers.len().checked_div(rows).filter(|columns| columns * rows == numbers.len());
-    let columns = columns.filter(|&columns| columns > 0).ok_or_else(|| {
-        invalid(name, format!("has {} numbers, must have as many for each of {rows}", numbers.len()))
-    })?;
+    let columns = features_of(name, numbers, rows)?;
     if let Some(features) = to.dims(samples).last().and_then(Dim::as_size)
         && features != columns
     {

@@ -1,7 +1,7 @@
 //! `SVMRegressor` and `SVMClassifier`: support vector machines, as ONNX Runtime reads LIBSVM's and liblinear's.
 
 use super::prelude::*;
-use super::scores::{Classes, PostTransform, best, both, product, samples};
+use super::scores::{Classes, PostTransform, best, both, features_of, product, samples};
 use kiln_types::{Activation, TensorData};
 
 pub(super) struct Svm {
@@ -102,12 +102,7 @@ impl Svm {
 
     /// `exp(-gamma · |x - v|²)`. Differences are squared as they are: lengths and products would lose what is small beside them.
     fn close(&self, to: &mut Lowering<'_, '_>, x: ValueId, count: usize) -> RuleResult<ValueId> {
-        let features =
-            self.vectors.len().checked_div(count).filter(|size| size * count == self.vectors.len());
-        let features = features.ok_or_else(|| {
-            let reason = format!("has {} numbers for {count} vectors", self.vectors.len());
-            invalid("support_vectors", reason)
-        })?;
+        let features = features_of("support_vectors", &self.vectors, count)?;
         super::scaler::fits(to, "support_vectors", x, features)?;
         let vectors = to.parameter("support_vectors", &self.vectors, &[count, features])?;
         let each = to.unsqueeze(x, &[1])?;
