@@ -140,6 +140,40 @@ def loop_scan(rng):
     return Case(g.model(), [[floats(rng, 2, n, 3), floats(rng, 2, 4)] for n in (5, 1)])
 
 
+@case("scan_of_many_rounds")
+def scan_of_many_rounds(rng):
+    """Distances to the rows of a constant, as nearest neighbours are exported; and sums of constants alone, which fold."""
+    g = Graph("scan_of_many_rounds", opset=16)
+    x = g.input("x", F32, ["n", 3])
+
+    def distance(name):
+        s = g.subgraph(name)
+        samples, row = s.input(f"{name}_x", F32, ["n", 3]), s.input(f"{name}_row", F32, [3])
+        difference = s.op("Sub", samples, row)
+        distance = s.op("ReduceSum", s.op("Mul", difference, difference), [1], keepdims=0, out=f"{name}_distance")
+        s.output(s.op("Identity", samples, out=f"{name}_same"), F32, ["n", 3])
+        s.output(distance, F32, ["n"])
+        return s.proto()
+
+    def add(name):
+        s = g.subgraph(name)
+        total, row = s.input(f"{name}_total", F32, [3]), s.input(f"{name}_row", F32, [3])
+        s.output(s.op("Add", total, row, out=f"{name}_next"), F32, [3])
+        s.output(s.op("Mul", total, row, out=f"{name}_product"), F32, [3])
+        return s.proto()
+
+    rows = floats(rng, 40, 3)
+    _, distances = g.op("Scan", x, rows, out=2, body=distance("distance"), num_scan_inputs=1)
+    turned = g.op("Transpose", distances, perm=[1, 0])
+    nearest, places = g.op("TopK", turned, [5], axis=1, largest=0, out=2)
+    g.show("nearest", "Sqrt", nearest, dtype=F32, dims=["n", 5])
+    g.show("places", "Identity", places, dtype=I64, dims=["n", 5])
+    total, products = g.op("Scan", np.zeros(3, np.float32), rows, out=2, body=add("add"), num_scan_inputs=1)
+    g.show("moved", "Sub", x, total, dtype=F32, dims=["n", 3])
+    g.show("scaled", "Mul", x, g.op("ReduceMax", products, axes=[0]), dtype=F32, dims=["n", 3])
+    return Case(g.model(), [[floats(rng, n, 3)] for n in (4, 1)])
+
+
 @case("loop_until")
 def loop_until(rng):
     """No bound but the condition, which the data ends early; and a bound beside it, by which none may run."""

@@ -15,7 +15,7 @@ pub use number::Number;
 use crate::ids::{FieldId, SlotId, StructId, VarId};
 use kiln_importer::ir::{Dim, Name, Symbol, TensorType};
 use kiln_types::DType;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// An expression in a function of a module.
 ///
@@ -479,10 +479,10 @@ impl Block {
         }
     }
 
-    /// Whether a symbol is used in it.
-    pub fn counts(&self, symbol: &Symbol) -> bool {
+    /// The symbols that are used in it.
+    pub fn symbols(&self) -> BTreeSet<Symbol> {
         let dims = self.statements.iter().flat_map(Statement::dims);
-        dims.chain(self.results.iter().flat_map(Code::dims)).any(|dim| dim.symbols().contains(symbol))
+        dims.chain(self.results.iter().flat_map(Code::dims)).flat_map(|dim| dim.symbols()).collect()
     }
 
     /// How often each variable is used.

@@ -11,7 +11,7 @@ use crate::print::markers;
 use kiln_importer::ir::{Dim, Symbol};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use syn::{Expr, Pat, Stmt};
 
 /// Writes the code of one struct.
@@ -31,6 +31,8 @@ pub(super) struct FunctionEmitter<'e, 'p> {
     pub(super) carried: Option<VarId>,
     /// The symbols that are found in the dims of each variable, with their axes.
     sources: HashMap<VarId, Vec<(usize, &'p Symbol)>>,
+    /// The symbols that the body uses: a number that is read for nothing has no name.
+    symbols: BTreeSet<Symbol>,
 }
 
 impl<'p> Emitter<'p> {
@@ -43,6 +45,7 @@ impl<'p> Emitter<'p> {
         Ok(FunctionEmitter {
             id,
             variables: self.names.variables(id)?,
+            symbols: self.structure(id).body.block.symbols(),
             emitter: self,
             in_init: false,
             asynchronous,
@@ -193,9 +196,8 @@ impl FunctionEmitter<'_, '_> {
 
     fn read(&mut self, code: &Code, symbols: &[Symbol]) -> Result<Stmt> {
         let value = self.operand(code)?;
-        let block = &self.emitter.structure(self.id).body.block;
         let name = |symbol: &Symbol| {
-            if !block.counts(symbol) {
+            if !self.symbols.contains(symbol) {
                 return Ok(quote!(_));
             }
             let (name, _) = dims::variable(symbol, self.variables)?;
@@ -229,7 +231,7 @@ impl FunctionEmitter<'_, '_> {
             to.push(syntax::parsed(quote!(let mut #name = Vec::new();))?);
         }
         let body = self.round(repeat)?;
-        let counts = repeat.body.counts(&repeat.iteration)
+        let counts = repeat.body.symbols().contains(&repeat.iteration)
             || repeat.again.as_ref().is_some_and(|again| again.symbols().contains(&repeat.iteration));
         let counter = dims::variable(&repeat.iteration, self.variables)?.0;
         let again = repeat.again.as_ref();

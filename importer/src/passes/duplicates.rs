@@ -2,6 +2,7 @@
 
 use super::{Pass, PassReport};
 use crate::ir::{Constant, Graph, NodeId, Region, SymbolOrigin, ValueId};
+use kiln_types::TensorData;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
@@ -60,6 +61,8 @@ struct Alike {
 struct Constants {
     numbers: HashMap<String, usize>,
     known: HashMap<ValueId, usize>,
+    /// What the first parameter holds of those that are made of the same.
+    firsts: HashMap<String, TensorData>,
 }
 
 impl Constants {
@@ -70,8 +73,15 @@ impl Constants {
         }
         let Constant { data, provenance, .. } = constant;
         let text = match provenance {
-            // Parameters that hold the same are two all the same, unless they are made of the same.
-            Some(provenance) => format!("{provenance:?}"),
+            // Parameters that hold the same are two all the same, unless they are made of the same. That does not tell all: names may be those
+            // of several subgraphs, and of what is too much only the keys are known.
+            Some(provenance) => {
+                let text = format!("{provenance:?}");
+                if self.firsts.entry(text.clone()).or_insert_with(|| data.clone()) != data {
+                    return None;
+                }
+                text
+            }
             None if data.bytes.len() <= SMALL => format!("{}{:?}{:?}", data.dtype, data.shape, &*data.bytes),
             None => return None,
         };
@@ -212,5 +222,20 @@ mod tests {
         let g = optimized(g);
         assert_eq!(kinds(&g), ["Binary(Add)", "Binary(Add)"]);
         assert_eq!(g.root.outputs[1], g.root.outputs[2]);
+    }
+
+    /// Names are a file's: two subgraphs may have the same ones for what differs.
+    #[test]
+    fn parameters_of_one_name_that_differ_are_two() {
+        for name in ["a", "val_1"] {
+            let g = graph(&["f32[n]"], |b, x| {
+                let parameters = [3.0, 4.0, 3.0].map(|number| constant(b, Some(name), &[1], &[number]));
+                parameters.map(|p| b.add(Op::Binary(BinaryOp::Add), &[x[0], p]).unwrap()).to_vec()
+            });
+            let g = optimized(g);
+            assert_eq!(kinds(&g), ["Binary(Add)", "Binary(Add)"]);
+            assert_ne!(g.root.outputs[0], g.root.outputs[1]);
+            assert_eq!(g.root.outputs[0], g.root.outputs[2]);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Where it is known, round by round, whether another follows, and there are no more than [`MOST_ROUNDS`] and no more
 //! nodes in them than a model may have, the body is written out that many times: then constants fold, and lists may change.
-//! All others run as loops.
+//! All others run as loops, and so do scans of many rounds.
 
 use super::super::lowering::{Round, Rounds};
 use super::super::proto::GraphProto;
@@ -11,6 +11,9 @@ use crate::ir::op;
 
 /// Each round that is written out is a copy of the body.
 const MOST_ROUNDS: usize = 1024;
+
+/// As many are read through. A scan of more rounds is written out only where all of it is constant: each round does the same.
+const MOST_READ: usize = 32;
 
 enum Kind {
     Loop,
@@ -351,17 +354,38 @@ impl<'m> Unroll<'m> {
         let scanned = axes.scanned(to, &inputs)?;
         let scans = self.collected(states)?;
         let few = scanned.rounds.as_size().filter(|&count| count <= MOST_ROUNDS);
+        let before = to.snapshot();
         if let Some(count) = few.filter(|&count| count > 0 || scans == 0) {
-            let before = to.snapshot();
+            let folds = state.iter().all(|operand| is_constant(to, operand))
+                && inputs.iter().all(|&input| to.constant(input).is_some());
+            if count > MOST_READ && !folds {
+                // What a loop cannot carry may still be written out.
+                match self.scan_in_a_loop(to, (axes, &scanned), &state, length) {
+                    Ok(outputs) => return Ok(outputs),
+                    Err(_) => to.restore(&before),
+                }
+            }
             let begin = (state.clone(), scans, length);
             match self.scan_written_out(to, (axes, &scanned), count, begin)? {
                 Some(outputs) => return Ok(outputs),
                 None => to.restore(&before),
             }
         }
+        self.scan_in_a_loop(to, (axes, &scanned), &state, length)
+    }
+
+    /// A scan as a loop.
+    fn scan_in_a_loop(
+        &self,
+        to: &mut Lowering<'_, 'm>,
+        (axes, scanned): (&ScanAxes, &Scanned<'_>),
+        state: &[Operand],
+        length: Option<ValueId>,
+    ) -> RuleResult<Outputs> {
+        let states = state.len();
         let run = Rounds { trip_count: Some(scanned.rounds.clone()), condition: Dim::constant(1) };
-        let Outputs(mut outputs) = to.loop_over(run, &state, &|to, iteration, operands| {
-            let mut carried = self.scan_round(to, (&scanned, iteration), operands, length)?;
+        let Outputs(mut outputs) = to.loop_over(run, state, &|to, iteration, operands| {
+            let mut carried = self.scan_round(to, (scanned, iteration), operands, length)?;
             let left = carried.split_off(states.min(carried.len()));
             let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
             Ok(Round { condition: Dim::constant(1), carried, left })
@@ -422,6 +446,14 @@ impl<'m> Unroll<'m> {
             }
         }
         Ok(Outputs(collected.into_iter().map(|list| Operand::Sequence(list.into())).collect()))
+    }
+}
+
+fn is_constant(to: &Lowering<'_, '_>, operand: &Operand) -> bool {
+    match operand {
+        Operand::Tensor(value) => to.constant(*value).is_some(),
+        Operand::Sequence(values) => values.iter().all(|&value| to.constant(value).is_some()),
+        Operand::Absent => true,
     }
 }
 
