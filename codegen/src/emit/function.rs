@@ -31,8 +31,8 @@ pub(super) struct FunctionEmitter<'e, 'p> {
     pub(super) carried: Option<VarId>,
     /// The symbols that are found in the dims of each variable, with their axes.
     sources: HashMap<VarId, Vec<(usize, &'p Symbol)>>,
-    /// The symbols that the body uses: a number that is read for nothing has no name.
-    symbols: BTreeSet<Symbol>,
+    /// The symbols that the body uses, once something was read: a number that is read for nothing has no name.
+    symbols: Option<BTreeSet<Symbol>>,
 }
 
 impl<'p> Emitter<'p> {
@@ -45,7 +45,7 @@ impl<'p> Emitter<'p> {
         Ok(FunctionEmitter {
             id,
             variables: self.names.variables(id)?,
-            symbols: self.structure(id).body.block.symbols(),
+            symbols: None,
             emitter: self,
             in_init: false,
             asynchronous,
@@ -196,8 +196,10 @@ impl FunctionEmitter<'_, '_> {
 
     fn read(&mut self, code: &Code, symbols: &[Symbol]) -> Result<Stmt> {
         let value = self.operand(code)?;
+        let block = &self.emitter.structure(self.id).body.block;
+        let used = self.symbols.get_or_insert_with(|| block.symbols());
         let name = |symbol: &Symbol| {
-            if !self.symbols.contains(symbol) {
+            if !used.contains(symbol) {
                 return Ok(quote!(_));
             }
             let (name, _) = dims::variable(symbol, self.variables)?;
