@@ -183,9 +183,12 @@ impl<'a> Namer<'a> {
     ) -> Self {
         let structure = &program.structs[id];
         let passed = structure.parameters.iter().filter(|parameter| parameter.passed);
-        let taken = passed.map(|parameter| parameter.name.as_str()).chain(["device", "self"]);
+        let taken: HashSet<&str> =
+            passed.map(|parameter| parameter.name.as_str()).chain(["device", "self"]).collect();
         let block = &structure.body.block;
-        let calls = function_calls(block);
+        let mut calls = function_calls(block);
+        // A parameter's name stays taken.
+        calls.retain(|&id, _| !taken.contains(structs[id].as_str()));
         let mut calls_on = HashMap::new();
         for code in block.codes() {
             code.visit(&mut |part| {
@@ -203,7 +206,7 @@ impl<'a> Namer<'a> {
             fields,
             arguments,
             variables: Variables::default(),
-            names: Names::with(taken.chain(calls.keys().map(|&id| structs[id].as_str()))),
+            names: Names::with(taken.into_iter().chain(calls.keys().map(|&id| structs[id].as_str()))),
             structs,
             calls,
             holders: vec![HashMap::new()],

@@ -201,7 +201,7 @@ pub(crate) fn expect_context(device: &WgpuDevice) -> Arc<Context> {
 pub(crate) async fn open(device: &WgpuDevice) -> Result<Context, InitError> {
     let mut options = wgpu::InstanceDescriptor::new_without_display_handle();
     options.backends = wgpu::Backends::PRIMARY;
-    // Unless WGPU_DEBUG=1 asks for them, shaders have no lines of their sources in debug builds either: pipelines take a multiple of the time with them.
+    // Unless WGPU_DEBUG=1 asks for them, shaders have no lines of their sources in debug builds either: to find the lines takes time for each pipeline.
     options.flags = options.flags.difference(wgpu::InstanceFlags::DEBUG).with_env();
     let instance = wgpu::Instance::new(options);
     let adapter = find(&instance, device).await?;
