@@ -31,6 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 pub(crate) use capture::Recorded;
+pub(crate) use deadlock::is_capturing;
 pub(crate) use launch::Waiting;
 
 /// What every device of CUDA can do ("Compute Capabilities" of the programming guide); each says how many multiprocessors it has.
@@ -208,7 +209,7 @@ impl Context {
         lock(&self.failure).get_or_insert_with(|| reason.to_string());
     }
 
-    fn error(&self, reason: String) -> ExecutionError {
+    pub fn error(&self, reason: String) -> ExecutionError {
         ExecutionError { device: self.name.clone(), reason }
     }
 

@@ -1,6 +1,6 @@
 //! Names of devices, and how one is opened.
 
-use crate::context::Context;
+use crate::context::{Context, is_capturing};
 use crate::driver::nvidia::Nvidia;
 use crate::driver::{Driver, Open};
 use kiln_tensor::backend::{DeviceId, DeviceOps};
@@ -185,13 +185,13 @@ pub fn open_with(open: impl Fn(usize) -> Result<Arc<dyn Driver>, InitError> + Se
 /// It waits for what other threads capture on the device.
 ///
 /// # Errors
-/// When the driver does not give the device up, or it does not open; or within a computation that is being captured on it.
+/// When the driver does not give the device up, or it does not open; or within a computation that is being captured, on whatever device.
 pub fn reopen(device: &CudaDevice) -> Result<(), InitError> {
     let slot = slot(device);
     let opened = || lock(&slot.context).clone();
     let Some(old) = opened() else { return context(device).map(|_| ()) };
-    if old.is_captured() {
-        return Err(InitError::NotOpened { reason: String::from("a computation is being captured on it") });
+    if old.is_captured() || is_capturing() {
+        return Err(InitError::NotOpened { reason: String::from("this thread captures a computation") });
     }
     let _reopening = lock(&slot.reopening);
     // Another thread may have opened it again meanwhile.

@@ -138,15 +138,24 @@ pub trait Driver: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// When something was asked for meanwhile that cannot be written down.
-    fn end_capture(&self) -> Result<Captured, DriverError>;
+    fn end_capture(&self) -> Result<Written, DriverError>;
 
-    /// Runs what was written down.
+    /// Makes of what was written down what runs. It may be asked for again, where there was no memory.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn instantiate(&self, written: Written) -> Result<Captured, DriverError>;
+
+    /// Forgets what was written down; what was made of it runs as before.
+    fn discard(&self, written: Written);
+
+    /// Runs it.
     ///
     /// # Errors
     /// When the device fails.
     fn replay(&self, captured: Captured) -> Result<(), DriverError>;
 
-    /// Forgets what was written down; it may still be running.
+    /// Forgets what runs; it may be running.
     fn forget(&self, captured: Captured);
 
     /// Gives up the device's context with all that was had from it, even where the device failed. Whatever is asked for by this handle
@@ -175,6 +184,10 @@ pub struct Address(pub u64);
 pub struct Function(pub u64);
 
 /// Launches that were written down, as the driver names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Written(pub u64);
+
+/// What runs them, likewise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Captured(pub u64);
 

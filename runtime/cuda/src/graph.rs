@@ -273,16 +273,20 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
     }
 
     /// Waits until no other thread uses the graph's own inputs, state and outputs. What is being written down uses them later, and the
-    /// other may wait for it.
-    fn turn(&self, context: &Context) -> Option<MutexGuard<'_, ()>> {
-        (!context.is_captured()).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
+    /// other may wait for it: what this thread writes down on another device is refused, as the other may wait for that, too.
+    fn turn(&self, context: &Context) -> Result<Option<MutexGuard<'_, ()>>, ExecutionError> {
+        if context.is_captured() {
+            return Ok(None);
+        }
+        context.check_captures_elsewhere()?;
+        Ok(Some(self.turn.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Runs the computation on other inputs, and on the state that the last replay left.
     ///
     /// # Errors
-    /// When these differ in number, shape, dtype or device from those that it was written down with, or within a computation that is being captured, and
-    /// nothing is run; or when the device fails, after which the state is to be [set](Self::set_state) anew.
+    /// When these differ in number, shape, dtype or device from those that it was written down with, or within a computation that is being captured on
+    /// whatever device, and nothing is run; or when the device fails, after which the state is to be [set](Self::set_state) anew.
     pub fn replay(&self, inputs: I) -> Result<O, ReplayError> {
         self.replay_all(&inputs.into_all())
     }
@@ -292,7 +296,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         let context = context(&self.device)?;
         context.check_graph(&self.recorded)?;
         context.check_replay()?;
-        let _turn = self.turn(&context);
+        let _turn = self.turn(&context)?;
         // Before anything is overwritten: an input may lie where an output goes.
         let lent = context.take_places(&self.recorded, self.places(), self.device)?;
         let renewed = self.inputs.iter().chain(&self.salt).chain(&lent);
@@ -327,11 +331,11 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
     /// A copy of the state that the last replay left.
     ///
     /// # Errors
-    /// When the device was opened again since the capture.
+    /// When the device was opened again since the capture, or within a computation that is being captured on another.
     pub fn state(&self) -> Result<S, ReplayError> {
         let context = context(&self.device)?;
         context.check_graph(&self.recorded)?;
-        let _turn = self.turn(&context);
+        let _turn = self.turn(&context)?;
         Ok(S::from_all(&mut copied(&self.state).into_iter(), &self.like_state))
     }
 
@@ -339,7 +343,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
     ///
     /// # Errors
     /// When it differs in number, shape, dtype or device from that which the computation was written down with, or the device was opened
-    /// again since.
+    /// again since, or within a computation that is being captured on another.
     pub fn set_state(&self, state: S) -> Result<(), ReplayError> {
         let state = state.into_all();
         if state.len() != self.state.len() {
@@ -348,7 +352,7 @@ impl<I: Tensors + Clone, O: Tensors + Clone, S: Tensors + Clone> Graph<I, O, S> 
         self.same(Operand::State, &state, &self.state)?;
         let context = context(&self.device)?;
         context.check_graph(&self.recorded)?;
-        let _turn = self.turn(&context);
+        let _turn = self.turn(&context)?;
         context.renew(self.state.iter().filter_map(CudaTensor::memory));
         state.iter().zip(&self.state).for_each(|(state, own)| own.overwrite(state));
         Ok(())
@@ -405,7 +409,9 @@ pub enum CaptureError {
     #[error("a captured computation captures another: have it compute that itself")]
     Nested,
     /// It replays.
-    #[error("a captured computation replays a graph: have it compute what that was captured of")]
+    #[error(
+        "a captured computation replays a graph, or asks for the state of another device's: have it compute what that was captured of"
+    )]
     Replay,
     /// It uses a device on which another thread captures, and that one the device that this is captured on.
     #[error(

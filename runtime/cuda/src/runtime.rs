@@ -135,7 +135,11 @@ impl Runtime for CudaRuntime {
         let promise = Promise::default();
         let kept = promise.clone();
         // The driver has no future: a thread waits for it.
-        std::thread::spawn(move || kept.keep(context.finish(pending)));
+        let device = context.clone();
+        let waiting = std::thread::Builder::new().spawn(move || kept.keep(device.finish(pending)));
+        if let Err(error) = waiting {
+            promise.keep(Err(context.error(format!("the system has no thread to wait for it: {error}"))));
+        }
         promise
     }
 

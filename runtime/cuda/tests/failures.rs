@@ -211,6 +211,29 @@ fn what_the_pool_keeps_serves_code() {
     }
 }
 
+/// So it does what the driver makes of what was written down.
+fn what_the_pool_keeps_serves_graphs() {
+    drop(full(1 << 20, 1.0));
+    let mut rounds = 0;
+    let graph = Graph::capture(Tensor::from_backend(full(4, 1.0)), |x: Tensor<B, 1>| {
+        rounds += 1;
+        let y = x * 2.0;
+        if rounds == 2 {
+            let Statistics { buffer_bytes, released_bytes, .. } = statistics(&DEVICE);
+            faults(&DEVICE, |faults| {
+                (faults.memory, faults.code) = (Some(buffer_bytes - released_bytes), 4 << 20);
+                faults.asked = Some(Vec::new());
+            });
+        }
+        y
+    });
+    let asked = faults(&DEVICE, |faults| faults.asked.take()).unwrap_or_default();
+    mend(&DEVICE);
+    assert!(asked.iter().any(|asked| asked == "free 4194304"), "{asked:?}");
+    let y = graph.expect("a graph").replay(Tensor::from_backend(full(4, 3.0))).expect("a replay");
+    assert_eq!(read(y.into_backend()), Ok(vec![6.0; 4]));
+}
+
 fn a_kernel_that_faults_is_an_error_of_what_waits() {
     let x = full(10, 1.0);
     B::sync(&DEVICE).expect("a device");
@@ -394,7 +417,7 @@ fn a_capture_does_not_open_its_device_again() {
         }
         x * 2.0
     });
-    let reason = String::from("a computation is being captured on it");
+    let reason = String::from("this thread captures a computation");
     assert_eq!(reopened, [Err(InitError::NotOpened { reason })]);
     let y = graph.expect("a graph").replay(Tensor::from_backend(full(4, 3.0))).expect("a replay");
     assert_eq!(read(y.into_backend()), Ok(vec![6.0; 4]));
@@ -447,6 +470,48 @@ fn captures_that_use_each_others_devices_do_not_wait_for_ever() {
         assert_eq!(values, Ok(vec![10.0; 4]));
     }
     assert_eq!(all.iter().filter(|(replayed, ..)| replayed.is_err()).count(), 1, "{all:?}");
+}
+
+/// What others hold while they wait for a capture is not waited for within one: another device's graphs, and its being opened again.
+fn a_capture_uses_no_graph_of_another_device() {
+    let other = CudaDevice::new(0);
+    let on = |device: CudaDevice, value: f64| {
+        Tensor::<B, 1>::from_backend(B::full(Shape::from([4]), value.into(), DType::F32, &device))
+    };
+    let elsewhere = Graph::capture_with_state(on(other, 1.0), (), |state, ()| (state.clone() * 2.0, state));
+    let elsewhere = elsewhere.expect("a graph");
+    let asked: [&dyn Fn() -> String; 3] = [
+        &|| elsewhere.replay(()).expect_err("a replay").to_string(),
+        &|| elsewhere.state().expect_err("the state").to_string(),
+        &|| elsewhere.set_state(on(other, 1.0)).expect_err("another state").to_string(),
+    ];
+    for ask in asked {
+        let mut rounds = 0;
+        let captured = Graph::capture(on(DEVICE, 1.0), |x| {
+            rounds += 1;
+            if rounds == 2 {
+                let said = ask();
+                assert!(said.contains("a captured computation replays a graph"), "{said}");
+            }
+            x * 2.0
+        });
+        assert_eq!(captured.map(|_| ()), Err(CaptureError::Replay));
+    }
+    let (mut rounds, mut reopened) = (0, None);
+    let captured = Graph::capture(on(DEVICE, 1.0), |x| {
+        rounds += 1;
+        if rounds == 2 {
+            reopened = Some(reopen(&other));
+        }
+        x * 2.0
+    });
+    assert!(matches!(reopened, Some(Err(InitError::NotOpened { .. }))));
+    let y = captured.expect("a graph").replay(on(DEVICE, 3.0)).expect("a replay");
+    assert_eq!(read(y.into_backend()), Ok(vec![6.0; 4]));
+    // The other device and its graph are as they were.
+    for value in [1.0, 2.0, 4.0] {
+        assert_eq!(read(elsewhere.replay(()).expect("a replay").into_backend()), Ok(vec![value; 4]));
+    }
 }
 
 /// A device that takes its time to open does not hold up who uses others.
@@ -598,6 +663,7 @@ fn failures_are_errors() {
     a_users_kernel_that_does_not_run_leaves_its_inputs();
     what_the_pool_keeps_serves_other_sizes();
     what_the_pool_keeps_serves_code();
+    what_the_pool_keeps_serves_graphs();
     a_kernel_that_faults_is_an_error_of_what_waits();
     asynchronous_reads_tell_it_too();
     what_reads_a_result_that_is_lost_and_dropped_is_lost();
@@ -612,6 +678,7 @@ fn failures_are_errors() {
     a_device_is_opened_again_behind_a_capture();
     a_capture_does_not_open_its_device_again();
     captures_that_use_each_others_devices_do_not_wait_for_ever();
+    a_capture_uses_no_graph_of_another_device();
     a_device_that_failed_is_opened_again();
 }
 

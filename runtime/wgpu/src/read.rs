@@ -97,11 +97,12 @@ impl Copied {
     pub fn wait_on_a_thread(&self, context: &Context) {
         let device = context.device.clone();
         let mapped: Vec<_> = self.staging.iter().map(|staging| staging.mapped.clone()).collect();
-        std::thread::spawn(move || {
-            if let Err(reason) = poll(&device) {
-                mapped.iter().for_each(|mapped| mapped.keep(Err(reason.clone())));
-            }
-        });
+        let fail = move |reason: String| mapped.iter().for_each(|mapped| mapped.keep(Err(reason.clone())));
+        let told = fail.clone();
+        let waiting = std::thread::Builder::new().spawn(move || poll(&device).unwrap_or_else(told));
+        if let Err(error) = waiting {
+            fail(format!("the system has no thread to wait for the GPU: {error}"));
+        }
     }
 
     /// What was copied, once it is there.

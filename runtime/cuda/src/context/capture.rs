@@ -212,21 +212,25 @@ impl Context {
     /// Stops writing down, for which others wait: they are to be told.
     fn stop(&self, mut state: MutexGuard<'_, State>) -> Ended {
         self.launch_waiting(&mut state);
-        let (written, scratch) = (HashSet::new(), HashSet::new());
-        let mut ended = Ended { captured: self.driver.end_capture(), refused: None, written, scratch };
+        let launches = self.driver.end_capture();
+        let (mut refused, mut written, mut scratch) = (None, HashSet::new(), HashSet::new());
         let mut constants = Vec::new();
         if let Some(mut capture) = state.capture.take() {
             let free = capture.free.take_unused().into_iter().map(|buffer| (buffer.id(), buffer));
             lock(&capture.reserve).held.extend(free);
-            (ended.refused, ended.written, ended.scratch) =
-                (capture.refused, capture.written, capture.scratch);
+            (refused, written, scratch) = (capture.refused, capture.written, capture.scratch);
             constants = capture.constants;
         }
+        let captured = launches.and_then(|launches| {
+            let made = self.with_memory(&mut state, &[], |driver| driver.instantiate(launches));
+            self.driver.discard(launches);
+            made
+        });
         deadlock::end(self);
         drop(state);
         // Those that nobody holds are the graph's, or go back.
         drop(constants);
-        ended
+        Ended { captured, refused, written, scratch }
     }
 
     /// Whether something was written down here, and the device not opened again since.
@@ -254,6 +258,15 @@ impl Context {
     /// Refuses to replay where launches are being written down.
     pub fn check_replay(&self) -> Result<(), ExecutionError> {
         match self.refuses(CaptureError::Replay) {
+            true => Err(self.error(CaptureError::Replay.to_string())),
+            false => self.check_captures_elsewhere(),
+        }
+    }
+
+    /// Refuses what this thread writes down on other devices, while it uses a graph of this one's.
+    pub fn check_captures_elsewhere(&self) -> Result<(), ExecutionError> {
+        let elsewhere = deadlock::begun_by(thread::current().id());
+        match elsewhere.iter().any(|context| context.refuses(CaptureError::Replay)) {
             true => Err(self.error(CaptureError::Replay.to_string())),
             false => Ok(()),
         }

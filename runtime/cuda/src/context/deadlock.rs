@@ -1,11 +1,12 @@
 //! Threads that capture, and wait for devices on which others capture.
 //!
 //! A thread that captures on one device and uses another waits for what is captured there. Where that waits for the first in turn, one of the two captures is
-//! given up: that of the thread by whose waiting the circle would be closed.
+//! given up: that of the thread by whose waiting the circle would be closed. A thread that captures waits for nothing else that others hold while they wait
+//! for a device: it replays no graph, and opens no device again.
 
 use super::Context;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
+use std::thread::{self, ThreadId};
 
 /// Who captures, and who of these waits for whom. It is locked with a device's state at hand, never the other way round.
 #[derive(Default)]
@@ -42,6 +43,18 @@ pub(super) fn end(context: &Context) {
     let mut captures = captures();
     captures.begun.retain(|(_, begun)| !std::ptr::eq(&raw const **begun, context));
     captures.waits.retain(|wait| wait.device != place(context));
+}
+
+/// The devices on which a thread captures.
+pub(super) fn begun_by(thread: ThreadId) -> Vec<Arc<Context>> {
+    let captures = captures();
+    let of_thread = captures.begun.iter().filter(|(capturing, _)| *capturing == thread);
+    of_thread.map(|(_, context)| context.clone()).collect()
+}
+
+/// Whether this thread captures, on whatever device.
+pub(crate) fn is_capturing() -> bool {
+    !begun_by(thread::current().id()).is_empty()
 }
 
 /// A thread is about to wait for what `holder` captures on a device. Yields the device on which it captures itself and for which that would wait in turn: then it

@@ -5,7 +5,7 @@ use super::dnn::{self, Dnn, Lack};
 use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, Uploads};
 use super::{
     Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Pending,
-    Product, is_wanted,
+    Product, Written, is_wanted,
 };
 use crate::InitError;
 use crate::cache::Cache;
@@ -600,22 +600,32 @@ impl Driver for Nvidia {
         Ok(())
     }
 
-    fn end_capture(&self) -> Result<Captured, DriverError> {
+    fn end_capture(&self) -> Result<Written, DriverError> {
         let _entered = self.enter()?;
         self.capturing.store(false, Ordering::Release);
-        // SAFETY: the stream is valid; the graph is destroyed once, when what runs was made of it.
-        unsafe {
-            let written = stream::end_capture(self.stream).map_err(failed("cuStreamEndCapture"))?;
-            let flags = sys::CUgraphInstantiate_flags(0);
-            let made = graph::instantiate(written, flags).map_err(failed("cuGraphInstantiate"));
-            let _ = graph::destroy(written);
-            Ok(Captured(made? as u64))
+        // SAFETY: the stream is valid.
+        let written = unsafe { stream::end_capture(self.stream) }.map_err(failed("cuStreamEndCapture"))?;
+        Ok(Written(written as u64))
+    }
+
+    fn instantiate(&self, written: Written) -> Result<Captured, DriverError> {
+        let _entered = self.enter()?;
+        let flags = sys::CUgraphInstantiate_flags(0);
+        // SAFETY: the graph was yielded by `end_capture` and is not discarded.
+        let made = unsafe { graph::instantiate(written.0 as sys::CUgraph, flags) };
+        made.map(|made| Captured(made as u64)).map_err(failed("cuGraphInstantiate"))
+    }
+
+    fn discard(&self, written: Written) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: the graph is not used again; what was made of it does not need it.
+            let _ = unsafe { graph::destroy(written.0 as sys::CUgraph) };
         }
     }
 
     fn replay(&self, captured: Captured) -> Result<(), DriverError> {
         let _entered = self.enter()?;
-        // SAFETY: the graph was made by `end_capture` and is not forgotten.
+        // SAFETY: it was made by `instantiate` and is not forgotten.
         unsafe { graph::launch(captured.0 as sys::CUgraphExec, self.stream) }.map_err(failed("cuGraphLaunch"))
     }
 

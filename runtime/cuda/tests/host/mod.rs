@@ -7,7 +7,7 @@ pub mod numbers;
 use kiln_cuda::cache::{Cache, FOLDER};
 use kiln_cuda::driver::{
     Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Matrices,
-    Pending, Product,
+    Pending, Product, Written,
 };
 use kiln_cuda::{CudaDevice, InitError};
 use kiln_cuda_host::{self as kernels, HostFunction};
@@ -26,7 +26,7 @@ use std::time::Duration;
 pub struct Faults {
     /// Bytes of memory that the device has, if not as many as the host.
     pub memory: Option<u64>,
-    /// Bytes of that which a kernel needs as it is loaded, and as it is launched, beside what was allocated.
+    /// Bytes of that which a kernel needs as it is loaded, and as it is launched, and a graph as it is made, beside what was allocated.
     pub code: u64,
     /// Why the next launch fails, and all that is asked for then.
     pub launch: Option<&'static str>,
@@ -51,6 +51,9 @@ struct State {
     used: u64,
     functions: Vec<Arc<HostFunction>>,
     written: Option<Vec<Work>>,
+    /// What was written down, and not discarded.
+    ended: HashMap<u64, Arc<Vec<Work>>>,
+    /// What runs of it.
     graphs: HashMap<u64, Arc<Vec<Work>>>,
     next_graph: u64,
     broken: Option<&'static str>,
@@ -274,7 +277,6 @@ impl Driver for Host {
             state.broken = Some(reason);
             return Err(error("launch", reason));
         }
-        state.has_room("launch")?;
         // Of a table, the addresses are among the words.
         if !launch.buffers.iter().all(|&address| state.is_there(address)) {
             return Err(error("launch", "a kernel is given memory that was given back"));
@@ -290,6 +292,7 @@ impl Driver for Host {
             written.push(Work::Launch(owned));
             return Ok(());
         }
+        state.has_room("launch")?;
         let (function, longer) = (state.functions[launch.function.0 as usize].clone(), state.faults.kernels);
         drop(state);
         std::thread::sleep(longer);
@@ -383,13 +386,26 @@ impl Driver for Host {
         Ok(())
     }
 
-    fn end_capture(&self) -> Result<Captured, DriverError> {
+    fn end_capture(&self) -> Result<Written, DriverError> {
         let mut state = self.here()?;
         let written = state.written.take().expect("what was begun");
         state.next_graph += 1;
         let name = state.next_graph;
-        state.graphs.insert(name, Arc::new(written));
-        Ok(Captured(name))
+        state.ended.insert(name, Arc::new(written));
+        Ok(Written(name))
+    }
+
+    fn instantiate(&self, written: Written) -> Result<Captured, DriverError> {
+        let mut state = self.here()?;
+        state.has_room("instantiate")?;
+        let work = state.ended[&written.0].clone();
+        state.graphs.insert(written.0, work);
+        Ok(Captured(written.0))
+    }
+
+    fn discard(&self, written: Written) {
+        let discarded = self.here().map(|mut state| state.ended.remove(&written.0));
+        assert!(discarded.is_ok_and(|work| work.is_some()), "it was discarded before");
     }
 
     fn replay(&self, captured: Captured) -> Result<(), DriverError> {
