@@ -137,10 +137,8 @@ fn add_inputs<'m>(
             }
         };
         let value = lowering.builder.input(&input.name, ty);
-        if let Some(TypeValue::Tensor(tensor)) = input.r#type.as_ref().and_then(|ty| ty.value.as_ref())
-            && let Some(range) = tensor::narrow_range(tensor.elem_type)
-        {
-            lowering.narrow.insert(value, range);
+        if let Some(TypeValue::Tensor(tensor)) = input.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+            lowering.note_narrow(value, tensor.elem_type);
         }
         lowering.bind(&input.name, Some(Operand::Tensor(value)))?;
     }

@@ -28,7 +28,7 @@ use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
 use super::scope::scope_of;
 use super::source::Folder;
-use super::tensor;
+use super::tensor::{self, DataType, Narrow};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
 use kiln_types::TensorData;
@@ -67,8 +67,8 @@ pub(crate) struct Lowering<'g, 'm> {
     pub(crate) trainable: bool,
     /// Version of the operator set of the node that is being lowered.
     pub(crate) opset: i64,
-    /// Ranges of inputs and constants of four- and two-bit integers, which are kept in eight bits.
-    pub(crate) narrow: BTreeMap<ValueId, [i64; 2]>,
+    /// What inputs and constants can hold whose dtype could hold more, and results of casts to floats of few bits.
+    narrow: BTreeMap<ValueId, Narrow>,
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
@@ -160,6 +160,16 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     // ---- graphs ----
 
+    /// Notes what a value of a data type can hold, where its dtype could hold more.
+    pub(crate) fn note_narrow(&mut self, value: ValueId, data_type: i32) {
+        self.narrow.extend(tensor::narrow(data_type).map(|narrow| (value, narrow)));
+    }
+
+    /// What a value can hold.
+    pub(crate) fn data_type(&self, value: ValueId) -> DataType {
+        DataType { dtype: self.dtype(value), narrow: self.narrow.get(&value).copied() }
+    }
+
     /// Adds a graph's initializers as constants.
     pub(crate) fn initializers(&mut self, graph: &'m GraphProto) -> Result<(), ImportErrorKind> {
         for proto in &graph.initializer {
@@ -172,9 +182,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             };
             let provenance = self.provenance(&proto.name, &data);
             let value = self.builder.graph.add_derived(Some(proto.name.clone()), data, provenance);
-            if let Some(range) = tensor::narrow_range(proto.data_type) {
-                self.narrow.insert(value, range);
-            }
+            self.note_narrow(value, proto.data_type);
             self.bind(&proto.name, Some(Operand::Tensor(value)))?;
         }
         for proto in &graph.sparse_initializer {

@@ -3,7 +3,7 @@
 use super::proto::{
     AttributeProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, attribute_type as ty,
 };
-use super::tensor;
+use super::tensor::DataType;
 use crate::ir::{RuleError, RuleResult};
 use kiln_types::DType;
 
@@ -98,11 +98,16 @@ impl<'m> SourceNode<'m> {
 
     /// A dtype by its number in the format.
     pub(crate) fn dtype(&mut self, name: &str) -> RuleResult<Option<DType>> {
+        Ok(self.data_type(name)?.map(|data_type| data_type.dtype))
+    }
+
+    /// Likewise, with what is narrower than the dtype that holds it.
+    pub(crate) fn data_type(&mut self, name: &str) -> RuleResult<Option<DataType>> {
         let Some(code) = self.optional_int(name)? else {
             return Ok(None);
         };
         let code = i32::try_from(code).map_err(|_| invalid(name, format!("is {code}")))?;
-        tensor::dtype(code).map(Some).map_err(|reason| invalid(name, reason))
+        DataType::of(code).map(Some).map_err(|reason| invalid(name, reason))
     }
 
     /// An integer that is 0 or 1.

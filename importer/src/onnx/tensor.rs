@@ -4,7 +4,7 @@ use super::proto::{EXTERNAL, SparseTensorProto, TensorProto};
 use super::source::Folder;
 use crate::error::ImportErrorKind;
 use crate::ir::RuleResult;
-use kiln_types::{Bytes, DType, TensorData};
+use kiln_types::{Bytes, DType, Minifloat, TensorData, bf16, f16};
 use prost::Message;
 
 /// No operator gives a tensor so many axes.
@@ -15,11 +15,22 @@ pub(super) const MAX_RANK: usize = 64;
 enum Packing {
     /// One element after the other.
     Plain,
-    /// Several to a byte, the first in the low bits: bits an element, signed.
+    /// Integers of few bits, one behind the other, the first in the low bits of the first byte: bits an element, signed.
     Bits(u32, bool),
+    /// Floats of few bits, likewise.
+    Floats(Minifloat),
 }
 
-/// The dtype of a `TensorProto.DataType`; two-bit integers widen to eight.
+/// What an ONNX data type can hold that is narrower than the dtype that keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Narrow {
+    /// Integers from the least to the greatest.
+    Integers([i64; 2]),
+    /// Floats of a format.
+    Floats(Minifloat),
+}
+
+/// The dtype of a `TensorProto.DataType`; two-bit integers widen to eight, floats of eight bits and fewer to sixteen.
 fn element_type(data_type: i32) -> Result<(DType, Packing), String> {
     let plain = |dtype| Ok((dtype, Packing::Plain));
     match data_type {
@@ -40,6 +51,7 @@ fn element_type(data_type: i32) -> Result<(DType, Packing), String> {
         22 => Ok((DType::I4, Packing::Bits(4, true))),
         25 => Ok((DType::U8, Packing::Bits(2, false))),
         26 => Ok((DType::I8, Packing::Bits(2, true))),
+        _ if let Some(format) = minifloat(data_type) => Ok((format.dtype(), Packing::Floats(format))),
         _ => Err(format!("has data type {}, which is not supported", type_name(data_type))),
     }
 }
@@ -49,11 +61,42 @@ pub(crate) fn dtype(data_type: i32) -> Result<DType, String> {
     element_type(data_type).map(|(dtype, _)| dtype)
 }
 
-/// Least and greatest number of an integer type that is narrower than the dtype that keeps it.
-pub(crate) fn narrow_range(data_type: i32) -> Option<[i64; 2]> {
+/// What operators convert to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataType {
+    /// What tensors hold.
+    pub(crate) dtype: DType,
+    /// What of that there is, if not all.
+    pub(crate) narrow: Option<Narrow>,
+}
+
+impl DataType {
+    /// That of a `TensorProto.DataType`, or what is wrong with it.
+    pub(crate) fn of(data_type: i32) -> Result<Self, String> {
+        Ok(Self { dtype: dtype(data_type)?, narrow: narrow(data_type) })
+    }
+}
+
+/// What a `TensorProto.DataType` can hold, where that is less than the dtype that keeps it.
+pub(crate) fn narrow(data_type: i32) -> Option<Narrow> {
     match data_type {
-        25 => Some([0, 3]),
-        26 => Some([-2, 1]),
+        25 => Some(Narrow::Integers([0, 3])),
+        26 => Some(Narrow::Integers([-2, 1])),
+        _ => minifloat(data_type).map(Narrow::Floats),
+    }
+}
+
+/// The format of a `TensorProto.DataType` of floats of eight bits or fewer.
+fn minifloat(data_type: i32) -> Option<Minifloat> {
+    match data_type {
+        17 => Some(Minifloat::E4M3Fn),
+        18 => Some(Minifloat::E4M3Fnuz),
+        19 => Some(Minifloat::E5M2),
+        20 => Some(Minifloat::E5M2Fnuz),
+        23 => Some(Minifloat::E2M1Fn),
+        24 => Some(Minifloat::E8M0Fnu),
+        27 => Some(Minifloat::E2M3Fn),
+        28 => Some(Minifloat::E3M2Fn),
         _ => None,
     }
 }
@@ -64,8 +107,6 @@ fn type_name(data_type: i32) -> String {
         8 => "STRING".to_owned(),
         14 => "COMPLEX64".to_owned(),
         15 => "COMPLEX128".to_owned(),
-        17..=20 | 24 => "FLOAT8".to_owned(),
-        23 => "FLOAT4E2M1".to_owned(),
         other => other.to_string(),
     }
 }
@@ -84,11 +125,17 @@ pub(crate) fn read(proto: &TensorProto, folder: &Folder) -> Result<TensorData, I
     };
     let bytes = match (raw, packing) {
         (Some(raw), Packing::Plain) => plain_bytes(raw, dtype, count).map_err(fail)?,
-        (Some(raw), Packing::Bits(bits, signed)) => unpack(&raw, bits, signed, count).map_err(fail)?,
         (None, Packing::Plain) => typed_bytes(proto, dtype, count).map_err(fail)?,
-        (None, Packing::Bits(bits, signed)) => {
-            let packed: Vec<u8> = proto.int32_data.iter().map(|&x| x as u8).collect();
-            unpack(&packed, bits, signed, count).map_err(fail)?
+        (raw, Packing::Bits(bits, signed)) => {
+            let packed = packed_bytes(raw, proto);
+            let extend = |x: u8| if signed { ((x << (8 - bits)) as i8 >> (8 - bits)) as u8 } else { x };
+            Bytes::from_vec(unpack(&packed, bits, count).map_err(fail)?.map(extend).collect())
+        }
+        (raw, Packing::Floats(format)) => {
+            let packed = packed_bytes(raw, proto);
+            let values: Vec<[u8; 2]> = (0..=u8::MAX).map(|bits| sixteen_bits(format, bits)).collect();
+            let value = |bits: u8| values.get(usize::from(bits)).copied().unwrap_or_default();
+            Bytes::from_vec(unpack(&packed, format.bits(), count).map_err(fail)?.flat_map(value).collect())
         }
     };
     TensorData::from_bytes(bytes, shape, dtype).map_err(|error| fail(error.to_string()))
@@ -155,17 +202,33 @@ fn plain_bytes(raw: Bytes, dtype: DType, count: usize) -> Result<Bytes, String> 
     Ok(raw)
 }
 
-fn unpack(packed: &[u8], bits: u32, signed: bool, count: usize) -> Result<Bytes, String> {
-    let per_byte = (8 / bits) as usize;
-    if packed.len() != count.div_ceil(per_byte) {
-        return Err(format!("needs {} bytes and has {}", count.div_ceil(per_byte), packed.len()));
+/// Packed elements, which the typed fields have byte by byte.
+fn packed_bytes(raw: Option<Bytes>, proto: &TensorProto) -> Bytes {
+    raw.unwrap_or_else(|| Bytes::from_vec(proto.int32_data.iter().map(|&byte| byte as u8).collect()))
+}
+
+/// Elements of so many bits each, eight at most, as whole bytes.
+fn unpack(packed: &[u8], bits: u32, count: usize) -> Result<impl Iterator<Item = u8> + '_, String> {
+    let bits = bits as usize;
+    let expected = (count * bits).div_ceil(8);
+    if packed.len() != expected {
+        return Err(format!("needs {expected} bytes and has {}", packed.len()));
     }
-    let elements = (0..count).map(|i| {
-        let shift = bits * (i % per_byte) as u32;
-        let value = packed[i / per_byte] >> shift << (8 - bits);
-        if signed { ((value as i8) >> (8 - bits)) as u8 } else { value >> (8 - bits) }
-    });
-    Ok(Bytes::from_vec(elements.collect()))
+    Ok((0..count).map(move |i| {
+        let (at, shift) = (i * bits / 8, i * bits % 8);
+        let byte = |at: usize| u16::from(packed.get(at).copied().unwrap_or_default());
+        let window = byte(at) | byte(at + 1) << 8;
+        (window >> shift & ((1 << bits) - 1)) as u8
+    }))
+}
+
+/// A value of a format in the bytes of its dtype.
+fn sixteen_bits(format: Minifloat, bits: u8) -> [u8; 2] {
+    let value = format.from_bits(bits);
+    match format.dtype() {
+        DType::BF16 => bf16::from_f64(value).to_le_bytes(),
+        _ => f16::from_f64(value).to_le_bytes(),
+    }
 }
 
 /// Contents from the typed fields.
@@ -275,6 +338,32 @@ mod tests {
     }
 
     #[test]
+    fn packed_floats_are_unpacked() {
+        let of = |data_type, dims: &[i64], bytes: &'static [u8]| {
+            let mut raw = tensor(data_type, dims);
+            raw.raw_data = bytes::Bytes::from_static(bytes);
+            let mut typed = tensor(data_type, dims);
+            typed.int32_data = bytes.iter().map(|&byte| byte.into()).collect();
+            let data = read(&raw, &Folder::none());
+            assert_eq!(data.as_ref().ok(), read(&typed, &Folder::none()).ok().as_ref());
+            data.map(|data| (data.dtype, crate::data::Elements::load(&data).floats()))
+        };
+        assert_eq!(
+            of(17, &[3], &[0x38, 0x7e, 0x81]).unwrap(),
+            (DType::F16, vec![1.0, 448.0, -0.001_953_125])
+        );
+        assert_eq!(of(19, &[2], &[0xfc, 0x3c]).unwrap(), (DType::F16, vec![f64::NEG_INFINITY, 1.0]));
+        assert_eq!(of(24, &[2], &[0, 254]).unwrap(), (DType::BF16, vec![2f64.powi(-127), 2f64.powi(127)]));
+        assert_eq!(of(23, &[3], &[0xf2, 0x01]).unwrap(), (DType::F16, vec![1.0, -6.0, 0.5]));
+        // Four to three bytes: 001000, 111111, 000001 and 100000 from the lowest bits on, and the first again.
+        let six = &[0b1100_1000, 0b0001_1111, 0b1000_0000, 0b0000_1000];
+        assert_eq!(of(27, &[5], six).unwrap(), (DType::F16, vec![1.0, -7.5, 0.125, -0.0, 1.0]));
+        for (data_type, dims, bytes) in [(17, 2, 1), (24, 1, 2), (23, 3, 1), (27, 5, 3), (28, 4, 4)] {
+            assert!(of(data_type, &[dims], &[0; 8][..bytes]).is_err(), "{data_type} {dims}");
+        }
+    }
+
+    #[test]
     fn packed_integers_are_unpacked() {
         let mut proto = tensor(22, &[3]);
         proto.raw_data = bytes::Bytes::from_static(&[0x7f, 0x08]);
@@ -285,7 +374,7 @@ mod tests {
         let data = read(&proto, &Folder::none()).unwrap();
         assert_eq!((data.bytes.to_vec(), data.dtype), (vec![15, 7, 8], DType::U4));
         for (dims, bytes) in [(vec![5], 2), (vec![2], 2), (vec![4], 1), (vec![0], 1), (vec![1 << 60], 8)] {
-            for data_type in [21, 22, 25, 26] {
+            for data_type in [21, 22, 23, 25, 26] {
                 let mut proto = tensor(data_type, &dims);
                 proto.raw_data = vec![0u8; if data_type > 24 { 2 * bytes } else { bytes }].into();
                 assert!(read(&proto, &Folder::none()).is_err(), "{data_type} {dims:?}");

@@ -5,7 +5,9 @@
 
 use crate::backend::{Backend, Primitive};
 use crate::check::ensure;
-use crate::{Float, ReduceOp, Tensor, erased};
+use crate::minifloat::power_of_two;
+use crate::trace::elementwise;
+use crate::{CompareOp, DType, Float, Minifloat, ReduceOp, Tensor, Traced, erased};
 
 /// The integers that a quantized value can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -229,4 +231,73 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
     pub fn dequantize(self) -> Self {
         self
     }
+
+    /// The nearest values of a format of few bits, in a tensor of its [dtype](Minifloat::dtype): halves go to the value whose last bit is 0, and what is beyond the
+    /// greatest is the greatest. See [`Minifloat::round`].
+    pub fn round_to(self, format: Minifloat) -> Self {
+        rounded(self, format, true)
+    }
+
+    /// [`round_to`](Self::round_to), where what is beyond the greatest is infinite, or no number if the format has no infinity. One that has only
+    /// numbers yields the greatest all the same.
+    pub fn round_to_or_overflow(self, format: Minifloat) -> Self {
+        rounded(self, format, false)
+    }
+}
+
+/// [`Minifloat::round`] of each element. All that is multiplied by is a power of two, so that only rounding rounds.
+fn rounded<B: Backend, const D: usize>(x: Tensor<B, D>, format: Minifloat, saturate: bool) -> Tensor<B, D> {
+    let dtype = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    elementwise([x], |[x]| {
+        let x = x.cast(dtype);
+        let [step, per_step] = steps(x.clone(), format, dtype);
+        let steps = x.clone() * per_step;
+        let whole = if format == Minifloat::E8M0Fnu { steps.ceil() } else { steps.round() };
+        let (nearest, greatest) = (whole * step, format.greatest());
+        let [above, below] = match format.overflow() {
+            Some(overflow) if !saturate => [overflow, -overflow],
+            _ => [greatest, -greatest],
+        };
+        let is_above = nearest.clone().greater(greatest);
+        let is_below = nearest.clone().lower(-greatest);
+        let mut y = nearest.mask_fill(is_above, above).mask_fill(is_below, below);
+        if format.overflow().is_none() {
+            y = y.mask_fill(x.is_nan(), 0.0);
+        }
+        if format == Minifloat::E8M0Fnu {
+            let least = power_of_two(format.least_exponent());
+            let is_less = y.clone().lower(least);
+            y = y.mask_fill(is_less, least);
+        } else if !format.has_negative_zero() {
+            let is_zero = y.clone().equal(0.0);
+            y = y.mask_fill(is_zero, 0.0);
+        }
+        y.cast(format.dtype())
+    })
+}
+
+/// How far the values of a format are apart near a number, and the inverse of that: powers of two, found bit by bit of their exponents.
+fn steps(x: Traced, format: Minifloat, dtype: DType) -> [Traced; 2] {
+    let number = |number: f64| Traced::constant(number, dtype);
+    let (least, greatest) = (format.least_exponent(), format.greatest_exponent());
+    // Below the least normal number they are as far apart as above it.
+    let mut magnitude = x.abs().max_pair(number(power_of_two(least)));
+    let mantissa_bits = format.mantissa_bits() as i32;
+    let [mut step, mut per_step] = [-mantissa_bits, mantissa_bits].map(power_of_two).map(number);
+    let above = halvings(greatest).map(|exponent| (exponent, CompareOp::GreaterEqual, exponent));
+    let below = halvings(-least).map(|exponent| (-exponent, CompareOp::Lower, 1 - exponent));
+    for (exponent, is_off, bound) in above.chain(below) {
+        let is_off = magnitude.clone().compare(is_off, number(power_of_two(bound)));
+        let by = |exponent| number(1.0).mask_where(is_off.clone(), number(power_of_two(exponent)));
+        magnitude = magnitude * by(-exponent);
+        step = step * by(exponent);
+        per_step = per_step * by(-exponent);
+    }
+    [step, per_step]
+}
+
+/// The powers of two of which exponents up to this are sums, the largest first.
+fn halvings(exponent: i32) -> impl Iterator<Item = i32> {
+    let bits = i32::BITS - exponent.leading_zeros();
+    (0..bits).rev().map(|bit| 1 << bit)
 }

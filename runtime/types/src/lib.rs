@@ -18,6 +18,7 @@ mod element;
 mod expression;
 mod inline;
 pub mod layers;
+pub mod minifloat;
 mod ops;
 mod options;
 mod philox;
@@ -39,6 +40,7 @@ pub use expression::{Expression, Step, StepId};
 pub use half::{bf16, f16};
 pub use inline::{Dims, InlineVec};
 pub use layers::in_pytorch;
+pub use minifloat::Minifloat;
 pub use ops::{Activation, ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, ReduceOp, ScatterOp, UnaryOp};
 pub use options::{
     AttentionOptions, ConvOptions, ConvTransposeOptions, CoordinateTransform, FullyMasked, InterpolateMode,

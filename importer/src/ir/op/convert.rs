@@ -1,9 +1,9 @@
-//! Bounds and dtypes.
+//! Bounds, dtypes, and formats of floats.
 
 use super::host::fits;
 use super::prelude::*;
 use crate::ir::builder::{MAX_HOST_ELEMENTS, host_of};
-use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Scalar};
+use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Minifloat, Scalar};
 
 attributes! {
     /// Bounds as numbers of the dtype.
@@ -94,6 +94,40 @@ impl Operation for Cast {
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(cast_call(Arg::Operand(0), cx.dtype(0), self.to))
+    }
+}
+
+attributes! {
+    /// The nearest values of a format of few bits, in its dtype.
+    pub struct RoundTo {
+        /// Which.
+        pub format: Minifloat,
+        /// Whether what is beyond the greatest is the greatest.
+        pub saturate: bool,
+    }
+}
+
+impl Operation for RoundTo {
+    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    none!(host, derivation);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = cx.ty(0)?;
+        need_float("x", x)?;
+        Ok(vec![x.with_dtype(self.format.dtype())])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let x = operands.get(0)?;
+        let Elements::Float(numbers) = Elements::load(x) else { return None };
+        let rounded = numbers.into_iter().map(|x| self.format.round(x, self.saturate)).collect();
+        Some(vec![Elements::Float(rounded).store(self.format.dtype(), x.shape.clone())])
+    }
+
+    fn implementation(&self, _: &Site<'_>) -> Implementation {
+        let method = if self.saturate { "round_to" } else { "round_to_or_overflow" };
+        let format = Arg::Variant(format!("tensor::Minifloat::{}", self.format.name()).into(), Vec::new());
+        Implementation::Call(Arg::Operand(0).then(method, [format]))
     }
 }
 

@@ -58,7 +58,7 @@ mod prelude {
 
 pub use compare::Where;
 pub use control::{HostRead, If, Loop, LoopCondition};
-pub use convert::{Cast, Clamp};
+pub use convert::{Cast, Clamp, RoundTo};
 pub use convolution::Conv;
 pub use cumulative::{Cumulative, Trilu};
 pub use indexing::{Gather, Scatter, SelectAssign, Take};
@@ -244,6 +244,8 @@ operations! {
         Clamp(Clamp),
         /// Another dtype.
         Cast(Cast),
+        /// The nearest values of a format of few bits.
+        RoundTo(RoundTo),
         /// A raised chain.
         Elementwise(Expression),
 

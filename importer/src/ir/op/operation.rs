@@ -8,8 +8,8 @@ use crate::ir::{
 };
 use kiln_types::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
-    CoordinateTransform, CumulativeOp, DType, Derivation, Expression, InterpolateMode, PadMode, PoolOp,
-    PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, TensorData, UnaryOp,
+    CoordinateTransform, CumulativeOp, DType, Derivation, Expression, InterpolateMode, Minifloat, PadMode,
+    PoolOp, PoolOptions, ReduceOp, RnnOptions, Scalar, ScatterOp, TensorData, UnaryOp,
 };
 
 /// A core operation. Nothing has a default here: what is forgotten does not compile.
@@ -161,7 +161,7 @@ plain!(
 );
 plain!(UnaryOp, BinaryOp, CompareOp, Activation, Expression, ReduceOp, ArgReduceOp, CumulativeOp, ScatterOp);
 plain!(AttentionOptions, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, PadMode, RnnOptions);
-plain!(InterpolateMode, CoordinateTransform);
+plain!(InterpolateMode, CoordinateTransform, Minifloat);
 
 /// Declares the attributes of an operation.
 macro_rules! attributes {

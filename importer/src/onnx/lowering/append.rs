@@ -4,7 +4,8 @@ use super::Lowering;
 use crate::ir::{
     AxisRange, Call, Dim, Effect, Op, Provenance, RuleError, RuleResult, RuntimeCall, TensorType, ValueId, op,
 };
-use kiln_types::{Activation, Bytes, DType, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
+use crate::onnx::tensor::Narrow;
+use kiln_types::{Activation, Bytes, DType, Minifloat, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
 use std::sync::Arc;
 
 /// The bytes of one number of a dtype.
@@ -103,6 +104,12 @@ impl Lowering<'_, '_> {
 
     pub(crate) fn cast(&mut self, x: ValueId, to: DType) -> RuleResult<ValueId> {
         if self.dtype(x) == to { Ok(x) } else { self.add(Op::Cast(op::Cast { to }), &[x]) }
+    }
+
+    pub(crate) fn round_to(&mut self, x: ValueId, format: Minifloat, saturate: bool) -> RuleResult<ValueId> {
+        let rounded = self.add(Op::RoundTo(op::RoundTo { format, saturate }), &[x])?;
+        self.narrow.insert(rounded, Narrow::Floats(format));
+        Ok(rounded)
     }
 
     pub(crate) fn reshape(&mut self, x: ValueId, dims: Vec<Dim>) -> RuleResult<ValueId> {

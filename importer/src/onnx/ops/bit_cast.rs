@@ -1,10 +1,11 @@
 //! `BitCast`: the bits of integers, as integers of the other sign.
 
+use super::super::tensor::DataType;
 use super::cast::target;
 use super::prelude::*;
 
 pub(super) struct BitCast {
-    to: DType,
+    to: DataType,
 }
 
 impl BitCast {
@@ -18,7 +19,12 @@ impl<'m> Operator<'m> for BitCast {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;
-        let (from, dtype) = (to.dtype(x), self.to);
+        let (from, DataType { dtype, narrow }) = (to.dtype(x), self.to);
+        if narrow.or(to.data_type(x).narrow).is_some() {
+            return Err(RuleError::Unsupported {
+                what: "the bits of floats of eight bits and fewer, or of two-bit integers".to_owned(),
+            });
+        }
         if bits(from) != bits(dtype) {
             let reason = format!("is {dtype}, which has not as many bits as the input's {from}");
             return Err(misfit("to", reason));

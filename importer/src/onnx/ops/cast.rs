@@ -1,28 +1,34 @@
 //! `Cast` and `CastLike`.
 
+use super::super::tensor::{DataType, Narrow};
 use super::prelude::*;
+use super::quantize_linear::range_of;
+use kiln_types::Minifloat;
 
 pub(super) struct Cast {
-    /// `None` takes the dtype of the second input.
-    to: Option<DType>,
+    /// `None` takes the data type of the second input.
+    to: Option<DataType>,
+    /// Whether floats of few bits are the greatest where numbers are beyond it.
+    saturate: bool,
+    /// Whether scales round to the next power of two.
+    rounds_up: bool,
 }
-
-/// What concerns 8-bit floats alone.
-const EIGHT_BITS: [&str; 2] = ["saturate", "round_mode"];
 
 impl Cast {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         if node.opset < 6 {
             let name = node.optional_string("to")?.ok_or_else(|| invalid("to", "is missing"))?;
-            return Ok(Self { to: Some(named(&name)?) });
+            let to = Some(DataType { dtype: named(&name)?, narrow: None });
+            return Ok(Self { to, saturate: true, rounds_up: true });
         }
-        node.ignore(&EIGHT_BITS);
-        Ok(Self { to: Some(target(node)?) })
+        let to = Some(target(node)?);
+        Ok(Self { to, ..Self::read_like(node)? })
     }
 
     fn read_like(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        node.ignore(&EIGHT_BITS);
-        Ok(Self { to: None })
+        let saturate = node.flag("saturate", true)?;
+        let modes = [("up", true), ("down", false), ("nearest", false)];
+        Ok(Self { to: None, saturate, rounds_up: node.choice("round_mode", "up", &modes)? })
     }
 }
 
@@ -33,19 +39,42 @@ impl<'m> Operator<'m> for Cast {
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let dtype = match self.to {
-            Some(dtype) => dtype,
-            None => to.dtype(args.value("target_type")?),
+        let target = match self.to {
+            Some(target) => target,
+            None => {
+                let like = args.value("target_type")?;
+                to.data_type(like)
+            }
         };
         let x = args.value("input")?;
-        let x = if dtype.is_packed() { nibbles(to, x, dtype)? } else { x };
-        Ok(to.cast(x, dtype)?.into())
+        let own = to.data_type(x);
+        if own == target {
+            return Ok(x.into());
+        }
+        match target.narrow {
+            Some(Narrow::Floats(Minifloat::E8M0Fnu)) if !self.rounds_up => {
+                Err(RuleError::Unsupported { what: "scales that round another way than up".to_owned() })
+            }
+            Some(Narrow::Floats(format)) => {
+                let x = if own.dtype.is_float() { x } else { to.cast(x, DType::F32)? };
+                Ok(to.round_to(x, format, self.saturate)?.into())
+            }
+            Some(Narrow::Integers(range)) => {
+                let x = wrapped(to, x, range)?;
+                Ok(to.cast(x, target.dtype)?.into())
+            }
+            None => {
+                let range = range_of(target.dtype).filter(|_| target.dtype.is_packed());
+                let x = range.map_or(Ok(x), |range| wrapped(to, x, range))?;
+                Ok(to.cast(x, target.dtype)?.into())
+            }
+        }
     }
 }
 
-/// The dtype that a node converts to.
-pub(super) fn target(node: &mut SourceNode<'_>) -> RuleResult<DType> {
-    node.dtype("to")?.ok_or_else(|| invalid("to", "is missing"))
+/// What a node converts to.
+pub(super) fn target(node: &mut SourceNode<'_>) -> RuleResult<DataType> {
+    node.data_type("to")?.ok_or_else(|| invalid("to", "is missing"))
 }
 
 /// A dtype by its name, as `to` had it before version 6.
@@ -71,17 +100,21 @@ fn named(name: &str) -> RuleResult<DType> {
     })
 }
 
-/// Integers of which the lowest four bits count, in the range of a dtype: devices hold it in eight bits, which would wrap elsewhere.
-fn nibbles(to: &mut Lowering<'_, '_>, x: ValueId, dtype: DType) -> RuleResult<ValueId> {
-    if to.dtype(x) == dtype || to.dtype(x).is_bool() {
+/// Integers of which only the lowest bits count, in a range that has a power of two of them: devices hold it in eight bits, which would wrap elsewhere.
+fn wrapped(to: &mut Lowering<'_, '_>, x: ValueId, [least, greatest]: [i64; 2]) -> RuleResult<ValueId> {
+    if to.dtype(x).is_bool() {
         return Ok(x);
     }
     to.formula(|f| {
         let x = f.value(x).cast(DType::I32);
-        match dtype {
-            // Its highest bit is the sign.
-            DType::I4 => (x + x.number(8)).binary(BinaryOp::BitwiseAnd, x.number(15)) - x.number(8),
-            _ => x.binary(BinaryOp::BitwiseAnd, x.number(15)),
+        let bits = x.number((greatest - least) as f64);
+        match least {
+            0 => x.binary(BinaryOp::BitwiseAnd, bits),
+            // The highest bit is the sign.
+            _ => {
+                let below = x.number(-least as f64);
+                (x + below.clone()).binary(BinaryOp::BitwiseAnd, bits) - below
+            }
         }
     })
 }

@@ -53,6 +53,10 @@ impl<'m> Operator<'m> for Constant<'m> {
             Self::Sparse(proto) => to.read_sparse(proto),
         };
         let data = data.map_err(|error| invalid("value", error.to_string()))?;
-        Ok(to.builder.graph.add_constant(None, data).into())
+        let value = to.builder.graph.add_constant(None, data);
+        if let Self::Tensor(proto) = self {
+            to.note_narrow(value, proto.data_type);
+        }
+        Ok(value.into())
     }
 }

@@ -1,6 +1,6 @@
 //! `QuantizeLinear`, `DequantizeLinear` and `DynamicQuantizeLinear`, in floating point.
 
-use super::super::tensor;
+use super::super::tensor::{DataType, Narrow};
 use super::prelude::*;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,22 +14,23 @@ pub(super) struct QuantizeLinear {
     kind: Kind,
     axis: i64,
     block: usize,
-    output: Option<(DType, [i64; 2])>,
+    /// The data type of the result, where it does not follow from the others.
+    output: Option<DataType>,
+    /// Whether floats of few bits are the greatest where numbers are beyond it.
+    saturate: bool,
 }
 
 impl QuantizeLinear {
     fn read(node: &mut SourceNode<'_>, kind: Kind) -> RuleResult<Self> {
-        // Both concern 8-bit floats and the precision of one division.
-        node.ignore(&["saturate", "precision"]);
-        let code = i32::try_from(node.int("output_dtype", 0)?).unwrap_or(-1);
-        let output = if code == 0 {
-            None
-        } else {
-            let dtype = tensor::dtype(code).map_err(|reason| invalid("output_dtype", reason))?;
-            let range = tensor::narrow_range(code).or(range_of(dtype)).unwrap_or_default();
-            Some((dtype, range))
+        // That of one division.
+        node.ignore(&["precision"]);
+        let saturate = node.flag("saturate", true)?;
+        // 0 is none.
+        let output = match node.int("output_dtype", 0)? {
+            0 => None,
+            _ => node.data_type("output_dtype")?,
         };
-        Ok(Self { kind, axis: node.int("axis", 1)?, block: node.size("block_size", 0)?, output })
+        Ok(Self { kind, axis: node.int("axis", 1)?, block: node.size("block_size", 0)?, output, saturate })
     }
 }
 
@@ -68,7 +69,8 @@ pub(super) fn dequantized(
     axis: i64,
     block: usize,
 ) -> RuleResult<ValueId> {
-    QuantizeLinear { kind: Kind::Dequantize, axis, block, output: None }.apply(to, x, scale, zero)
+    QuantizeLinear { kind: Kind::Dequantize, axis, block, output: None, saturate: true }
+        .apply(to, x, scale, zero)
 }
 
 impl QuantizeLinear {
@@ -123,18 +125,25 @@ impl QuantizeLinear {
         };
         let wide = to.cast(x, DType::F32)?;
         if self.kind == Kind::Quantize {
-            let of_zero = zero.map(|zero| to.dtype(zero));
-            let (dtype, range) = match self.output {
-                Some(output) => output,
-                None => {
-                    let dtype = of_zero.unwrap_or(DType::U8);
-                    let narrow = zero.and_then(|zero| to.narrow.get(&zero).copied());
-                    (dtype, narrow.or(range_of(dtype)).ok_or_else(|| unsupported(dtype))?)
-                }
+            let output = match (self.output, zero) {
+                (Some(output), _) => output,
+                (None, Some(zero)) => to.data_type(zero),
+                (None, None) => DataType { dtype: DType::U8, narrow: None },
             };
-            return quantized(to, wide, scale, points, dtype, range);
+            let range = match output.narrow {
+                Some(Narrow::Floats(format)) => {
+                    let y = to.formula(|f| {
+                        let y = f.value(wide) / f.value(scale);
+                        points.map_or(y.clone(), |points| y + f.value(points))
+                    })?;
+                    return to.round_to(y, format, self.saturate);
+                }
+                Some(Narrow::Integers(range)) => range,
+                None => range_of(output.dtype).ok_or_else(|| unsupported(output.dtype))?,
+            };
+            return quantized(to, wide, scale, points, output.dtype, range);
         }
-        let dtype = self.output.map_or(result, |(dtype, _)| dtype);
+        let dtype = self.output.map_or(result, |output| output.dtype);
         to.formula(|f| {
             let wide = f.value(wide);
             let centered = points.map_or(wide, |points| wide - f.value(points));

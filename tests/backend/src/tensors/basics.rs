@@ -3,8 +3,8 @@
 use super::{close, finished, same, tensor};
 use kiln_tensor::backend::{Backend, held};
 use kiln_tensor::{
-    Bool, DType, Distribution, Element, Float, FloatDType, Int, PadMode, ReduceOp, ScatterOp, Tensor,
-    TensorData, ToElement, Transaction, s,
+    Bool, DType, Distribution, Element, Float, FloatDType, Int, Minifloat, PadMode, ReduceOp, ScatterOp,
+    Tensor, TensorData, ToElement, Transaction, s,
 };
 
 pub fn creation<B: Backend>() {
@@ -413,6 +413,33 @@ pub fn quantized<B: Backend>() {
     let coarse = QuantScheme::default().with_value(QuantValue::Q2S);
     close(tensor::<B, 1, Float>([0.0, 0.0]).quantize_dynamic(&coarse), [0.0f32, 0.0]);
     close(tensor::<B, 1, Float>([-4.0, 1.0, 3.0]).quantize_dynamic(&coarse), [-4.0f32, 0.0, 4.0]);
+}
+
+pub fn floats_of_few_bits<B: Backend>() {
+    let device = B::Device::default();
+    for format in Minifloat::ALL {
+        let values = (0..=u8::MAX).map(|bits| format.from_bits(bits));
+        // Not all devices have numbers as small as the least scales.
+        let finite = values.filter(|x| x.is_finite() && (format != Minifloat::E8M0Fnu || x.abs() > 1e-30));
+        let mut around: Vec<f64> =
+            finite.flat_map(|x| [1.0, 1.03, 1.0625, 1.125, 1.25, 1.4].map(|y| x * y)).collect();
+        around.extend([1e-9, 1e6, f64::INFINITY, f64::NAN]);
+        if format != Minifloat::E8M0Fnu {
+            around.extend([-1e-9, -1e6, f64::NEG_INFINITY, 0.0]);
+        }
+        let numbers: Vec<f32> = around.iter().map(|x| *x as f32).collect();
+        let x = Tensor::<B, 1>::from_data_dtype(TensorData::from(numbers.as_slice()), &device, DType::F32);
+        for (saturate, rounded) in
+            [(true, x.clone().round_to(format)), (false, x.round_to_or_overflow(format))]
+        {
+            assert_eq!(rounded.dtype(), held::<B>(format.dtype(), &device));
+            for (x, found) in numbers.iter().zip(rounded.into_data().iter::<f64>()) {
+                let expected = format.round(f64::from(*x), saturate);
+                let is_it = found == expected || (found.is_nan() && expected.is_nan());
+                assert!(is_it, "{format:?} of {x}: {found}, not {expected}");
+            }
+        }
+    }
 }
 
 pub fn without_blocking<B: Backend>() {

@@ -1,7 +1,7 @@
 //! What is computed at build time, and what is not.
 
-use crate::ir::{Concat, Cumulative, LogSoftmax, Op, Pad, Reduce, Softmax, Take, Trilu};
-use kiln_types::{CumulativeOp, DType, PadMode, Scalar, TensorData, UnaryOp};
+use crate::ir::{Concat, Cumulative, LogSoftmax, Op, Pad, Reduce, RoundTo, Softmax, Take, Trilu};
+use kiln_types::{CumulativeOp, DType, Minifloat, PadMode, Scalar, TensorData, UnaryOp};
 
 fn empty(shape: &[usize]) -> TensorData {
     TensorData { bytes: kiln_types::Bytes::default(), shape: shape.to_vec(), dtype: DType::F32 }
@@ -35,6 +35,18 @@ fn nothing_walks_along_a_long_axis_without_elements() {
         let operands: Vec<Option<&TensorData>> = operands.into_iter().map(Some).collect();
         assert_eq!(op.evaluate(&operands), None, "{op:?}");
     }
+}
+
+#[test]
+fn floats_of_few_bits_are_those_of_their_format() {
+    let x = TensorData::new(vec![1.06f32, -500.0, f32::NAN], [3]);
+    let rounded = |format, saturate| {
+        let results = Op::RoundTo(RoundTo { format, saturate }).evaluate(&[Some(&x)]).unwrap();
+        results[0].iter::<f32>().collect::<Vec<_>>()
+    };
+    assert_eq!(rounded(Minifloat::E4M3Fn, true)[..2], [1.0, -448.0]);
+    assert!(rounded(Minifloat::E4M3Fn, false)[1..].iter().all(|x| x.is_nan()));
+    assert_eq!(rounded(Minifloat::E2M1Fn, false), [1.0, -6.0, 0.0]);
 }
 
 #[test]
