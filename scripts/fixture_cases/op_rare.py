@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from fixture_lib.graph import BOOL, F16, F32, F64, I64, Graph
+from fixture_lib.graph import BOOL, F16, F32, F64, I32, I64, Graph
 from fixture_lib.registry import Case, case
 
 
@@ -410,3 +410,28 @@ def causal_conv_with_state(rng):
         g.show(f"{label}_state", "Identity", state, dtype=F32, dims=["n", 3, 3])
     data = [[floats(rng, n, 3, t), floats(rng, n, 3, 3)] for n, t in ((2, 6), (1, 1))]
     return Case(g.model(), data, numpy_answers=True)
+
+
+@case("op_told_by_the_run")
+def told_by_the_run(rng):
+    """What other models know when they are exported: the number around a tensor, the size of an image of blocks."""
+    g = Graph("told_by_the_run", opset=18)
+    x, value = g.input("x", F32, ["n", 7]), g.input("value", F32, [])
+    g.show("padded", "Pad", x, [1, 0, 2, 3], value)
+    g.show("cut_and_padded", "Pad", x, [-1, 2, 0, -1], value)
+    g.show("edges", "Pad", x, [0, 1, 0, 1], value, mode="edge")
+    g.show("integers", "Pad", g.op("Cast", x, to=I32), [0, 1, 1, 0], g.op("Cast", value, to=I32))
+    # Blocks of 2 x 3 that overlap, of an image as large as another.
+    image, blocks = g.input("image", F32, [1, 1, "h", "w"]), g.input("blocks", F32, ["n", 12, "blocks"])
+    size = g.op("Slice", g.op("Shape", image), [2], [4])
+    g.show("summed", "Col2Im", blocks, size, [2, 3], strides=[2, 2], pads=[1, 0, 0, 1], dilations=[1, 2])
+    g.show("summed_wide", "Col2Im", blocks, size, [2, 3], strides=[2, 2], pads=[1, 0, 1, 2], dilations=[1, 2])
+
+    def inputs(n, h, w):
+        count = ((h + 1 - 2) // 2 + 1) * ((w + 1 - 5) // 2 + 1)
+        return [
+            *[floats(rng, n, 7), np.array(rng.uniform(1, 4), np.float32)],
+            *[floats(rng, 1, 1, h, w), floats(rng, n, 12, count)],
+        ]
+
+    return Case(g.model(), [inputs(5, 7, 8), inputs(2, 5, 6)])

@@ -265,3 +265,31 @@ def resize_kept_ratio(rng):
     for n, h, w, other, numbers in [(1, 4, 5, (8, 3), [6, 6]), (2, 3, 8, (5, 5), [7, 12]), (1, 6, 6, (3, 9), [4, 5])]:
         data.append([floats(rng, n, 2, h, w), floats(rng, *other), np.array(numbers)])
     return Case(g.model(), data)
+
+
+@case("op_resize_scales_of_sizes")
+def resize_scales_of_sizes(rng):
+    """
+    Scales that exporters computed from the size which they wanted, before version 11: TensorFlow's all at once, PyTorch's axis by axis.
+    ONNX Runtime rounds the scale, and then the size: sizes here are such that it finds those which were wanted.
+    """
+    g = Graph("resize_scales_of_sizes", opset=10)
+    x, like = g.input("x", F32, ["n", 3, "h", "w"]), g.input("like", F32, ["n", 2, "rows", "columns"])
+    sizes = lambda value: g.op("Cast", g.op("Slice", g.op("Shape", value), [2], [4]), to=F32)
+    scales = g.op("Concat", np.ones(2, np.float32), g.op("Div", sizes(like), sizes(x)), axis=0)
+    g.show("at_once", "Resize", x, scales, mode="linear", dtype=F32, dims=["n", 3, None, None])
+
+    def axis(value, n):
+        return g.op("Gather", g.op("Shape", value), np.int64(n), axis=0)
+
+    wanted = [g.op("Unsqueeze", axis(like, n), axes=[0]) for n in [2, 3]]
+    wanted = g.op("Cast", g.op("Concat", *wanted, axis=0), to=F32)
+    scales = g.op("Concat", np.ones(2, np.float32), g.op("Div", wanted, sizes(x)), axis=0)
+    g.show("by_axis", "Resize", x, scales, mode="linear", dtype=F32, dims=["n", 3, None, None])
+    # Twice the size, over the size.
+    doubled = g.op("Floor", g.op("Mul", g.op("Cast", g.op("Unsqueeze", axis(x, 3), axes=[0]), to=F32), np.float32(2)))
+    width = g.op("Div", doubled, g.op("Cast", g.op("Unsqueeze", axis(x, 3), axes=[0]), to=F32))
+    scales = g.op("Concat", np.ones(3, np.float32), width, axis=0)
+    g.show("doubled", "Resize", x, scales, mode="linear", dtype=F32, dims=["n", 3, "h", None])
+    inputs = lambda n, h, w, rows, columns: [floats(rng, n, 3, h, w), floats(rng, n, 2, rows, columns)]
+    return Case(g.model(), [inputs(2, 4, 5, 8, 10), inputs(1, 8, 6, 6, 9)])

@@ -116,7 +116,7 @@ fn is_plain(dim: &Dim, scope: &dyn Scope, top: bool) -> Result<bool> {
                 Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
                     is_plain(a, scope, false)? && is_plain(b, scope, false)?
                 }
-                Atom::Compare(..) => false,
+                Atom::Compare(..) | Atom::Beyond => false,
             };
             if !plain {
                 return Ok(false);
@@ -209,6 +209,8 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
             let condition = compare(*op, a, b, scope)?;
             quote!(i64::from(#condition))
         }
+        // No operation is given one.
+        Atom::Beyond => return Err(CodegenError::UnknownSymbol(Atom::Beyond.to_string())),
     })
 }
 

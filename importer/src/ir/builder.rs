@@ -133,6 +133,11 @@ impl<'a> Builder<'a> {
 
     /// Appends a node and yields its outputs.
     pub fn add_all(&mut self, op: Op, inputs: Vec<Option<ValueId>>) -> RuleResult<Vec<ValueId>> {
+        let mut is_beyond = false;
+        op.for_each_dim(&mut |dim| is_beyond |= dim.is_beyond());
+        if is_beyond {
+            return Err(RuleError::TooLarge { what: "the arithmetic on sizes that this needs".to_owned() });
+        }
         let mut infer = Infer::new(self.graph, &inputs);
         let types = op.infer(&mut infer)?;
         let fresh = infer.fresh;

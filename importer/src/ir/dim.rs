@@ -39,6 +39,8 @@ pub enum Atom {
     Min(Box<Dim>, Box<Dim>),
     /// 1 when the comparison holds, else 0: conditions on shapes.
     Compare(CompareOp, Box<Dim>, Box<Dim>),
+    /// What has grown beyond `MAX_ATOMS` atoms. Nothing is known of it, and nothing is computed with it: so is every expression that it would be a part of.
+    Beyond,
 }
 
 /// Least and greatest value, where known.
@@ -50,7 +52,8 @@ type Monomial = Vec<Atom>;
 /// An integer expression: a sum of terms, each a coefficient times a product of atoms.
 ///
 /// Arithmetic saturates at the bounds of `i64`; a saturated size fails the checks on sizes later. So does an expression of
-/// more than `MAX_ATOMS` atoms, which repeated squaring in a hostile file would make of a single symbol.
+/// more than `MAX_ATOMS` atoms ([`Atom::Beyond`]), which repeated squaring in a hostile file would make of a single symbol: no operation is
+/// given one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Dim {
     /// The term without atoms. Most sizes of most models are nothing else, and need no memory of their own.
@@ -81,9 +84,18 @@ impl Dim {
         dim
     }
 
-    /// Itself, or the greatest integer when it has grown beyond reason.
+    /// Itself, or [`Atom::Beyond`] when it has grown so far.
     fn bounded(self) -> Self {
-        if self.count_atoms() > MAX_ATOMS { Self::constant(i64::MAX) } else { self }
+        if self.count_atoms() > MAX_ATOMS { Self::beyond() } else { self }
+    }
+
+    fn beyond() -> Self {
+        Self::term(vec![Atom::Beyond], 1)
+    }
+
+    /// Whether it has grown beyond what is computed with.
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.single_term() == Some((1, &[Atom::Beyond]))
     }
 
     fn count_atoms(&self) -> usize {
@@ -149,6 +161,7 @@ impl Dim {
                     a.collect_symbols(found);
                     b.collect_symbols(found);
                 }
+                Atom::Beyond => {}
             }
         }
     }
@@ -168,6 +181,7 @@ impl Dim {
                     Atom::Compare(op, a, b) => {
                         Dim::compare(*op, &a.substitute(lookup), &b.substitute(lookup))
                     }
+                    Atom::Beyond => return Dim::beyond(),
                 };
                 term = &term * &factor;
             }
@@ -283,6 +297,8 @@ impl Atom {
             | Atom::Max(a, b)
             | Atom::Min(a, b)
             | Atom::Compare(_, a, b) => 1 + a.count_atoms() + b.count_atoms(),
+            // Whatever it is a part of is beyond as well.
+            Atom::Beyond => MAX_ATOMS,
         }
     }
 }

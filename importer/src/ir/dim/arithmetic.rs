@@ -4,9 +4,9 @@ use super::{Dim, MAX_ATOMS, Monomial};
 use std::ops::{Add, Mul, Neg, Sub};
 
 impl Dim {
-    /// Whether a number in it is the largest or the smallest there is, where arithmetic on dims stops.
+    /// Whether a number in it is the largest or the smallest there is, where arithmetic on dims stops, or it has too many atoms for that.
     pub(crate) fn is_saturated(&self) -> bool {
-        self.terms().any(|(coefficient, _)| matches!(coefficient, i64::MIN | i64::MAX))
+        self.is_beyond() || self.terms().any(|(coefficient, _)| matches!(coefficient, i64::MIN | i64::MAX))
     }
 }
 
@@ -14,6 +14,9 @@ impl Add for &Dim {
     type Output = Dim;
 
     fn add(self, other: &Dim) -> Dim {
+        if self.is_beyond() || other.is_beyond() {
+            return Dim::beyond();
+        }
         let mut sum = self.clone();
         sum.add_terms(other);
         sum.bounded()
@@ -24,6 +27,9 @@ impl Neg for &Dim {
     type Output = Dim;
 
     fn neg(self) -> Dim {
+        if self.is_beyond() {
+            return Dim::beyond();
+        }
         self.terms().fold(Dim::constant(0), |mut negated, (coefficient, atoms)| {
             negated.add_term(atoms.to_vec(), coefficient.saturating_neg());
             negated
@@ -43,13 +49,16 @@ impl Mul for &Dim {
     type Output = Dim;
 
     fn mul(self, other: &Dim) -> Dim {
+        if self.is_beyond() || other.is_beyond() {
+            return Dim::beyond();
+        }
         let mut product = Dim::constant(0);
         // The product of both counts bounds the result's size before it is computed.
         if self.terms().count() > 1
             && other.terms().count() > 1
             && self.count_atoms() * other.count_atoms() > MAX_ATOMS * 16
         {
-            return Dim::constant(i64::MAX);
+            return Dim::beyond();
         }
         for (x, a) in self.terms() {
             for (y, b) in other.terms() {

@@ -66,6 +66,7 @@ impl Atom {
                 (a_low.zip(b_low).map(|(a, b)| a.min(b)), high)
             }
             Atom::Compare(..) => (Some(0), Some(1)),
+            Atom::Beyond => (None, None),
         }
     }
 }

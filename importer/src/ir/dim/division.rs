@@ -8,6 +8,9 @@ impl Dim {
         if divisor.is(1) {
             return self.clone();
         }
+        if self.is_beyond() || divisor.is_beyond() {
+            return Dim::beyond();
+        }
         if let (Some(a), Some(b)) = (self.as_constant(), divisor.as_constant())
             && b != 0
         {
@@ -86,6 +89,9 @@ impl Dim {
 
     /// `self mod divisor`, with the sign of the divisor.
     pub fn modulo(&self, divisor: &Dim) -> Dim {
+        if self.is_beyond() || divisor.is_beyond() {
+            return Dim::beyond();
+        }
         if let (Some(a), Some(b)) = (self.as_constant(), divisor.as_constant())
             && b != 0
         {

@@ -38,7 +38,35 @@ fn growth_is_bounded() {
     for _ in 0..40 {
         dim = &dim * &dim.maximum(&Dim::constant(3));
     }
-    assert!(dim.count_atoms() <= MAX_ATOMS);
+    assert!(dim.is_beyond());
+}
+
+/// What has no end is never taken for a number, by which a bound would become that of its axis.
+#[test]
+fn what_has_grown_beyond_stays_so() {
+    let a = Dim::symbol("a");
+    let mut beyond = &a + &Dim::symbol("b");
+    for _ in 0..40 {
+        beyond = &beyond * &beyond.maximum(&Dim::constant(3));
+    }
+    let two = Dim::constant(2);
+    let results = [
+        beyond.minimum(&a),
+        a.maximum(&beyond),
+        &beyond - &beyond,
+        &two * &beyond,
+        &beyond * &Dim::constant(0),
+        -&beyond,
+        beyond.floor_div(&two),
+        beyond.floor_div(&beyond),
+        a.modulo(&beyond),
+        Dim::compare(CompareOp::Equal, &beyond, &beyond),
+        a.substitute(&|_| Some(beyond.clone())),
+    ];
+    for result in &results {
+        assert!(result.is_beyond() && result.is_saturated(), "{result}");
+        assert_eq!(result.as_constant(), None);
+    }
 }
 
 #[test]

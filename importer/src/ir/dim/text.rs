@@ -34,6 +34,7 @@ impl fmt::Display for Atom {
             Atom::Max(a, b) => write!(f, "max({a}, {b})"),
             Atom::Min(a, b) => write!(f, "min({a}, {b})"),
             Atom::Compare(op, a, b) => write!(f, "{}({a}, {b})", op.name()),
+            Atom::Beyond => f.write_str("…"),
         }
     }
 }

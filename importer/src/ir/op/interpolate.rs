@@ -93,14 +93,17 @@ impl KeptRatio {
     }
 }
 
-/// `to / from`, as a number when both are known.
+/// `to / from`, as a number when both are known or one is a multiple of the other.
 fn ratio(to: &Dim, from: Option<&Dim>) -> Arg {
+    let from = from.unwrap_or(to);
     let known = |dim: &Dim| dim.as_constant().map(|size| size as f64);
-    match (known(to), from.and_then(known)) {
-        (Some(to), Some(from)) if from != 0.0 => Arg::Float(to / from),
+    let times = to.modulo(from).is(0).then(|| known(&to.floor_div(from))).flatten();
+    match (known(to), known(from), times) {
+        (Some(to), Some(from), _) if from != 0.0 => Arg::Float(to / from),
+        (_, _, Some(times)) => Arg::Float(times),
         _ => {
             let float = |dim: &Dim| Arg::call("tensor::module::size_as_float", [Arg::Size(dim.clone())]);
-            float(to).then("div", [float(from.unwrap_or(to))])
+            float(to).then("div", [float(from)])
         }
     }
 }

@@ -42,6 +42,9 @@ pub(super) fn check_size(ty: &TensorType) -> RuleResult<()> {
                 return Err(misfit("shape", format!("gives a result {ty} of negative size")));
             }
             Some(size) => count = count.saturating_mul(size),
+            None if dim.is_beyond() => {
+                return Err(RuleError::TooLarge { what: "the arithmetic on sizes of a result".to_owned() });
+            }
             None => {}
         }
     }

@@ -1,7 +1,8 @@
 //! `Col2Im`: blocks summed back into an image, which is a transposed convolution with unit kernels.
 
 use super::prelude::*;
-use kiln_types::ConvTransposeOptions;
+use crate::ir::op;
+use kiln_types::{ConvTransposeOptions, PadMode};
 
 pub(super) struct Col2Im {
     dilations: Option<Vec<i64>>,
@@ -25,7 +26,9 @@ impl<'m> Operator<'m> for Col2Im {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;
-        let image = sizes("image_shape", to.known_ints(args.value("image_shape")?, "image_shape")?, None)?;
+        let image = to.host(args.value("image_shape")?, "image_shape")?;
+        let known: Option<Vec<i64>> = image.iter().map(Dim::as_constant).collect();
+        known.map(|known| sizes("image_shape", known, None)).transpose()?;
         let spatial = image.len();
         let count = Some(spatial);
         let block = sizes("block_shape", to.known_ints(args.value("block_shape")?, "block_shape")?, count)?;
@@ -37,7 +40,8 @@ impl<'m> Operator<'m> for Col2Im {
         let pads = sizes("pads", or(&self.pads, 0, 2 * spatial), Some(2 * spatial))?;
         let dims = to.dims(x);
         if !(1..=3).contains(&spatial) || stride.contains(&0) {
-            return Err(RuleError::Unsupported { what: format!("blocks {block:?} of an image {image:?}") });
+            let what = format!("blocks {block:?} of an image of {spatial} axes by strides {stride:?}");
+            return Err(RuleError::Unsupported { what });
         }
         let area = block.iter().try_fold(1usize, |area, &size| area.checked_mul(size));
         let area = area.filter(|&area| area > 0).ok_or_else(|| invalid("block_shape", "is no size"))?;
@@ -52,15 +56,31 @@ impl<'m> Operator<'m> for Col2Im {
         let channels = rows.floor_div(&Dim::from(area));
         let mut grid = vec![batch * &channels, Dim::from(area)];
         let (mut padding, mut extra) = (Vec::new(), Vec::new());
+        // What is cut off at the end, or what the stride does not reach there, of an image whose size only the run tells.
+        let mut rest = vec![(Dim::constant(0), Dim::constant(0)); 2];
         for axis in 0..spatial {
             let (before, after) = (pads[axis], pads[axis + spatial]);
             let extent = dilation[axis] * (block[axis] - 1) + 1;
-            let room = (image[axis] + before + after).checked_sub(extent);
-            let room = room.ok_or_else(|| misfit("block_shape", "is larger than the image"))?;
-            grid.push(Dim::from(room / stride[axis] + 1));
-            padding.push((before, after));
-            // What the stride does not reach.
-            extra.push(room % stride[axis]);
+            let room = &image[axis] + &Dim::constant((before + after) as i64 - extent as i64);
+            if room.as_constant().is_some_and(|room| room < 0) {
+                return Err(misfit("block_shape", "is larger than the image"));
+            }
+            let step = Dim::from(stride[axis]);
+            let steps = room.floor_div(&step);
+            let unreached = &room - &(&steps * &step);
+            grid.push(&steps + &Dim::constant(1));
+            match unreached.as_size() {
+                Some(unreached) => {
+                    padding.push((before, after));
+                    extra.push(unreached);
+                    rest.push((Dim::constant(0), Dim::constant(0)));
+                }
+                None => {
+                    padding.push((before, 0));
+                    extra.push(0);
+                    rest.push((Dim::constant(0), &unreached - &Dim::from(after)));
+                }
+            }
         }
         let blocks = to.reshape(x, grid)?;
         // Each row goes to one place of its block.
@@ -74,9 +94,13 @@ impl<'m> Operator<'m> for Col2Im {
             dilation: dilation.into(),
             groups: 1,
         };
-        let images = to.add(Op::ConvTranspose(options), &[blocks, kernels])?;
+        let mut images = to.add(Op::ConvTranspose(options), &[blocks, kernels])?;
+        if rest.iter().any(|(_, after)| !after.is(0)) {
+            let pad = op::Pad { padding: rest, mode: PadMode::Constant, value: Scalar::Int(0) };
+            images = to.add(Op::Pad(pad), &[images])?;
+        }
         let mut whole = vec![batch.clone(), channels];
-        whole.extend(image.into_iter().map(Dim::from));
+        whole.extend(image);
         Ok(to.reshape(images, whole)?.into())
     }
 }

@@ -56,14 +56,14 @@ impl<'m> Operator<'m> for Pad {
             }
             return Err(invalid("pads", format!("has {} entries for {} axes", pads.len(), axes.len())));
         }
-        let value = match args.optional("constant_value")? {
-            Some(value) => {
-                to.known_number(value).ok_or(RuleError::NotConstant { input: "constant_value".into() })?
-            }
-            None if to.dtype(x).is_bool() => Scalar::Bool(false),
-            None if to.dtype(x).is_int() => Scalar::Int(self.value as i64),
-            None => Scalar::Float(self.value),
-        };
+        let given = args.optional("constant_value")?;
+        let known = given.map(|value| to.known_number(value)).unwrap_or_else(|| {
+            Some(match to.dtype(x) {
+                dtype if dtype.is_bool() => Scalar::Bool(false),
+                dtype if dtype.is_int() => Scalar::Int(self.value as i64),
+                _ => Scalar::Float(self.value),
+            })
+        });
         let zero = Dim::constant(0);
         let mut padding = vec![(zero.clone(), zero.clone()); rank];
         let mut ranges = to.full_ranges(x);
@@ -85,7 +85,23 @@ impl<'m> Operator<'m> for Pad {
             grows |= padding[axis] != (zero.clone(), zero.clone());
         }
         let x = if cuts { to.add(Op::Slice(op::Slice { ranges }), &[x])? } else { x };
-        let y = if grows { to.add(Op::Pad(op::Pad { padding, mode: self.mode, value }), &[x])? } else { x };
+        if !grows {
+            return Ok(x.into());
+        }
+        let mode = self.mode;
+        let pad = |value| Op::Pad(op::Pad { padding: padding.clone(), mode, value });
+        let y = match (known, given) {
+            (Some(value), _) => to.add(pad(value), &[x])?,
+            (None, Some(value)) if mode == PadMode::Constant => {
+                // Only the run tells the number: it stands where nothing of the tensor does.
+                let inside = to.fill(to.dims(x), true, DType::Bool)?;
+                let inside = to.add(pad(Scalar::Bool(false)), &[inside])?;
+                let y = to.add(pad(Scalar::Int(0)), &[x])?;
+                let value = to.reshape(value, Vec::new())?;
+                to.formula(|f| f.value(inside).where_(f.value(y), f.value(value)))?
+            }
+            (None, _) => to.add(pad(Scalar::Int(0)), &[x])?,
+        };
         Ok(y.into())
     }
 }

@@ -1,5 +1,7 @@
 //! `Resize`, and `Upsample`, its first name.
 
+use super::super::lowering::numbers;
+use super::super::tensor::MAX_RANK;
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{CoordinateTransform, InterpolateMode, NearestRounding};
@@ -96,7 +98,10 @@ impl<'m> Operator<'m> for Resize {
         };
         let scales = given(to, args, "scales")?;
         let target = match (scales, given(to, args, "sizes")?, &self.scales) {
-            (Some(scales), ..) => Target::Scales(to.known_floats(scales, "scales")?),
+            (Some(scales), ..) => match quotients(to, scales, MAX_DEPTH) {
+                Some(quotients) if to.constant(scales).is_none() => Target::Quotients(quotients),
+                _ => Target::Scales(to.known_floats(scales, "scales")?),
+            },
             (None, Some(sizes), _) => Target::Sizes(to.host(sizes, "sizes")?),
             (None, None, Some(scales)) => Target::Scales(scales.clone()),
             (None, None, None) => {
@@ -161,6 +166,67 @@ struct Extent {
 enum Target {
     Scales(Vec<f64>),
     Sizes(Vec<Dim>),
+    /// Scales that are computed from sizes.
+    Quotients(Vec<Quotient>),
+}
+
+/// A size, or a whole number, over another.
+struct Quotient {
+    dividend: Dim,
+    divisor: Dim,
+}
+
+/// Operations between sizes and the scales that exporters compute from them.
+const MAX_DEPTH: usize = 16;
+
+/// The elements of a vector, or the one of a scalar, if they are quotients of sizes: before `Resize` took sizes, exporters computed the scale that would lead to one.
+fn quotients(to: &Lowering<'_, '_>, value: ValueId, depth: usize) -> Option<Vec<Quotient>> {
+    let whole = |dividend: Dim| Quotient { dividend, divisor: Dim::constant(1) };
+    let graph = &*to.builder.graph;
+    to.ty(value).num_elements().as_size().filter(|&count| count <= MAX_RANK)?;
+    if let Some(sizes) = &graph.value(value).host {
+        return Some(sizes.iter().cloned().map(whole).collect());
+    }
+    if let Some(known) = to.constant(value) {
+        let number = |number: f64| (number.fract() == 0.0).then(|| whole(Dim::constant(number as i64)));
+        return numbers(&known).into_iter().map(|scalar| number(scalar.to_f64())).collect();
+    }
+    let node = graph.node(graph.producer(value)?);
+    let operand = |n: usize| quotients(to, (*node.inputs.get(n)?)?, depth.checked_sub(1)?);
+    match &node.op {
+        Op::Reshape(_) => operand(0),
+        Op::Cast(cast) if cast.to.is_float() => operand(0),
+        // Of what is whole already.
+        Op::Cast(_) | Op::Unary(UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => {
+            operand(0).filter(|of| of.iter().all(|quotient| quotient.divisor.is(1)))
+        }
+        Op::Concat(_) => {
+            let parts: Option<Vec<_>> = (0..node.inputs.len()).map(operand).collect();
+            Some(parts?.into_iter().flatten().collect())
+        }
+        Op::Slice(slice) => {
+            let [range] = slice.ranges.as_slice() else { return None };
+            let (start, end) = (range.start.as_size()?, range.end.as_size()?);
+            let mut all = operand(0).filter(|all| range.step == 1 && start <= end && end <= all.len())?;
+            all.truncate(end);
+            Some(all.split_off(start))
+        }
+        Op::Binary(op @ (BinaryOp::Div | BinaryOp::Mul)) if to.dtype(value).is_float() => {
+            let (a, b) = (operand(0)?, operand(1)?);
+            let by = |(a, b): (&Quotient, &Quotient)| {
+                let inverted = *op == BinaryOp::Div;
+                let (up, down) = if inverted { (&b.divisor, &b.dividend) } else { (&b.dividend, &b.divisor) };
+                Quotient { dividend: &a.dividend * up, divisor: &a.divisor * down }
+            };
+            match (a.as_slice(), b.as_slice()) {
+                (a, b) if a.len() == b.len() => Some(a.iter().zip(b).map(by).collect()),
+                (a, [b]) => Some(a.iter().map(|a| by((a, b))).collect()),
+                ([a], b) => Some(b.iter().map(|b| by((a, b))).collect()),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 impl Resize {
@@ -203,6 +269,7 @@ impl Resize {
         let count = match &target {
             Target::Scales(scales) => scales.len(),
             Target::Sizes(sizes) => sizes.len(),
+            Target::Quotients(quotients) => quotients.len(),
         };
         if count != axes.len() {
             return Err(misfit("scales", format!("or sizes: {count} entries for {} axes", axes.len())));
@@ -218,6 +285,18 @@ impl Resize {
                     scales[axis] = scale;
                 }
                 Ok(Extent { sizes, scales: Some(scales), kept: None })
+            }
+            Target::Quotients(given) => {
+                for (&axis, Quotient { dividend, divisor }) in axes.iter().zip(given) {
+                    // The size and the scale are those of each other then.
+                    sizes[axis] = match divisor {
+                        divisor if divisor.is(1) => &sizes[axis] * &dividend,
+                        // Which neighbour is nearest depended on whether that grows.
+                        divisor if divisor == sizes[axis] && !self.shrinks_upwards => dividend,
+                        _ => return Err(RuleError::NotConstant { input: "scales".to_owned() }),
+                    };
+                }
+                Ok(Extent { sizes, scales: None, kept: None })
             }
             Target::Sizes(given) if self.policy == Policy::Stretch => {
                 for (&axis, size) in axes.iter().zip(given) {
