@@ -323,6 +323,7 @@ fn swap(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::AxisRange;
     use crate::passes::testing::{checked, constant, graph, kinds, optimized};
 
     #[test]
@@ -347,6 +348,32 @@ mod tests {
                 vec![b.add(Op::Where, &[condition, sides[0], sides[1]]).unwrap()]
             });
             assert_eq!(kinds(&checked(g, &[("n", 2), ("m", 3)])), [*expected], "{chosen:?} {value}");
+        }
+    }
+
+    #[test]
+    fn slices_of_what_was_joined_read_its_parts() {
+        struct Case {
+            range: [Dim; 2],
+            expected: &'static [&'static str],
+        }
+        let after = |n: i64| &Dim::symbol("n") + &Dim::from(n);
+        let cases = [
+            Case { range: [0.into(), 3.into()], expected: &[] },
+            Case { range: [3.into(), after(3)], expected: &[] },
+            Case { range: [4.into(), after(3)], expected: &["Slice"] },
+            Case { range: [after(4), after(5)], expected: &["Slice"] },
+            Case { range: [2.into(), 4.into()], expected: &["Concat", "Slice"] },
+        ];
+        for Case { range: [start, end], expected } in cases {
+            let g = graph(&["f32[2, 3]", "f32[2, n]", "f32[2, 2]"], |b, x| {
+                let joined = b.add(Op::Concat(Concat { axis: 1 }), x).unwrap();
+                let rows = AxisRange { start: 0.into(), end: 2.into(), step: 1 };
+                let columns = AxisRange { start: start.clone(), end: end.clone(), step: 1 };
+                let slice = Op::Slice(Slice { ranges: vec![rows, columns] });
+                vec![b.add(slice, &[joined]).unwrap()]
+            });
+            assert_eq!(kinds(&checked(g, &[("n", 4)])), expected, "{start}..{end}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Transposes and reshapes that cancel, merge, or move to where they do.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Dim, Fill, Node, Op, Permute, Provenance, Reduce, Reshape, SelectAssign, ValueId};
+use crate::ir::{Dim, Fill, Node, Op, Permute, Provenance, Reduce, Reshape, SelectAssign, Slice, ValueId};
 use kiln_types::TensorData;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -70,7 +70,9 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
         cx.replace(Op::Permute(Permute { axes: merged }), vec![Some(source)])?;
         return Some("transposes that merge");
     }
-    if let Some(what) = over_unit_reshape(cx, axes).or_else(|| around_assignment(cx, axes)) {
+    if let Some(what) =
+        around_slice(cx, axes).or_else(|| over_unit_reshape(cx, axes)).or_else(|| around_assignment(cx, axes))
+    {
         return Some(what);
     }
     if let Op::Fill(Fill { value, dtype, .. }) = cx.producer(x)?.op {
@@ -79,6 +81,20 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
         return Some("transpose of one value");
     }
     through_elementwise(cx, axes)
+}
+
+/// `permute(slice(permute(x)))`: the transposes meet behind the slice.
+fn around_slice(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
+    let sliced = cx.input(0).filter(|&sliced| cx.used_once(sliced))?;
+    let node = cx.producer(sliced)?;
+    let Op::Slice(Slice { ranges }) = &node.op else { return None };
+    let (source, inner) = permuted(cx, node.inputs.first().copied().flatten()?)?;
+    let mut by_source: Vec<_> = inner.iter().zip(ranges.clone()).collect();
+    by_source.sort_by_key(|&(&axis, _)| axis);
+    let ranges = by_source.into_iter().map(|(_, range)| range).collect();
+    let moved = cx.insert(Op::Slice(Slice { ranges }), &[source])?;
+    cx.replace(Op::Permute(Permute { axes: compose(&inner, axes) }), vec![Some(moved)])?;
+    Some("transposes around a slice")
 }
 
 /// `permute(reshape(permute(x)))`, where the reshape only puts in or takes out axes of size 1: the transposes meet.
@@ -304,7 +320,7 @@ pub(super) fn constant_as(cx: &mut Rewrite<'_>, id: ValueId, shape: Vec<usize>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Arange, Permute, Reshape};
+    use crate::ir::{Arange, AxisRange, Permute, Reshape};
     use crate::passes::testing::{checked, constant, graph, kinds, optimized};
     use kiln_types::{BinaryOp, UnaryOp};
 
@@ -330,6 +346,18 @@ mod tests {
         assert_eq!(kinds(&g), ["Arange", "SelectAssign"], "{g}");
         let g = checked(cache(&[0, 2, 1, 3]), &[]);
         assert!(kinds(&g).contains(&"Permute".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn transposes_around_a_slice_cancel() {
+        let g = graph(&["f32[n, 3, 4]"], |b, x| {
+            let turned = b.add(turn(&[2, 0, 1]), &[x[0]]).unwrap();
+            let range = |start: i64, end: Dim| AxisRange { start: start.into(), end, step: 1 };
+            let ranges = vec![range(1, 3.into()), range(0, Dim::symbol("n")), range(2, 3.into())];
+            let part = b.add(Op::Slice(Slice { ranges }), &[turned]).unwrap();
+            vec![b.add(turn(&[1, 2, 0]), &[part]).unwrap()]
+        });
+        assert_eq!(kinds(&checked(g, &[("n", 2)])), ["Slice"]);
     }
 
     #[test]

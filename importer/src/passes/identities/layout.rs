@@ -41,6 +41,7 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
     let inner = match &cx.producer(x)?.op {
         Op::Slice(Slice { ranges: inner }) => inner,
         Op::Conv(_) => return cropped_conv(cx, x, ranges),
+        &Op::Concat(Concat { axis }) => return slice_of_joined(cx, x, axis, ranges),
         _ => return None,
     };
     if inner.iter().chain(ranges).any(|range| range.step != 1) {
@@ -55,6 +56,29 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
     let source = cx.producer(x)?.inputs.clone();
     cx.replace(Op::Slice(Slice { ranges: merged }), source)?;
     Some("slice of slice")
+}
+
+/// A slice of what was joined that lies within one of the parts.
+fn slice_of_joined(
+    cx: &mut Rewrite<'_>,
+    joined: ValueId,
+    axis: usize,
+    ranges: &[AxisRange],
+) -> Option<&'static str> {
+    let range = ranges.get(axis).filter(|range| range.step == 1)?;
+    let not_negative = |dim: Dim| dim.as_constant().is_some_and(|value| value >= 0);
+    let mut start = Dim::from(0);
+    for part in cx.producer(joined)?.inputs.iter().copied().collect::<Option<Vec<_>>>()? {
+        let end = &start + cx.ty(part).dims.get(axis)?;
+        if not_negative(&range.start - &start) && not_negative(&end - &range.end) {
+            let mut ranges = ranges.to_vec();
+            ranges[axis] = AxisRange { start: &range.start - &start, end: &range.end - &start, step: 1 };
+            cx.replace(Op::Slice(Slice { ranges }), vec![Some(part)])?;
+            return Some("slice of one that was joined");
+        }
+        start = end;
+    }
+    None
 }
 
 pub(super) fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
