@@ -76,9 +76,12 @@ fn named(value: f64, short: bool) -> Option<TokenStream> {
     })
 }
 
-/// Whether clippy might take a number for a named one.
-fn is_near_named(value: f64) -> bool {
-    NAMED.iter().any(|(_, double, _)| (value - double).abs() < 1e-2 * double)
+/// Whether clippy might take a number for a named one: three digits or more that are a named one's, the last rounded or cut off.
+fn is_near_named(value: f64, text: &str) -> bool {
+    let decimals = text.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let unit = 0.1f64.powi(decimals as i32);
+    let digits = text.trim_start_matches(['0', '.']).chars().filter(char::is_ascii_digit).count();
+    digits >= 3 && NAMED.iter().any(|(_, double, _)| (value - double).abs() < unit)
 }
 
 /// An `f64`; the shortest text that reads back as the same number.
@@ -129,11 +132,10 @@ fn shortest(value: f64, dtype: DType) -> f64 {
 
 /// The digits of a finite, positive float. Very large and very small ones get an exponent.
 fn float_text(value: f64) -> TokenStream {
-    let text = if (value != 0.0 && !(1e-5..1e16).contains(&value)) || is_near_named(value) {
-        format!("{value:e}")
-    } else {
-        format!("{value:?}")
-    };
+    let mut text = format!("{value:?}");
+    if (value != 0.0 && !(1e-5..1e16).contains(&value)) || is_near_named(value, &text) {
+        text = format!("{value:e}");
+    }
     text.parse::<Literal>().map_or_else(
         |_| {
             let literal = Literal::f64_unsuffixed(value);
@@ -222,6 +224,10 @@ mod tests {
         }
         assert_eq!(float(std::f64::consts::PI).to_string(), "core :: f64 :: consts :: PI");
         assert_eq!(float(314_159.0 / 1e5).to_string(), "3.14159e0");
+        assert_eq!(float(6_932.0 / 1e4).to_string(), "6.932e-1");
+        for plain in ["0.3", "0.7", "2.3", "0.69125", "0.70710677"] {
+            assert_eq!(float(plain.parse().unwrap()).to_string(), plain);
+        }
         assert_eq!(single(f64::from(0.1f32)).to_string(), "0.1");
         assert_eq!(single(f64::from(f32::MIN)).to_string(), "f32 :: MIN");
         assert_eq!(scalar(Scalar::Float(f16::from_f64(0.1).to_f64()), DType::F16).to_string(), "0.1");

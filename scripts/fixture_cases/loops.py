@@ -111,6 +111,25 @@ def loop_growing(rng):
     return Case(g.model(), [[floats(rng, 4, 2), np.int64(3)], [floats(rng, 2, 2), np.int64(1)]])
 
 
+@case("loop_beginnings")
+def loop_beginnings(rng):
+    """Two values that a loop carries begin with one tensor, so that its name is needed after the first is there."""
+    g = Graph("loop_beginnings", opset=16)
+    scores = g.input("scores", F32, [2, "n"])
+    rounds = g.op("Gather", g.op("Shape", scores), np.int64(1))
+    best = g.op("ArgMax", scores, axis=1, keepdims=0)
+
+    def make(s, _, path, best):
+        best = s.op("Mod", s.op("Add", best, np.int64(3)), np.int64(4))
+        return always(s), s.op("Concat", s.op("Unsqueeze", best, [1]), path, axis=1), best
+
+    inner = body(g, [(I64, [2, None]), (I64, [2])], make)
+    path, best = g.op("Loop", rounds, None, g.op("Unsqueeze", best, [1]), best, out=2, body=inner)
+    g.show("path", "Identity", path, dtype=I64, dims=[2, None])
+    g.show("best", "Identity", best, dtype=I64, dims=[2])
+    return Case(g.model(), [[floats(rng, 2, n)] for n in (4, 1)])
+
+
 @case("loop_scan")
 def loop_scan(rng):
     """Recurrent cells over an axis of any length: batch first, and backwards with outputs turned round."""

@@ -122,6 +122,8 @@ struct Namer<'a> {
     calls: BTreeMap<StructId, usize>,
     /// What rounds of loops begin with: no other variable may have the name in the body.
     carried: HashSet<VarId>,
+    /// How often variables are read once the one in hand is there: by what the loop's later ones begin with.
+    pending: HashMap<VarId, usize>,
 }
 
 /// Where variables are used in one block.
@@ -214,6 +216,7 @@ impl<'a> Namer<'a> {
             sources: structure.body.sources.iter().map(|source| source.var).collect(),
             calls_on,
             carried: HashSet::new(),
+            pending: HashMap::new(),
         }
     }
 
@@ -335,7 +338,13 @@ impl<'a> Namer<'a> {
 
     /// Names what a loop carries, which has one variable for all rounds and after them, and the lists of what rounds leave.
     fn name_repeat(&mut self, uses: &Uses, i: usize, statement: &Statement, repeat: &Repeat) {
+        for var in repeat.init.iter().chain(&repeat.none).flat_map(Code::vars) {
+            *self.pending.entry(var).or_insert(0) += 1;
+        }
         for (n, &output) in repeat.outputs.iter().enumerate() {
+            for var in repeat.init.get(n).map(Code::vars).unwrap_or_default() {
+                self.pending.entry(var).and_modify(|reads| *reads -= 1);
+            }
             let wanted = match repeat.init.get(n) {
                 Some(Code::Use(var) | Code::Clone(var)) if self.name(*var) != "_" => {
                     self.name(*var).to_owned()
@@ -357,6 +366,7 @@ impl<'a> Namer<'a> {
             self.carried.extend(parameter);
             self.variables.mutable.insert(output);
         }
+        self.pending.clear();
         if repeat.trip_count.is_none() {
             let name = self.names.fresh("go_on");
             self.variables.flags.insert(repeat.iteration.clone(), name);
@@ -558,7 +568,8 @@ impl<'a> Namer<'a> {
         }
         // A name that is taken without a holder belongs to a symbol or a word of the language.
         let Some(holders) = inner.get_mut(name) else { return !self.names.contains(name) };
-        while holders.pop_if(|var| !uses.after(i, statement, *var)).is_some() {}
+        let pending = |var: &VarId| self.pending.get(var).is_some_and(|&reads| reads > 0);
+        while holders.pop_if(|var| !pending(var) && !uses.after(i, statement, *var)).is_some() {}
         holders.is_empty()
     }
 

@@ -76,10 +76,12 @@ impl Parameters {
                 self.told.insert(info.name.clone(), Told { kind, persistent, folded_from });
             }
         }
-        let lines = entry(&graph.metadata_props, SIGNATURE).unwrap_or_default().lines();
+        let signature = entry(&graph.metadata_props, SIGNATURE);
+        let lines = signature.unwrap_or_default().lines();
         let targets = lines.filter_map(|line| line.split_once("target='")?.1.split_once('\''));
         self.targets = targets.map(|(target, _)| target.to_owned()).collect();
-        self.tells |= !self.targets.is_empty();
+        // One that names no parameter says that there are none.
+        self.tells |= signature.is_some();
         self.turned = graph.node.iter().filter_map(turned_weight).collect();
         let folded: HashSet<String> =
             self.told.values().filter_map(|told| told.folded_from.as_ref()).flatten().cloned().collect();
@@ -269,6 +271,21 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_signature_without_parameters_tells_that_there_are_none() {
+        let graph = GraphProto {
+            value_info: vec![info("scalar_tensor_default", &[(FOLDED_FROM, "['val_0']")])],
+            metadata_props: props(&[(SIGNATURE, "# inputs\nx: USER_INPUT")]),
+            ..GraphProto::default()
+        };
+        let told = Parameters::of(&ModelProto {
+            graph: Some(graph),
+            producer_name: "pytorch".into(),
+            ..ModelProto::default()
+        });
+        assert_eq!(told.provenance("scalar_tensor_default", &floats(&[])), None);
     }
 
     #[test]

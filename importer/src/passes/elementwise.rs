@@ -4,7 +4,7 @@
 //! [`MIN_STEPS`] operations, all of the result's own dims.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Clamp, Node, Op, ValueId};
+use crate::ir::{Node, Op, ValueId};
 use kiln_types::{Activation, DType, Expression, Step, StepId};
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -114,9 +114,8 @@ impl Chain {
             Op::Compare(op) => Step::Compare(*op, at(0)?, at(1)?),
             Op::Activation(activation) => Step::Activation(*activation, at(0)?),
             Op::Where => Step::Where(at(0)?, at(1)?, at(2)?),
-            Op::Clamp(Clamp { min, max }) => {
-                let min = min.map_or(f64::NEG_INFINITY, |min| min.to_f64());
-                let max = max.map_or(f64::INFINITY, |max| max.to_f64());
+            Op::Clamp(clamp) => {
+                let (min, max) = clamp.bounds(cx.ty(node.inputs.first().copied().flatten()?).dtype);
                 Step::Activation(Activation::Clamp { min, max }, at(0)?)
             }
             _ => return None,

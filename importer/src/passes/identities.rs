@@ -323,6 +323,7 @@ fn swap(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{AxisRange, Permute, ScopeEntry};
     use crate::passes::testing::{checked, constant, graph, kinds, optimized};
 
     #[test]
@@ -348,6 +349,59 @@ mod tests {
             });
             assert_eq!(kinds(&checked(g, &[("n", 2), ("m", 3)])), [*expected], "{chosen:?} {value}");
         }
+    }
+
+    #[test]
+    fn slices_of_what_was_joined_read_its_parts() {
+        struct Case {
+            range: [Dim; 2],
+            expected: &'static [&'static str],
+        }
+        let after = |n: i64| &Dim::symbol("n") + &Dim::from(n);
+        let cases = [
+            Case { range: [0.into(), 3.into()], expected: &[] },
+            Case { range: [3.into(), after(3)], expected: &[] },
+            Case { range: [4.into(), after(3)], expected: &["Slice"] },
+            Case { range: [after(4), after(5)], expected: &["Slice"] },
+            Case { range: [2.into(), 4.into()], expected: &["Concat", "Slice"] },
+        ];
+        for Case { range: [start, end], expected } in cases {
+            let g = graph(&["f32[2, 3]", "f32[2, n]", "f32[2, 2]"], |b, x| {
+                let joined = b.add(Op::Concat(Concat { axis: 1 }), x).unwrap();
+                let rows = AxisRange { start: 0.into(), end: 2.into(), step: 1 };
+                let columns = AxisRange { start: start.clone(), end: end.clone(), step: 1 };
+                let slice = Op::Slice(Slice { ranges: vec![rows, columns] });
+                vec![b.add(slice, &[joined]).unwrap()]
+            });
+            assert_eq!(kinds(&checked(g, &[("n", 4)])), expected, "{start}..{end}");
+        }
+    }
+
+    #[test]
+    fn what_another_module_joined_is_sliced() {
+        let g = graph(&["f32[2, 3]", "f32[2, 3]"], |b, x| {
+            let module = |path: &str| vec![ScopeEntry { path: path.into(), class: "Layer".into() }];
+            b.origin.scope = module("embeddings");
+            let joined = b.add(Op::Concat(Concat { axis: 0 }), x).unwrap();
+            b.origin.scope = module("layers.0");
+            let range = |start: i64, end: i64| AxisRange { start: start.into(), end: end.into(), step: 1 };
+            let slice = Op::Slice(Slice { ranges: vec![range(2, 4), range(0, 3)] });
+            vec![b.add(slice, &[joined]).unwrap()]
+        });
+        assert_eq!(kinds(&checked(g, &[])), ["Concat", "Slice"]);
+    }
+
+    #[test]
+    fn slices_of_what_was_joined_and_turned_read_its_parts() {
+        let g = graph(&["f32[2, n, 1]", "f32[2, n, 1]"], |b, x| {
+            let joined = b.add(Op::Concat(Concat { axis: 2 }), x).unwrap();
+            let turned = b.add(Op::Permute(Permute { axes: vec![0, 2, 1] }), &[joined]).unwrap();
+            let range = |start: i64, end: Dim| AxisRange { start: start.into(), end, step: 1 };
+            let ranges = vec![range(0, 2.into()), range(1, 2.into()), range(0, Dim::symbol("n"))];
+            vec![b.add(Op::Slice(Slice { ranges }), &[turned]).unwrap()]
+        });
+        let g = checked(g, &[("n", 4)]);
+        assert!(!kinds(&g).contains(&"Concat".to_owned()), "{g}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! of products over `x` and `e`, so one shape covers every exporter's spelling.
 
 use super::Rewrite;
-use crate::ir::{Clamp, Dim, Fill, Op, Reduce, ValueId};
+use crate::ir::{Dim, Fill, Op, Reduce, ValueId};
 use kiln_types::{Activation, BinaryOp, DType, ReduceOp, TensorData, UnaryOp, bf16, f16};
 use std::collections::BTreeMap;
 
@@ -156,10 +156,8 @@ impl Rewrite<'_> {
         match &node.op {
             Op::Activation(activation) => Some((*activation, x)),
             Op::Unary(UnaryOp::Tanh) => Some((Activation::Tanh, x)),
-            Op::Clamp(Clamp { min, max }) if self.ty(x).dtype.is_float() => {
-                let bound =
-                    |bound: &Option<kiln_types::Scalar>, missing| bound.map_or(missing, |b| b.to_f64());
-                let (min, max) = (bound(min, f64::NEG_INFINITY), bound(max, f64::INFINITY));
+            Op::Clamp(clamp) if self.ty(x).dtype.is_float() => {
+                let (min, max) = clamp.bounds(self.ty(x).dtype);
                 Some((Activation::Clamp { min, max }, x))
             }
             _ => None,

@@ -1,7 +1,9 @@
 //! Transposes and reshapes that cancel, merge, or move to where they do.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Dim, Fill, Node, Op, Permute, Provenance, Reduce, Reshape, SelectAssign, ValueId};
+use crate::ir::{
+    Concat, Dim, Fill, Node, Op, Permute, Provenance, Reduce, Reshape, SelectAssign, Slice, ValueId,
+};
 use kiln_types::TensorData;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -54,6 +56,9 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
         cx.redirect(x)?;
         return Some("transpose of nothing");
     }
+    if let Some(what) = around_slice(cx, axes) {
+        return Some(what);
+    }
     // Only axes of size 1 move: nothing does.
     let dims = &cx.ty(x).dims;
     if axes.iter().filter(|&&axis| !dims[axis].is(1)).is_sorted() {
@@ -70,7 +75,9 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
         cx.replace(Op::Permute(Permute { axes: merged }), vec![Some(source)])?;
         return Some("transposes that merge");
     }
-    if let Some(what) = over_unit_reshape(cx, axes).or_else(|| around_assignment(cx, axes)) {
+    if let Some(what) =
+        around_join(cx, axes).or_else(|| over_unit_reshape(cx, axes)).or_else(|| around_assignment(cx, axes))
+    {
         return Some(what);
     }
     if let Op::Fill(Fill { value, dtype, .. }) = cx.producer(x)?.op {
@@ -81,28 +88,82 @@ fn permute(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
     through_elementwise(cx, axes)
 }
 
+/// `permute(slice(permute(x)))`: the transposes meet behind the slice.
+fn around_slice(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
+    let sliced = cx.input(0).filter(|&sliced| cx.used_once(sliced))?;
+    let node = cx.producer(sliced)?;
+    let Op::Slice(Slice { ranges }) = &node.op else { return None };
+    let (source, inner) = permuted(cx, node.inputs.first().copied().flatten()?)?;
+    let mut by_source: Vec<_> = inner.iter().zip(ranges.clone()).collect();
+    by_source.sort_by_key(|&(&axis, _)| axis);
+    let ranges = by_source.into_iter().map(|(_, range)| range).collect();
+    let moved = cx.insert(Op::Slice(Slice { ranges }), &[source])?;
+    cx.replace(Op::Permute(Permute { axes: compose(&inner, axes) }), vec![Some(moved)])?;
+    Some("transposes around a slice")
+}
+
+/// `permute(concat(…))` of transposes, or slices of some, that it cancels: the rest is joined along another axis.
+fn around_join(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
+    let joined = cx.input(0).filter(|&joined| cx.used_once(joined))?;
+    let node = cx.producer(joined)?;
+    let Op::Concat(Concat { axis }) = node.op else { return None };
+    let parts = node.inputs.iter().copied().collect::<Option<Vec<ValueId>>>()?;
+    let cancels = |&part: &ValueId| {
+        let sliced = cx.producer(part).filter(|node| matches!(node.op, Op::Slice(_)) && cx.used_once(part));
+        let turned = sliced.map_or(Some(part), |node| node.inputs.first().copied().flatten());
+        let inner = turned.and_then(|turned| permuted(cx, turned));
+        inner.is_some_and(|(_, inner)| compose(&inner, axes).is_sorted())
+    };
+    if !parts.iter().all(cancels) {
+        return None;
+    }
+    let turn = |&part: &ValueId| cx.insert(Op::Permute(Permute { axes: axes.to_vec() }), &[part]).map(Some);
+    let parts = parts.iter().map(turn).collect::<Option<Vec<_>>>()?;
+    let axis = axes.iter().position(|&from| from == axis)?;
+    cx.replace(Op::Concat(Concat { axis }), parts)?;
+    Some("transposes around a concatenation")
+}
+
 /// `permute(reshape(permute(x)))`, where the reshape only puts in or takes out axes of size 1: the transposes meet.
 fn over_unit_reshape(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
-    let y = cx.input(0)?;
-    let node = cx.producer(y).filter(|node| matches!(node.op, Op::Reshape(_)))?;
-    let x = node.inputs.first().copied().flatten()?;
+    let (x, inner) = through_unit_reshape(cx, cx.input(0)?, axes)?;
     permuted(cx, x)?;
+    let dims = cx.ty(cx.output()?).dims.clone();
+    let turned = cx.insert(Op::Permute(Permute { axes: inner }), &[x])?;
+    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(turned)])?;
+    Some("transpose through reshape")
+}
+
+/// `reshape(permute(reshape(x)))`, where both only put in or take out axes of size 1: the reshapes meet.
+fn around_transpose(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
+    let (turned, axes) = permuted(cx, y).filter(|_| cx.used_once(y))?;
+    let wide = |dims: &[Dim]| -> Vec<Dim> { dims.iter().filter(|dim| !dim.is(1)).cloned().collect() };
+    if wide(&cx.ty(y).dims) != wide(dims) {
+        return None;
+    }
+    let (x, inner) = through_unit_reshape(cx, turned, &axes)?;
+    let turned = cx.insert(Op::Permute(Permute { axes: inner }), &[x])?;
+    cx.replace(Op::Reshape(Reshape { dims: dims.to_vec() }), vec![Some(turned)])?;
+    Some("reshapes around a transpose")
+}
+
+/// For `y`, a reshape used once that only puts in or takes out axes of size 1: what it is of, and how that is transposed
+/// as `axes` do it with `y`.
+fn through_unit_reshape(cx: &Rewrite<'_>, y: ValueId, axes: &[usize]) -> Option<(ValueId, Vec<usize>)> {
+    let node = cx.producer(y).filter(|node| matches!(node.op, Op::Reshape(_)) && cx.used_once(y))?;
+    let x = node.inputs.first().copied().flatten()?;
     let wide = |id: ValueId| -> Vec<usize> {
         cx.ty(id).dims.iter().enumerate().filter_map(|(i, dim)| (!dim.is(1)).then_some(i)).collect()
     };
     let (from, to) = (wide(x), wide(y));
     let same =
         from.len() == to.len() && from.iter().zip(&to).all(|(&i, &j)| cx.ty(x).dims[i] == cx.ty(y).dims[j]);
-    if !same || !cx.used_once(y) {
+    if !same {
         return None;
     }
     // Axes of size 1 stay in front; the others come in the order in which `axes` takes them.
     let order = axes.iter().filter_map(|axis| to.iter().position(|j| j == axis)).map(|n| from[n]);
-    let inner: Vec<usize> = (0..cx.ty(x).rank()).filter(|i| !from.contains(i)).chain(order).collect();
-    let dims = cx.ty(cx.output()?).dims.clone();
-    let turned = cx.insert(Op::Permute(Permute { axes: inner }), &[x])?;
-    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(turned)])?;
-    Some("transpose through reshape")
+    Some((x, (0..cx.ty(x).rank()).filter(|i| !from.contains(i)).chain(order).collect()))
 }
 
 /// `permute(select_assign(permute(x)))`, where the transposes cancel: parts of another axis are assigned.
@@ -215,7 +276,7 @@ fn reshape(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
             Some("reshape of one value")
         }
         Op::Linear(_) => around_linear(cx, x, dims),
-        Op::Permute(_) => before_matrix_transpose(cx, x, dims),
+        Op::Permute(_) => before_matrix_transpose(cx, x, dims).or_else(|| around_transpose(cx, x, dims)),
         Op::Reduce(Reduce { keep_dims: false, .. }) => keeps_axes(cx, x, dims),
         _ => None,
     }
@@ -304,7 +365,7 @@ pub(super) fn constant_as(cx: &mut Rewrite<'_>, id: ValueId, shape: Vec<usize>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Arange, Permute, Reshape};
+    use crate::ir::{Arange, AxisRange, Permute, Reshape};
     use crate::passes::testing::{checked, constant, graph, kinds, optimized};
     use kiln_types::{BinaryOp, UnaryOp};
 
@@ -330,6 +391,50 @@ mod tests {
         assert_eq!(kinds(&g), ["Arange", "SelectAssign"], "{g}");
         let g = checked(cache(&[0, 2, 1, 3]), &[]);
         assert!(kinds(&g).contains(&"Permute".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn transposes_around_a_slice_cancel() {
+        let g = graph(&["f32[n, 3, 4]"], |b, x| {
+            let turned = b.add(turn(&[2, 0, 1]), &[x[0]]).unwrap();
+            let range = |start: i64, end: Dim| AxisRange { start: start.into(), end, step: 1 };
+            let ranges = vec![range(1, 3.into()), range(0, Dim::symbol("n")), range(2, 3.into())];
+            let part = b.add(Op::Slice(Slice { ranges }), &[turned]).unwrap();
+            vec![b.add(turn(&[1, 2, 0]), &[part]).unwrap()]
+        });
+        assert_eq!(kinds(&checked(g, &[("n", 2)])), ["Slice"]);
+    }
+
+    #[test]
+    fn transposes_around_a_concatenation_cancel() {
+        // `x[:, 1:3] += 1`, as exporters write it.
+        let g = graph(&["f32[n, 4]"], |b, x| {
+            let range = |start: i64, end: Dim| AxisRange { start: start.into(), end, step: 1 };
+            let columns = |start: i64, end: i64| vec![range(start, end.into()), range(0, Dim::symbol("n"))];
+            let turned = b.add(turn(&[1, 0]), &[x[0]]).unwrap();
+            let [first, middle, last] = [(0, 1), (1, 3), (3, 4)].map(|(start, end)| {
+                b.add(Op::Slice(Slice { ranges: columns(start, end) }), &[turned]).unwrap()
+            });
+            let middle = b.add(turn(&[1, 0]), &[middle]).unwrap();
+            let middle = b.add(Op::Unary(UnaryOp::Exp), &[middle]).unwrap();
+            let middle = b.add(turn(&[1, 0]), &[middle]).unwrap();
+            let joined = b.add(Op::Concat(Concat { axis: 0 }), &[first, middle, last]).unwrap();
+            vec![b.add(turn(&[1, 0]), &[joined]).unwrap()]
+        });
+        let g = checked(g, &[("n", 2)]);
+        assert!(!kinds(&g).contains(&"Permute".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn reshapes_around_a_transpose_meet() {
+        let g = graph(&["f32[n, 3, 4]"], |b, x| {
+            let shaped = |dims: &[Dim]| Op::Reshape(Reshape { dims: dims.to_vec() });
+            let n = Dim::symbol("n");
+            let wide = b.add(shaped(&[n.clone(), 3.into(), 4.into(), 1.into()]), &[x[0]]).unwrap();
+            let turned = b.add(turn(&[0, 2, 1, 3]), &[wide]).unwrap();
+            vec![b.add(shaped(&[n, 4.into(), 3.into()]), &[turned]).unwrap()]
+        });
+        assert_eq!(kinds(&checked(g, &[("n", 2)])), ["Permute"]);
     }
 
     #[test]

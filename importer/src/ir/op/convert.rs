@@ -15,6 +15,17 @@ attributes! {
     }
 }
 
+impl Clamp {
+    /// The bounds, infinite where there is none: for floats up to f32 numbers of few digits that round to them.
+    pub(crate) fn bounds(&self, dtype: DType) -> (f64, f64) {
+        let number = |bound: Scalar| match dtype.is_float() && dtype != DType::F64 {
+            true => crate::data::shortest(bound.to_f64()),
+            false => bound.to_f64(),
+        };
+        (self.min.map_or(f64::NEG_INFINITY, number), self.max.map_or(f64::INFINITY, number))
+    }
+}
+
 impl Operation for Clamp {
     facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
 

@@ -1,7 +1,9 @@
 //! Movement, reductions and layers that do less than they say.
 
 use super::same;
-use crate::ir::{AxisRange, Concat, Conv, Dim, Expand, Fill, Op, Pad, Reduce, Reshape, Slice, ValueId};
+use crate::ir::{
+    AxisRange, Concat, Conv, Dim, Expand, Fill, Op, Pad, Permute, Reduce, Reshape, Slice, ValueId,
+};
 use crate::passes::Rewrite;
 use kiln_types::{BinaryOp, PadMode, ReduceOp};
 
@@ -41,6 +43,11 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
     let inner = match &cx.producer(x)?.op {
         Op::Slice(Slice { ranges: inner }) => inner,
         Op::Conv(_) => return cropped_conv(cx, x, ranges),
+        &Op::Concat(Concat { axis }) => return slice_of_joined(cx, x, axis, ranges),
+        Op::Permute(Permute { axes }) => {
+            let axes = axes.clone();
+            return slice_of_turned(cx, x, &axes, ranges);
+        }
         _ => return None,
     };
     if inner.iter().chain(ranges).any(|range| range.step != 1) {
@@ -55,6 +62,60 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
     let source = cx.producer(x)?.inputs.clone();
     cx.replace(Op::Slice(Slice { ranges: merged }), source)?;
     Some("slice of slice")
+}
+
+/// A slice of what was joined that lies within one of the parts.
+fn slice_of_joined(
+    cx: &mut Rewrite<'_>,
+    joined: ValueId,
+    axis: usize,
+    ranges: &[AxisRange],
+) -> Option<&'static str> {
+    let (part, ranges) = within_part(cx, joined, axis, ranges)?;
+    cx.replace(Op::Slice(Slice { ranges }), vec![Some(part)])?;
+    Some("slice of one that was joined")
+}
+
+/// The operand of a concatenation that ranges lie in, and where they are there. What another module joined stays one
+/// value: the first of several layers would take parts where the others take a whole.
+fn within_part(
+    cx: &Rewrite<'_>,
+    joined: ValueId,
+    axis: usize,
+    ranges: &[AxisRange],
+) -> Option<(ValueId, Vec<AxisRange>)> {
+    let range = ranges.get(axis).filter(|range| range.step == 1)?;
+    let not_negative = |dim: Dim| dim.as_constant().is_some_and(|value| value >= 0);
+    let mut start = Dim::from(0);
+    let node = cx.producer(joined).filter(|node| node.origin.scope == cx.node().origin.scope)?;
+    for &part in &node.inputs {
+        let end = &start + cx.ty(part?).dims.get(axis)?;
+        if not_negative(&range.start - &start) && not_negative(&end - &range.end) {
+            let mut ranges = ranges.to_vec();
+            ranges[axis] = AxisRange { start: &range.start - &start, end: &range.end - &start, step: 1 };
+            return Some((part?, ranges));
+        }
+        start = end;
+    }
+    None
+}
+
+/// A slice of what was joined and transposed that lies within one of the parts.
+fn slice_of_turned(
+    cx: &mut Rewrite<'_>,
+    turned: ValueId,
+    axes: &[usize],
+    ranges: &[AxisRange],
+) -> Option<&'static str> {
+    let joined = cx.producer(turned)?.inputs.first().copied().flatten()?;
+    let Op::Concat(Concat { axis }) = cx.producer(joined)?.op else { return None };
+    let mut ranges: Vec<_> = axes.iter().zip(ranges).collect();
+    ranges.sort_by_key(|&(&axis, _)| axis);
+    let ranges: Vec<AxisRange> = ranges.into_iter().map(|(_, range)| range.clone()).collect();
+    let (part, ranges) = within_part(cx, joined, axis, &ranges)?;
+    let sliced = cx.insert(Op::Slice(Slice { ranges }), &[part])?;
+    cx.replace(Op::Permute(Permute { axes: axes.to_vec() }), vec![Some(sliced)])?;
+    Some("slice of one that was joined")
 }
 
 pub(super) fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {

@@ -1,6 +1,6 @@
 //! Lookups that yield what they look into, or one value; assignments of whole rows.
 
-use crate::ir::{Cast, Dim, Expand, Fill, Op, Reshape, SelectAssign, ValueId};
+use crate::ir::{Cast, Dim, Fill, Op, Reshape, SelectAssign, ValueId};
 use crate::passes::Rewrite;
 use crate::passes::counters::counter;
 use kiln_types::{BinaryOp, ScatterOp};
@@ -18,20 +18,32 @@ pub(super) fn in_one_value(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 /// An assignment of elements whose indices are spread out from one for each part of the axis: parts are assigned, by a list of indices.
 pub(super) fn assigned(cx: &mut Rewrite<'_>, axis: usize, op: ScatterOp) -> Option<&'static str> {
     let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let node = cx.producer(indices).filter(|node| matches!(node.op, Op::Expand(Expand { .. })))?;
-    let list = node.inputs.first().copied().flatten()?;
-    let of_list = &cx.ty(list).dims;
     let others = |dims: &[Dim]| -> Vec<Dim> {
         dims.iter().enumerate().filter(|&(n, _)| n != axis).map(|(_, dim)| dim.clone()).collect()
     };
     let count = cx.ty(updates).dims.get(axis)?.clone();
-    let is_list = of_list.len() == cx.ty(x).rank()
-        && of_list.get(axis) == Some(&count)
-        && others(of_list).iter().all(|dim| dim.is(1));
-    if !is_list || others(&cx.ty(x).dims) != others(&cx.ty(updates).dims) {
+    if others(&cx.ty(x).dims) != others(&cx.ty(updates).dims) {
         return None;
     }
-    let list = cx.insert(Op::Reshape(Reshape { dims: vec![count] }), &[list])?;
+    let node = cx.producer(indices)?;
+    let list = match node.op {
+        Op::Expand(_) => {
+            let list = node.inputs.first().copied().flatten()?;
+            let of_list = &cx.ty(list).dims;
+            let is_list = of_list.len() == cx.ty(x).rank()
+                && of_list.get(axis) == Some(&count)
+                && others(of_list).iter().all(|dim| dim.is(1));
+            if !is_list {
+                return None;
+            }
+            cx.insert(Op::Reshape(Reshape { dims: vec![count] }), &[list])?
+        }
+        // The same part of each: `x[:, 2] = y`.
+        Op::Fill(Fill { value, dtype, .. }) if count.is(1) && cx.ty(indices).dims == cx.ty(updates).dims => {
+            cx.insert(Op::Fill(Fill { dims: vec![count], value, dtype }), &[])?
+        }
+        _ => return None,
+    };
     let inputs = vec![Some(x), Some(list), Some(updates)];
     cx.replace(Op::SelectAssign(SelectAssign { axis, op }), inputs)?;
     Some("assignment of parts")
@@ -110,7 +122,7 @@ fn number(cx: &Rewrite<'_>, id: ValueId) -> Option<Dim> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Arange, Fill, Reshape, Take};
+    use crate::ir::{Arange, AxisRange, Expand, Fill, Reshape, Slice, Take};
     use crate::passes::testing::{checked, graph, kinds};
 
     /// `x[row, column]` of a mask, as tuples of positions in the flat mask.
@@ -176,6 +188,26 @@ mod tests {
     fn indices_that_are_spread_out_name_rows() {
         let g = checked(scattered(0), &[("b", 3)]);
         assert!(kinds(&g).contains(&"SelectAssign".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn elements_of_one_index_are_a_part() {
+        for (columns, expected) in [(Dim::symbol("b"), "SelectAssign"), (2.into(), "Scatter")] {
+            let g = graph(&["f32[5, b]", "f32[1, b]"], |g, x| {
+                let whole = columns == Dim::symbol("b");
+                let part = AxisRange { start: 0.into(), end: columns.clone(), step: 1 };
+                let row = AxisRange { start: 0.into(), end: 1.into(), step: 1 };
+                let slice = Op::Slice(Slice { ranges: vec![row, part] });
+                let updates = if whole { x[1] } else { g.add(slice, &[x[1]]).unwrap() };
+                let (value, dtype) = (kiln_types::Scalar::Int(3), kiln_types::DType::I64);
+                let index = Op::Fill(Fill { dims: vec![1.into(), columns.clone()], value, dtype });
+                let index = g.add(index, &[]).unwrap();
+                let scatter = crate::ir::Scatter { axis: 0, op: ScatterOp::Assign };
+                vec![g.add(Op::Scatter(scatter), &[x[0], index, updates]).unwrap()]
+            });
+            let g = checked(g, &[("b", 3)]);
+            assert!(kinds(&g).contains(&expected.to_owned()), "{g}");
+        }
     }
 
     #[test]
