@@ -501,3 +501,32 @@ def parts_of_a_function(rng):
             a = g.op("Add", a, kept)
     g.show("y", "Concat", a, b, kept, axis=1, dtype=F32, dims=["n", 12])
     return Case(g.model(), [[rng.integers(0, 9, n)] for n in (3, 2)])
+
+
+@case("shape_by_floats")
+def shape_by_floats(rng):
+    """Sizes that go through floats, as `interpolate` by a factor and `range` of a script have them: none is read from a device."""
+    g = Graph("shape_by_floats", opset=17)
+    x, like = g.input("x", F32, ["h", "w"]), g.input("like", F32, ["rows", "columns"])
+
+    def size(value, n):
+        return g.op("Cast", g.op("Gather", g.op("Shape", value), np.int64(n), axis=0), to=F32)
+
+    def show(label, *numbers):
+        lengths = [g.op("Unsqueeze", g.op("Cast", number, to=I64), [0]) for number in numbers]
+        g.show(label, "ConstantOfShape", g.op("Concat", *lengths, axis=0), dtype=F32, dims=[None] * len(numbers))
+
+    by = lambda number, factor: g.op("Mul", number, np.float32(factor))
+    h, w = size(x, 0), size(x, 1)
+    show("larger", g.op("Floor", by(h, 1.5)), g.op("Ceil", by(w, 1.25)))
+    show("smaller", by(h, 0.5), g.op("Ceil", g.op("Div", w, np.float32(4))))
+    show("tenths", g.op("Floor", by(h, 0.7)), g.op("Floor", by(w, 0.1)), g.op("Ceil", by(h, 0.3)))
+    # Of thirds, and as `range(1, n)` counts.
+    show("thirds", by(h, 1 / 3), g.op("Ceil", g.op("Div", g.op("Sub", w, np.float32(1)), np.float32(1))))
+    show("ratio", g.op("Floor", g.op("Div", size(like, 0), h)), g.op("Ceil", g.op("Div", size(like, 1), w)))
+    # All at once.
+    sizes = g.op("Floor", g.op("Mul", g.op("Cast", g.op("Shape", x), to=F32), np.array([2, 0.75], np.float32)))
+    g.show("at_once", "ConstantOfShape", g.op("Cast", sizes, to=I64), dtype=F32, dims=[None] * 2)
+    inputs = lambda h, w, rows, columns: [floats(rng, h, w), floats(rng, rows, columns)]
+    cases = [(10, 30, 25, 31), (7, 29, 7, 2), (13, 10, 1, 100), (20, 3, 19, 3), (1, 2, 5, 7), (30, 20, 90, 1)]
+    return Case(g.model(), [inputs(*sizes) for sizes in cases])

@@ -8,7 +8,7 @@ use kiln_types::{Bytes, DType, Minifloat, TensorData, bf16, f16};
 use prost::Message;
 
 /// No operator gives a tensor so many axes.
-pub(crate) const MAX_RANK: usize = 64;
+pub(super) const MAX_RANK: usize = 64;
 
 /// How the elements of an ONNX data type are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use super::host::fits;
 use super::prelude::*;
 use crate::ir::builder::{MAX_HOST_ELEMENTS, host_of};
+use crate::ir::{Quotient, known, quotients};
 use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Minifloat, Scalar};
 
 attributes! {
@@ -183,15 +184,18 @@ fn clamp_call(min: Option<Scalar>, max: Option<Scalar>, dtype: DType) -> Arg {
     }
 }
 
-/// Known floats as integers: sizes that went through a scale or a square root.
+/// Floats as integers that are known, or made of sizes: those that went through a scale or a square root.
 fn host_known_cast(cx: &Host<'_>, to: DType) -> Option<Vec<Dim>> {
     let id = (*cx.inputs.first()?)?;
     let count = cx.graph.ty(id).num_elements().as_size();
     if count.is_none_or(|count| count > MAX_HOST_ELEMENTS) {
         return None;
     }
-    let known = crate::ir::known(cx.graph, id)?;
-    host_of(&cast(&known, to))
+    if let Some(known) = known(cx.graph, id) {
+        return host_of(&cast(&known, to));
+    }
+    let whole = |quotient: &Quotient| quotient.truncated(cx.graph).filter(|dim| fits(to, dim));
+    quotients(cx.graph, id)?.iter().map(whole).collect()
 }
 
 pub(super) fn cast(x: &TensorData, to: DType) -> TensorData {

@@ -113,7 +113,7 @@ fn wrapped(to: &mut Lowering<'_, '_>, x: ValueId, [least, greatest]: [i64; 2]) -
             // The highest bit is the sign.
             _ => {
                 let below = x.number(-least as f64);
-                (x + below.clone()).binary(BinaryOp::BitwiseAnd, bits) - below
+                (x + below).binary(BinaryOp::BitwiseAnd, bits) - below
             }
         }
     })

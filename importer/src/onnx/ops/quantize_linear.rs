@@ -134,7 +134,7 @@ impl QuantizeLinear {
                 Some(Narrow::Floats(format)) => {
                     let y = to.formula(|f| {
                         let y = f.value(wide) / f.value(scale);
-                        points.map_or(y.clone(), |points| y + f.value(points))
+                        points.map_or(y, |points| y + f.value(points))
                     })?;
                     return to.round_to(y, format, self.saturate);
                 }

@@ -1,8 +1,7 @@
 //! `Range`: `start, start + delta, …` before `limit`.
 
 use super::prelude::*;
-use crate::ir::op;
-use std::ops::{Add, Sub};
+use crate::ir::{Quotient, op, quotients};
 
 pub(super) struct Range;
 
@@ -44,10 +43,17 @@ fn floats(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], dtype: DType) -> Rule
             }
             Dim::constant((count as i64).max(0))
         }
-        _ => match inputs.map(|input| Fraction::of(to, input, MAX_DEPTH)) {
-            [Some(start), Some(limit), Some(delta)] => steps_before(to, &(limit - start), &delta)?,
-            _ => counted(to, inputs)?,
-        },
+        _ => {
+            let of_sizes = inputs.map(|input| quotients(to.builder.graph, input));
+            let count = match of_sizes.each_ref().map(Option::as_deref) {
+                [Some([start]), Some([limit]), Some([delta])] => steps_before(to, [start, limit, delta])?,
+                _ => None,
+            };
+            match count {
+                Some(count) => count,
+                None => counted(to, inputs)?,
+            }
+        }
     };
     stepped(to, inputs, count, dtype)
 }
@@ -84,86 +90,14 @@ fn stepped(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], count: Dim, dtype: D
 }
 
 /// How many steps fit before the limit.
-fn steps_before(to: &Lowering<'_, '_>, span: &Fraction, delta: &Fraction) -> RuleResult<Dim> {
-    if delta.numerator.as_constant().is_none_or(|step| step == 0) {
+fn steps_before(to: &Lowering<'_, '_>, [start, limit, delta]: [&Quotient; 3]) -> RuleResult<Option<Dim>> {
+    let Some(step) = delta.dividend.as_constant().filter(|step| *step != 0) else {
         return Err(invalid("delta", "is 0, or computed from sizes"));
-    }
-    let parts = span.denominator.max(delta.denominator);
-    let (mut span, mut step) = (span.over(parts), delta.over(parts));
-    if step.as_constant().is_some_and(|step| step < 0) {
-        (span, step) = (-&span, -&step);
-    }
-    let count = span.ceil_div(&step);
-    let none = Dim::constant(0);
-    Ok(to.builder.graph.maximum(&count, &none))
-}
-
-/// Operations between a size and what is made of it.
-const MAX_DEPTH: usize = 8;
-
-/// A float that is made of sizes: an integer over a power of two.
-struct Fraction {
-    numerator: Dim,
-    denominator: i64,
-}
-
-impl Fraction {
-    fn of(to: &Lowering<'_, '_>, value: ValueId, depth: usize) -> Option<Self> {
-        if let Some(number) = to.known_number(value) {
-            return Self::of_number(number.to_f64());
-        }
-        let graph = &*to.builder.graph;
-        if let Some([dim]) = graph.value(value).host.as_deref() {
-            return Some(Self { numerator: dim.clone(), denominator: 1 });
-        }
-        let node = graph.node(graph.producer(value)?);
-        let operand = |n: usize| Self::of(to, (*node.inputs.get(n)?)?, depth.checked_sub(1)?);
-        match node.op {
-            Op::Cast(_) if !to.dtype((*node.inputs.first()?)?).is_float() => operand(0),
-            Op::Reshape(_) => operand(0),
-            Op::Binary(BinaryOp::Add) => Some(operand(0)? + operand(1)?),
-            Op::Binary(BinaryOp::Sub) => Some(operand(0)? - operand(1)?),
-            Op::Binary(BinaryOp::Mul) => {
-                let (a, b) = (operand(0)?, operand(1)?);
-                let denominator = a.denominator.checked_mul(b.denominator).filter(|&d| d <= MOST_PARTS)?;
-                Some(Self { numerator: &a.numerator * &b.numerator, denominator })
-            }
-            _ => None,
-        }
-    }
-
-    fn of_number(number: f64) -> Option<Self> {
-        let mut parts = (0..=MOST_PARTS.ilog2()).map(|power| 1i64 << power);
-        let denominator = parts.find(|&parts| (number * parts as f64).fract() == 0.0)?;
-        let numerator = number * denominator as f64;
-        // Beyond this, floats have no fractions, and counts no meaning.
-        (numerator.abs() < 2f64.powi(52))
-            .then(|| Self { numerator: Dim::constant(numerator as i64), denominator })
-    }
-
-    /// The numerator over a larger denominator.
-    fn over(&self, denominator: i64) -> Dim {
-        &self.numerator * &Dim::constant(denominator / self.denominator)
-    }
-}
-
-/// The smallest part that is told from a whole.
-const MOST_PARTS: i64 = 1 << 20;
-
-impl Add for Fraction {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        let denominator = self.denominator.max(other.denominator);
-        Self { numerator: &self.over(denominator) + &other.over(denominator), denominator }
-    }
-}
-
-impl Sub for Fraction {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        let denominator = self.denominator.max(other.denominator);
-        Self { numerator: &self.over(denominator) - &other.over(denominator), denominator }
-    }
+    };
+    let span = limit.plus(&start.negated()).filter(|_| delta.is_exact());
+    let Some(Quotient { dividend, divisor }) = span else { return Ok(None) };
+    let sign = Dim::constant(step.signum());
+    let count =
+        (&(&dividend * &delta.divisor) * &sign).ceil_div(&(&divisor * &Dim::constant(step.saturating_abs())));
+    Ok(Some(to.builder.graph.maximum(&count, &Dim::constant(0))))
 }

@@ -1,9 +1,7 @@
 //! `Resize`, and `Upsample`, its first name.
 
-use super::super::lowering::numbers;
-use super::super::tensor::MAX_RANK;
 use super::prelude::*;
-use crate::ir::op;
+use crate::ir::{Quotient, op, quotients};
 use kiln_types::{CoordinateTransform, InterpolateMode, NearestRounding};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,7 +96,7 @@ impl<'m> Operator<'m> for Resize {
         };
         let scales = given(to, args, "scales")?;
         let target = match (scales, given(to, args, "sizes")?, &self.scales) {
-            (Some(scales), ..) => match quotients(to, scales, MAX_DEPTH) {
+            (Some(scales), ..) => match quotients(to.builder.graph, scales) {
                 Some(quotients) if to.constant(scales).is_none() => Target::Quotients(quotients),
                 _ => Target::Scales(to.known_floats(scales, "scales")?),
             },
@@ -166,67 +164,8 @@ struct Extent {
 enum Target {
     Scales(Vec<f64>),
     Sizes(Vec<Dim>),
-    /// Scales that are computed from sizes.
+    /// Scales that are computed from sizes, as exporters did before sizes could be asked for.
     Quotients(Vec<Quotient>),
-}
-
-/// A size, or a whole number, over another.
-struct Quotient {
-    dividend: Dim,
-    divisor: Dim,
-}
-
-/// Operations between sizes and the scales that exporters compute from them.
-const MAX_DEPTH: usize = 16;
-
-/// The elements of a vector, or the one of a scalar, if they are quotients of sizes: before `Resize` took sizes, exporters computed the scale that would lead to one.
-fn quotients(to: &Lowering<'_, '_>, value: ValueId, depth: usize) -> Option<Vec<Quotient>> {
-    let whole = |dividend: Dim| Quotient { dividend, divisor: Dim::constant(1) };
-    let graph = &*to.builder.graph;
-    to.ty(value).num_elements().as_size().filter(|&count| count <= MAX_RANK)?;
-    if let Some(sizes) = &graph.value(value).host {
-        return Some(sizes.iter().cloned().map(whole).collect());
-    }
-    if let Some(known) = to.constant(value) {
-        let number = |number: f64| (number.fract() == 0.0).then(|| whole(Dim::constant(number as i64)));
-        return numbers(&known).into_iter().map(|scalar| number(scalar.to_f64())).collect();
-    }
-    let node = graph.node(graph.producer(value)?);
-    let operand = |n: usize| quotients(to, (*node.inputs.get(n)?)?, depth.checked_sub(1)?);
-    match &node.op {
-        Op::Reshape(_) => operand(0),
-        Op::Cast(cast) if cast.to.is_float() => operand(0),
-        // Of what is whole already.
-        Op::Cast(_) | Op::Unary(UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => {
-            operand(0).filter(|of| of.iter().all(|quotient| quotient.divisor.is(1)))
-        }
-        Op::Concat(_) => {
-            let parts: Option<Vec<_>> = (0..node.inputs.len()).map(operand).collect();
-            Some(parts?.into_iter().flatten().collect())
-        }
-        Op::Slice(slice) => {
-            let [range] = slice.ranges.as_slice() else { return None };
-            let (start, end) = (range.start.as_size()?, range.end.as_size()?);
-            let mut all = operand(0).filter(|all| range.step == 1 && start <= end && end <= all.len())?;
-            all.truncate(end);
-            Some(all.split_off(start))
-        }
-        Op::Binary(op @ (BinaryOp::Div | BinaryOp::Mul)) if to.dtype(value).is_float() => {
-            let (a, b) = (operand(0)?, operand(1)?);
-            let by = |(a, b): (&Quotient, &Quotient)| {
-                let inverted = *op == BinaryOp::Div;
-                let (up, down) = if inverted { (&b.divisor, &b.dividend) } else { (&b.dividend, &b.divisor) };
-                Quotient { dividend: &a.dividend * up, divisor: &a.divisor * down }
-            };
-            match (a.as_slice(), b.as_slice()) {
-                (a, b) if a.len() == b.len() => Some(a.iter().zip(b).map(by).collect()),
-                (a, [b]) => Some(a.iter().map(|a| by((a, b))).collect()),
-                ([a], b) => Some(b.iter().map(|b| by((a, b))).collect()),
-                _ => None,
-            }
-        }
-        _ => None,
-    }
 }
 
 impl Resize {
