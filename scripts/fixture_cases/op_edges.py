@@ -530,3 +530,20 @@ def shape_by_floats(rng):
     inputs = lambda h, w, rows, columns: [floats(rng, h, w), floats(rng, rows, columns)]
     cases = [(10, 30, 25, 31), (7, 29, 7, 2), (13, 10, 1, 100), (20, 3, 19, 3), (1, 2, 5, 7), (30, 20, 90, 1)]
     return Case(g.model(), [inputs(*sizes) for sizes in cases])
+
+
+@case("shape_center_crop")
+def shape_center_crop(rng):
+    """The middle of an image, whose beginning is negative where the image is smaller: integers are divided towards zero."""
+    g = Graph("shape_center_crop", opset=17)
+    x = g.input("x", F32, ["h", "w"])
+    size = lambda n: g.op("Gather", g.op("Shape", x), np.array([n]), axis=0)
+    start = g.op("Div", g.op("Sub", size(0), np.array([6])), np.array([2]))
+    g.show("rows", "Slice", x, start, g.op("Add", start, np.array([6])), [0], dtype=F32, dims=[None, "w"])
+    # From the end, by a third of what is more than seven.
+    start = g.op("Div", g.op("Sub", np.array([7]), size(1)), np.array([3]))
+    g.show("columns", "Slice", x, start, [100], [1], dtype=F32, dims=["h", None])
+    both = g.op("Div", g.op("Sub", g.op("Shape", x), np.array([4, 9])), np.array([3, 2]))
+    g.show("places", "Mul", both, np.int64(1), dtype=I64, dims=[2])
+    inputs = lambda h, w: [floats(rng, h, w)]
+    return Case(g.model(), [inputs(*sizes) for sizes in [(9, 12), (6, 7), (5, 5), (3, 2), (1, 20), (2, 1)]])

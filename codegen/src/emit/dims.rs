@@ -116,7 +116,7 @@ fn is_plain(dim: &Dim, scope: &dyn Scope, top: bool) -> Result<bool> {
                 Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
                     is_plain(a, scope, false)? && is_plain(b, scope, false)?
                 }
-                Atom::Compare(..) | Atom::Beyond => false,
+                Atom::TruncDiv(..) | Atom::Compare(..) | Atom::Beyond => false,
             };
             if !plain {
                 return Ok(false);
@@ -172,6 +172,11 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
             (name, false) if signed => quote!((#name as i64)),
             (name, _) => quote!(#name),
         },
+        // As Rust divides signed integers.
+        Atom::TruncDiv(a, b) => {
+            let (a, b) = (operand(a, scope, true)?, operand(b, scope, true)?);
+            quote!((#a / #b))
+        }
         Atom::FloorDiv(a, b) if signed => {
             let (a, b) = (receiver(a, scope)?, bare(sum(b, scope, true)?));
             quote!(#a.div_euclid(#b))

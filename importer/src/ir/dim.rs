@@ -31,6 +31,8 @@ pub enum Atom {
     Symbol(Symbol),
     /// `floor(a / b)`.
     FloorDiv(Box<Dim>, Box<Dim>),
+    /// `a / b`, its fraction cut off: what tensors of integers have for it. Of what is not negative it is [`FloorDiv`](Self::FloorDiv).
+    TruncDiv(Box<Dim>, Box<Dim>),
     /// `a mod b`, with the sign of `b`.
     Mod(Box<Dim>, Box<Dim>),
     /// The larger.
@@ -154,6 +156,7 @@ impl Dim {
                     found.insert(symbol.clone());
                 }
                 Atom::FloorDiv(a, b)
+                | Atom::TruncDiv(a, b)
                 | Atom::Mod(a, b)
                 | Atom::Max(a, b)
                 | Atom::Min(a, b)
@@ -175,6 +178,7 @@ impl Dim {
                 let factor = match atom {
                     Atom::Symbol(symbol) => lookup(symbol).unwrap_or_else(|| Dim::symbol(symbol.clone())),
                     Atom::FloorDiv(a, b) => a.substitute(lookup).floor_div(&b.substitute(lookup)),
+                    Atom::TruncDiv(a, b) => a.substitute(lookup).trunc_div(&b.substitute(lookup)),
                     Atom::Mod(a, b) => a.substitute(lookup).modulo(&b.substitute(lookup)),
                     Atom::Max(a, b) => a.substitute(lookup).maximum(&b.substitute(lookup)),
                     Atom::Min(a, b) => a.substitute(lookup).minimum(&b.substitute(lookup)),
@@ -293,6 +297,7 @@ impl Atom {
         match self {
             Atom::Symbol(_) => 1,
             Atom::FloorDiv(a, b)
+            | Atom::TruncDiv(a, b)
             | Atom::Mod(a, b)
             | Atom::Max(a, b)
             | Atom::Min(a, b)

@@ -49,6 +49,13 @@ impl Atom {
                 let (low, high) = a.bounds(symbol);
                 (low.map(|low| floor_div(low, divisor)), high.map(|high| floor_div(high, divisor)))
             }
+            Atom::TruncDiv(a, b) => {
+                let Some(divisor) = b.as_constant().filter(|&b| b > 0) else {
+                    return (None, None);
+                };
+                let (low, high) = a.bounds(symbol);
+                (low.map(|low| low / divisor), high.map(|high| high / divisor))
+            }
             Atom::Mod(_, b) => match b.as_constant() {
                 Some(b) if b > 0 => (Some(0), Some(b - 1)),
                 _ => (None, None),

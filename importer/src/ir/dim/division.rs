@@ -82,6 +82,18 @@ impl Dim {
             .find(|quotient| *sum == self * quotient)
     }
 
+    /// `self / divisor`, its fraction cut off.
+    pub fn trunc_div(&self, divisor: &Dim) -> Dim {
+        if self.is_beyond() || divisor.is_beyond() {
+            return Dim::beyond();
+        }
+        match (self.as_constant(), divisor.as_constant()) {
+            (Some(a), Some(b)) if b != 0 => Dim::constant(a.saturating_div(b)),
+            _ if self.modulo(divisor).is(0) => self.floor_div(divisor),
+            _ => Dim::atom(Atom::TruncDiv(Box::new(self.clone()), Box::new(divisor.clone()))),
+        }
+    }
+
     /// `ceil(self / divisor)`.
     pub fn ceil_div(&self, divisor: &Dim) -> Dim {
         -&(-self).floor_div(divisor)

@@ -41,6 +41,19 @@ fn growth_is_bounded() {
     assert!(dim.is_beyond());
 }
 
+#[test]
+fn truncated_quotients_are_not_floors() {
+    let (h, two) = (Dim::symbol("h"), Dim::constant(2));
+    let half = (&h - &Dim::constant(6)).trunc_div(&two);
+    assert_eq!(half.to_string(), "trunc_div(h - 6, 2)");
+    for (size, expected) in [(9, 1), (6, 0), (5, 0), (3, -1), (2, -2), (1, -2)] {
+        assert_eq!(half.substitute(&|_| Some(Dim::constant(size))), Dim::constant(expected), "{size}");
+    }
+    assert_eq!(half.bounds(&|_| (Some(1), Some(20))), (Some(-2), Some(7)));
+    assert_eq!((&h * &Dim::constant(6)).trunc_div(&two), &h * &Dim::constant(3));
+    assert_eq!(Dim::constant(i64::MIN).trunc_div(&Dim::constant(-1)), Dim::constant(i64::MAX));
+}
+
 /// What has no end is never taken for a number, by which a bound would become that of its axis.
 #[test]
 fn what_has_grown_beyond_stays_so() {
@@ -60,6 +73,7 @@ fn what_has_grown_beyond_stays_so() {
         beyond.floor_div(&two),
         beyond.floor_div(&beyond),
         a.modulo(&beyond),
+        beyond.trunc_div(&two),
         Dim::compare(CompareOp::Equal, &beyond, &beyond),
         a.substitute(&|_| Some(beyond.clone())),
     ];

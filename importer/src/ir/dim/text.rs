@@ -31,6 +31,7 @@ impl fmt::Display for Atom {
             Atom::Symbol(symbol) => Name(symbol).fmt(f),
             Atom::FloorDiv(a, b) => write!(f, "{} / {}", Operand(a), Operand(b)),
             Atom::Mod(a, b) => write!(f, "{} % {}", Operand(a), Operand(b)),
+            Atom::TruncDiv(a, b) => write!(f, "trunc_div({a}, {b})"),
             Atom::Max(a, b) => write!(f, "max({a}, {b})"),
             Atom::Min(a, b) => write!(f, "min({a}, {b})"),
             Atom::Compare(op, a, b) => write!(f, "{}({a}, {b})", op.name()),
@@ -170,6 +171,7 @@ fn factor(cursor: &mut Cursor<'_>, negative: bool) -> TextResult<Dim> {
     let b = Box::new(cursor.deeper(parse)?);
     cursor.expect(")")?;
     Ok(Dim::atom(match word {
+        "trunc_div" => Atom::TruncDiv(a, b),
         "max" => Atom::Max(a, b),
         "min" => Atom::Min(a, b),
         _ => match CompareOp::ALL.iter().find(|op| op.name() == word) {

@@ -81,6 +81,8 @@ fn host_binary(cx: &Host<'_>, op: BinaryOp, a: &Dim, b: &Dim) -> Option<Dim> {
         // Truncation is a floor where nothing is negative. Sizes count as at least 1 here: of an empty tensor,
         // `(size - 1) / 2` is asked in vain anyway.
         BinaryOp::Div if not_negative(a) && positive(b) => Some(a.floor_div(b)),
+        // Of what may be less than nothing, as where the middle of an image begins that is `(size - 6) / 2`.
+        BinaryOp::Div if positive(b) => exact(a.trunc_div(b)),
         BinaryOp::Remainder if known.is_some() && !b.is(0) => Some(a.modulo(b)),
         // At run time, dims are taken modulo sizes.
         BinaryOp::Remainder if positive(b) => Some(a.modulo(b)),
