@@ -55,6 +55,25 @@ def loop_counted(rng):
     return Case(g.model(), [[floats(rng, 2, 3), np.int64(n)] for n in (5, 1, 0)])
 
 
+@case("loop_less_than_none")
+def loop_less_than_none(rng):
+    """As many rounds as a size is more than three, which may be none or less: by integers, and by floats as a script's `range` counts."""
+    g = Graph("loop_less_than_none", opset=16)
+    x = g.input("x", F32, ["n", 3])
+    size = g.op("Gather", g.op("Shape", x), np.int64(0), axis=0)
+    rounds = g.op("Sub", size, np.int64(3))
+    by_floats = g.op("Ceil", g.op("Div", g.op("Cast", g.op("Sub", size, np.int64(2)), to=F32), np.float32(1)))
+
+    def make(s, i, h):
+        return always(s), s.op("Tanh", s.op("Add", h, s.op("Gather", x, i, axis=0)))
+
+    first = g.op("Gather", x, np.int64(0), axis=0)
+    for label, count in [("integers", rounds), ("floats", g.op("Cast", by_floats, to=I64))]:
+        last = g.op("Loop", count, None, first, body=body(g, [(F32, [3])], make, []))
+        g.show(label, "Neg", last, dtype=F32, dims=[3])
+    return Case(g.model(), [[floats(rng, n, 3)] for n in (6, 3, 2, 1)])
+
+
 @case("loop_while")
 def loop_while(rng):
     """Conditions from the data: Collatz's steps, and Newton's method until nothing changes any more."""

@@ -39,10 +39,19 @@ pub fn is_signed(graph: &Graph, symbol: &Symbol) -> bool {
     }
 }
 
-/// The numbers from 0 to before a size.
+/// The numbers from 0 to before an integer; none where that is negative, which a difference may be.
 pub fn numbers(end: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
-    let end = if is_plain(end, scope, true)? { size(end, scope)? } else { integer(end, scope)? };
-    Ok(quote!(0..#end))
+    if !is_plain(end, scope, true)? {
+        let end = integer(end, scope)?;
+        return Ok(quote!(0..#end));
+    }
+    let (more, less) = end.difference();
+    if less.is(0) || end.as_constant().is_some() {
+        let end = size(end, scope)?;
+        return Ok(quote!(0..#end));
+    }
+    let (more, less) = (operand(&more, scope, false)?, bare(sum(&less, scope, false)?));
+    Ok(quote!(0..#more.saturating_sub(#less)))
 }
 
 /// The variable that holds a symbol, and whether it is an `i64`.

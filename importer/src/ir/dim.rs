@@ -136,6 +136,18 @@ impl Dim {
             .chain(symbolic.map(|(monomial, &coefficient)| (coefficient, monomial.as_slice())))
     }
 
+    /// What is added up in it, and what is taken from that.
+    pub fn difference(&self) -> (Dim, Dim) {
+        let (mut more, mut less) = (Dim::constant(0), Dim::constant(0));
+        for (coefficient, atoms) in self.terms() {
+            match coefficient < 0 {
+                true => less.add_term(atoms.to_vec(), coefficient.saturating_neg()),
+                false => more.add_term(atoms.to_vec(), coefficient),
+            }
+        }
+        (more, less)
+    }
+
     /// Coefficient and atoms, when there is one term.
     fn single_term(&self) -> Option<(i64, &[Atom])> {
         let mut terms = self.terms();
