@@ -43,8 +43,10 @@ const TAKEN: &[&str] = &[
 
 /// Tuples of more tensors get a name.
 const MAX_RESULTS: usize = 3;
-/// So do those of more in the model's own functions: they stand in a `Result` there.
+/// So do those of more in the model's own functions: they stand in a `Result` there, which clippy takes for complex sooner.
 const MAX_MODEL_RESULTS: usize = 2;
+/// The same of tensors that are not floats, whose types say so.
+const MAX_MODEL_KINDS: usize = 1;
 
 /// The names of a model's structs.
 pub struct StructNames {
@@ -90,8 +92,13 @@ pub fn name_structs(program: &Program<'_>, used: &BTreeSet<StructId>, model: &st
     }
     let mut results = BTreeMap::new();
     for &id in used.iter().rev() {
-        let most = if id == program.root { MAX_MODEL_RESULTS } else { MAX_RESULTS };
-        if structs[id].outputs.len() > most {
+        let outputs = &structs[id].outputs;
+        let kinds = outputs.iter().filter(|ty| !ty.dtype.is_float()).count();
+        let is_long = match id == program.root {
+            true => outputs.len() > MAX_MODEL_RESULTS || kinds > MAX_MODEL_KINDS,
+            false => outputs.len() > MAX_RESULTS,
+        };
+        if is_long {
             results.insert(id, types.fresh(&format!("{}Output", pascal(&names[id], "Module"))));
         }
     }
