@@ -421,6 +421,7 @@ def told_by_the_run(rng):
     g.show("cut_and_padded", "Pad", x, [-1, 2, 0, -1], value)
     g.show("edges", "Pad", x, [0, 1, 0, 1], value, mode="edge")
     g.show("integers", "Pad", g.op("Cast", x, to=I32), [0, 1, 1, 0], g.op("Cast", value, to=I32))
+    g.show("bools", "Pad", g.op("Greater", x, np.float32(0)), [0, 1, 1, 0], g.op("Greater", value, np.float32(2)))
     # Blocks of 2 x 3 that overlap, of an image as large as another.
     image, blocks = g.input("image", F32, [1, 1, "h", "w"]), g.input("blocks", F32, ["n", 12, "blocks"])
     size = g.op("Slice", g.op("Shape", image), [2], [4])

@@ -128,7 +128,8 @@ impl Quotient {
     }
 
     fn times(&self, other: &Self) -> Option<Self> {
-        let is_known = |of: &Self| of.dividend.as_constant().is_some();
+        // A fraction that stands in the file, not one that was rounded on the way.
+        let is_known = |of: &Self| of.dividend.as_constant().and(of.divisor.as_constant()).is_some();
         let rounds_once = (self.is_exact() && other.is_exact())
             || (self.is_whole() && is_known(other))
             || (other.is_whole() && is_known(self));
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn sizes_go_through_floats() {
-        let cases: [(Made, Option<&str>); 9] = [
+        let cases: [(Made, Option<&str>); 10] = [
             (
                 |b, h, _| {
                     let factor = number(b, 1.5);
@@ -266,6 +267,15 @@ mod tests {
                     let ratio = binary(b, BinaryOp::Div, h, w)?;
                     let again = binary(b, BinaryOp::Mul, ratio, w)?;
                     integer(b, again)
+                },
+                None,
+            ),
+            (
+                |b, h, w| {
+                    let two = number(b, 2.0);
+                    let step = binary(b, BinaryOp::Div, two, h)?;
+                    let last = binary(b, BinaryOp::Mul, step, w)?;
+                    integer(b, last)
                 },
                 None,
             ),

@@ -44,20 +44,6 @@ impl Minifloat {
         Minifloat::E2M1Fn,
     ];
 
-    /// The variant's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Minifloat::E4M3Fn => "E4M3Fn",
-            Minifloat::E4M3Fnuz => "E4M3Fnuz",
-            Minifloat::E5M2 => "E5M2",
-            Minifloat::E5M2Fnuz => "E5M2Fnuz",
-            Minifloat::E8M0Fnu => "E8M0Fnu",
-            Minifloat::E2M3Fn => "E2M3Fn",
-            Minifloat::E3M2Fn => "E3M2Fn",
-            Minifloat::E2M1Fn => "E2M1Fn",
-        }
-    }
-
     /// How many bits it has.
     pub const fn bits(self) -> u32 {
         match self {

@@ -135,6 +135,7 @@ fn text_reads_back() {
         "3 * (h / 4) * w",
         "-(h % 8) * \"2*N + 1\"",
         "max(a, b - 1) * min(a, 3)",
+        "trunc_div(a - 6, 2) + 1",
         "greater(n, 0) + equal(n % 2, 1)",
         "(-n) / (-3)",
         "(2 * n) % (n + 1)",

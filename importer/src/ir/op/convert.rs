@@ -85,7 +85,7 @@ impl Operation for Cast {
             return None;
         }
         if (*cx.inputs.first()?).is_some_and(|id| cx.graph.ty(id).dtype.is_float()) {
-            return host_known_cast(cx, to);
+            return host_of_floats(cx, to);
         }
         let x = cx.operand(0)?;
         if to.is_bool() && !x.dtype.is_bool() {
@@ -138,8 +138,7 @@ impl Operation for RoundTo {
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         let method = if self.saturate { "round_to" } else { "round_to_or_overflow" };
-        let format = Arg::Variant(format!("tensor::Minifloat::{}", self.format.name()).into(), Vec::new());
-        Implementation::Call(Arg::Operand(0).then(method, [format]))
+        Implementation::Call(Arg::Operand(0).then(method, [Arg::options(&self.format)]))
     }
 }
 
@@ -185,7 +184,7 @@ fn clamp_call(min: Option<Scalar>, max: Option<Scalar>, dtype: DType) -> Arg {
 }
 
 /// Floats as integers that are known, or made of sizes: those that went through a scale or a square root.
-fn host_known_cast(cx: &Host<'_>, to: DType) -> Option<Vec<Dim>> {
+fn host_of_floats(cx: &Host<'_>, to: DType) -> Option<Vec<Dim>> {
     let id = (*cx.inputs.first()?)?;
     let count = cx.graph.ty(id).num_elements().as_size();
     if count.is_none_or(|count| count > MAX_HOST_ELEMENTS) {

@@ -206,3 +206,18 @@ fn shape_arithmetic_needs_no_tensors() {
     let float = b.add(Op::Cast(Cast { to: DType::F32 }), &[shape]).unwrap();
     assert_eq!(text(&b, float), "None");
 }
+
+/// As a bound, what has no end would be that of its axis.
+#[test]
+fn no_operation_is_given_arithmetic_without_end() {
+    let n = Dim::symbol("n");
+    let mut bound = n.clone();
+    for k in 0..200 {
+        bound = bound.maximum(&(&n * &Dim::constant(k)).minimum(&Dim::symbol(format!("m{k}"))));
+    }
+    let range = AxisRange { start: 0.into(), end: bound.minimum(&n), step: 1 };
+    for op in [Op::Slice(Slice { ranges: vec![range] }), Op::Reshape(Reshape { dims: vec![bound] })] {
+        let error = infer(op, &["f32[n]"]).unwrap_err().to_string();
+        assert_eq!(error, "the arithmetic on sizes that this needs is too large");
+    }
+}

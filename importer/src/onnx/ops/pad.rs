@@ -57,13 +57,12 @@ impl<'m> Operator<'m> for Pad {
             return Err(invalid("pads", format!("has {} entries for {} axes", pads.len(), axes.len())));
         }
         let given = args.optional("constant_value")?;
-        let known = given.map(|value| to.known_number(value)).unwrap_or_else(|| {
-            Some(match to.dtype(x) {
-                dtype if dtype.is_bool() => Scalar::Bool(false),
-                dtype if dtype.is_int() => Scalar::Int(self.value as i64),
-                _ => Scalar::Float(self.value),
-            })
-        });
+        let default = match to.dtype(x) {
+            dtype if dtype.is_bool() => Scalar::Bool(false),
+            dtype if dtype.is_int() => Scalar::Int(self.value as i64),
+            _ => Scalar::Float(self.value),
+        };
+        let known = given.map_or(Some(default), |value| to.known_number(value));
         let zero = Dim::constant(0);
         let mut padding = vec![(zero.clone(), zero.clone()); rank];
         let mut ranges = to.full_ranges(x);
@@ -96,11 +95,11 @@ impl<'m> Operator<'m> for Pad {
                 // Only the run tells the number: it stands where nothing of the tensor does.
                 let inside = to.fill(to.dims(x), true, DType::Bool)?;
                 let inside = to.add(pad(Scalar::Bool(false)), &[inside])?;
-                let y = to.add(pad(Scalar::Int(0)), &[x])?;
+                let y = to.add(pad(default), &[x])?;
                 let value = to.reshape(value, Vec::new())?;
                 to.formula(|f| f.value(inside).where_(f.value(y), f.value(value)))?
             }
-            (None, _) => to.add(pad(Scalar::Int(0)), &[x])?,
+            (None, _) => to.add(pad(default), &[x])?,
         };
         Ok(y.into())
     }

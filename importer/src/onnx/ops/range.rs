@@ -89,11 +89,12 @@ fn stepped(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], count: Dim, dtype: D
     Ok(to.binary(BinaryOp::Add, steps, start)?.into())
 }
 
-/// How many steps fit before the limit.
+/// How many steps fit before the limit, where sizes tell it.
 fn steps_before(to: &Lowering<'_, '_>, [start, limit, delta]: [&Quotient; 3]) -> RuleResult<Option<Dim>> {
-    let Some(step) = delta.dividend.as_constant().filter(|step| *step != 0) else {
-        return Err(invalid("delta", "is 0, or computed from sizes"));
-    };
+    let Some(step) = delta.dividend.as_constant() else { return Ok(None) };
+    if step == 0 {
+        return Err(invalid("delta", "is 0"));
+    }
     let span = limit.plus(&start.negated()).filter(|_| delta.is_exact());
     let Some(Quotient { dividend, divisor }) = span else { return Ok(None) };
     let sign = Dim::constant(step.signum());
