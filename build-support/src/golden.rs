@@ -3,7 +3,8 @@
 use crate::cargo::checked;
 use crate::compile::Port;
 use crate::{BuildError, CompileOptions, Compiled};
-use kiln_importer::onnx::{SourceFile, read_data, value_name};
+use kiln_importer::ir::Strings;
+use kiln_importer::onnx::{GoldenTensor, SourceFile, read_maps, read_tensor};
 use kiln_types::TensorData;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,48 +42,51 @@ pub fn data_set_dirs(case: &Path) -> Result<Vec<PathBuf>, BuildError> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Reads a data set. Tensors carry names where the file has them; `input_names` and `output_names` are the graph's, and
-/// put named tensors in the graph's order.
-pub fn read_data_set(
-    dir: &Path,
-    input_names: &[String],
-    output_names: &[String],
-) -> Result<DataSet, BuildError> {
+/// Reads a data set for a model. Tensors carry names where the file has them, and are put in the graph's order by these.
+pub fn read_data_set(dir: &Path, model: &Compiled) -> Result<DataSet, BuildError> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let inputs = read_tensors(dir, "input", input_names)?;
-    let outputs = read_tensors(dir, "output", output_names)?;
+    let inputs = read_tensors(dir, "input", &model.inputs, &model.strings)?;
+    let outputs = read_tensors(dir, "output", &model.outputs, &model.strings)?;
     Ok(DataSet { name, inputs, outputs })
 }
 
 /// Reads `prefix_0.pb`, `prefix_1.pb`, … until one is missing.
-fn read_tensors(dir: &Path, prefix: &str, names: &[String]) -> Result<Vec<TensorData>, BuildError> {
-    let mut tensors: Vec<(String, TensorData)> = Vec::new();
+fn read_tensors(
+    dir: &Path,
+    prefix: &str,
+    ports: &[Port],
+    strings: &Strings,
+) -> Result<Vec<TensorData>, BuildError> {
+    let mut tensors: Vec<GoldenTensor> = Vec::new();
     loop {
         let path = dir.join(format!("{prefix}_{}.pb", tensors.len()));
         if !path.exists() {
             break;
         }
         let bytes = fs::read(&path).map_err(BuildError::io(&path))?;
-        let tensor = value_name(&bytes).and_then(|name| Ok((name, read_data(&bytes)?)));
+        let tensor = match ports.get(tensors.len()).and_then(|port| port.columns.as_deref()) {
+            Some(keys) => read_maps(&bytes, keys),
+            None => read_tensor(&bytes, strings),
+        };
         tensors.push(tensor.map_err(|error| BuildError::Golden { path, reason: error.to_string() })?);
     }
-    if tensors.len() != names.len() {
+    if tensors.len() != ports.len() {
         let reason = format!(
             "the model has {} {prefix}s ({}), the folder has {} files `{prefix}_*.pb`",
-            names.len(),
-            names.join(", "),
+            ports.len(),
+            ports.iter().map(|port| port.name.escape_debug().to_string()).collect::<Vec<_>>().join(", "),
             tensors.len()
         );
         return Err(BuildError::Golden { path: dir.to_owned(), reason });
     }
     // The position counts unless every tensor bears the name of exactly one input.
     let by_name: Option<Vec<usize>> =
-        names.iter().map(|name| tensors.iter().position(|(own, _)| own == name)).collect();
+        ports.iter().map(|port| tensors.iter().position(|tensor| tensor.name == port.name)).collect();
     let order = match by_name {
         Some(order) if (0..tensors.len()).all(|i| order.contains(&i)) => order,
         _ => (0..tensors.len()).collect(),
     };
-    Ok(order.into_iter().map(|i| tensors[i].1.clone()).collect())
+    Ok(order.into_iter().map(|i| tensors[i].data.clone()).collect())
 }
 
 /// Adds a test for every data set below `golden` to the compiled model: the data become Safetensors files beside the
@@ -101,17 +105,16 @@ pub(crate) fn attach(
         let reason = "no folder `test_data_set_*` in it".to_owned();
         return Err(BuildError::Golden { path: golden.to_owned(), reason });
     }
-    let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
     let mut sets = Vec::new();
     for dir in dirs {
         // The folder tells when files come and go, each file when it changes.
         compiled.sources.extend(SourceFile::now(&dir));
         checked(&dir)?;
-        for (prefix, names) in [("input", &input_names), ("output", &output_names)] {
-            let files = (0..names.len()).map(|i| dir.join(format!("{prefix}_{i}.pb")));
+        for (prefix, ports) in [("input", &compiled.inputs), ("output", &compiled.outputs)] {
+            let files = (0..ports.len()).map(|i| dir.join(format!("{prefix}_{i}.pb")));
             compiled.sources.extend(files.filter_map(|file| SourceFile::now(&file)));
         }
-        let set = read_data_set(&dir, &input_names, &output_names)?;
+        let set = read_data_set(&dir, compiled)?;
         for (prefix, tensors, ports) in
             [("input", &set.inputs, &compiled.inputs), ("output", &set.outputs, &compiled.outputs)]
         {

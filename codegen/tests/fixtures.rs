@@ -60,6 +60,7 @@ snapshots! {
     net_shared_layer
     op_data_dependent
     op_gather_counted
+    op_ml_classes
     scopes_none
     scopes_torchscript
 }

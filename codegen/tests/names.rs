@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use prost::Message;
 use std::path::Path;
 
-/// Cases with every place for names: scopes of both exporters, branches, functions, lists of modules, symbolic dims, domains.
+/// Cases with every place for names: scopes of both exporters, branches, functions, lists of modules, symbolic dims, domains,
+/// strings.
 const CASES: &[&str] = &[
     "hostile_names",
     "cases/functions",
@@ -20,6 +21,8 @@ const CASES: &[&str] = &[
     "cases/scopes_none",
     "cases/if_nested",
     "cases/net_shared_layer",
+    "cases/op_ml_classes",
+    "cases/op_ml_strings",
 ];
 
 fn model(case: &str) -> ModelProto {

@@ -5,6 +5,7 @@
 
 pub mod proto;
 
+mod golden;
 mod load;
 mod lowering;
 mod node;
@@ -19,9 +20,9 @@ mod training;
 mod untie;
 mod wire;
 
+pub use golden::{GoldenTensor, read_maps, read_tensor};
 pub use load::{LoadOptions, load, load_bytes, load_with_sources};
 pub use ops::{Support, supported};
 pub use source::SourceFile;
 pub use summary::{PortSummary, Summary, summarize};
-pub use tensor::{read_data, value_name};
 pub use training::{TrainingLosses, training_losses};

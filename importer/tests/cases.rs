@@ -4,8 +4,8 @@
 mod recurrent;
 
 use kiln_importer::fold::{RunError, run_each};
-use kiln_importer::ir::Op;
-use kiln_importer::onnx::{LoadOptions, Support, load, read_data, summarize, supported};
+use kiln_importer::ir::{Op, Strings};
+use kiln_importer::onnx::{LoadOptions, Support, load, read_maps, read_tensor, summarize, supported};
 use kiln_types::{DType, TensorData, bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,13 +23,17 @@ fn folders() -> Vec<PathBuf> {
     found
 }
 
-fn tensors(folder: &Path, what: &str) -> Result<Vec<TensorData>, String> {
+fn tensors(folder: &Path, what: &str, strings: &Strings) -> Result<Vec<TensorData>, String> {
     (0..)
-        .map(|n| folder.join(format!("{what}_{n}.pb")))
-        .take_while(|path| path.is_file())
-        .map(|path| {
+        .map(|n| (n, folder.join(format!("{what}_{n}.pb"))))
+        .take_while(|(_, path)| path.is_file())
+        .map(|(n, path)| {
             let bytes = std::fs::read(&path).expect("a readable file");
-            read_data(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+            let read = match strings.columns.get(&n).filter(|_| what == "output") {
+                Some(keys) => read_maps(&bytes, keys),
+                None => read_tensor(&bytes, strings),
+            };
+            read.map(|tensor| tensor.data).map_err(|error| format!("{}: {error}", path.display()))
         })
         .collect()
 }
@@ -105,7 +109,8 @@ fn imports_compute_what_the_model_means() {
         let calls = graph.nodes.iter().any(|node| only_runtime(&node.op));
         let sets = (0..).map(|n| folder.join(format!("test_data_set_{n}"))).take_while(|set| set.is_dir());
         for set in sets {
-            let data = tensors(&set, "input").and_then(|inputs| Ok((inputs, tensors(&set, "output")?)));
+            let data = tensors(&set, "input", &graph.strings)
+                .and_then(|inputs| Ok((inputs, tensors(&set, "output", &graph.strings)?)));
             let run = data.and_then(|(inputs, expected)| {
                 let outputs =
                     run_each(&graph, &inputs, &recurrent::evaluate).map_err(|error| error.to_string())?;

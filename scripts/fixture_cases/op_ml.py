@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
-from fixture_lib.graph import F32, F64, I64, Graph
+from fixture_lib.graph import BOOL, F32, F64, I64, STRING, Graph
 from fixture_lib.registry import Case, case
 
 DOMAIN = "ai.onnx.ml"
@@ -23,8 +23,8 @@ def whole(rng, *shape):
 class MlGraph(Graph):
     """A graph whose nodes are in the domain unless they say otherwise."""
 
-    def __init__(self, name, version=3):
-        super().__init__(name, opset=18)
+    def __init__(self, name, version=3, opset=18):
+        super().__init__(name, opset=opset)
         self.domains[DOMAIN] = version
 
     def ml(self, label, op_type, *operands, dtype=F32, dims=None, **attributes):
@@ -88,6 +88,76 @@ def encoders(rng):
     first = [np.array([1, 5, 2, 9, 7]), np.array([[1, 2], [0.5, 0], [1, 0], [2, 1], [1, np.nan]], np.float32)]
     first.append(whole(rng, 5, 2))
     return Case(g.model(), [first, [np.array([5]), np.array([[0, 1]], np.float32), whole(rng, 1, 2)]], checked=False)
+
+
+def texts(*rows):
+    return np.array(rows, object)
+
+
+def maps(key):
+    """A map from keys to floats for each row."""
+    return helper.make_sequence_type_proto(helper.make_map_type_proto(key, helper.make_tensor_type_proto(F32, [])))
+
+
+@case("op_ml_strings")
+def strings(rng):
+    """Strings that go in, are compared with, moved and looked up, and come out."""
+    g = MlGraph("strings", version=2, opset=19)
+    x, y, z = g.input("x", STRING, ["n"]), g.input("y", STRING, ["n", 2]), g.input("z", I64, ["n"])
+    g.ml("hot", "OneHotEncoder", x, cats_strings=["red", "green", "blue"], zeros=1, dims=["n", 3])
+    g.ml("category", "CategoryMapper", x, cats_strings=["green", "red"], cats_int64s=[7, 3], default_int64=-5, dtype=I64, dims=["n"])
+    g.ml("colour", "CategoryMapper", z, cats_strings=["green", "red"], cats_int64s=[7, 3], dtype=STRING, dims=["n"])
+    sizes = dict(keys_strings=["small", "large", "tiny"])
+    g.ml("place", "LabelEncoder", y, **sizes, values_int64s=[0, 1, 2], dtype=I64, dims=["n", 2])
+    g.ml("weight", "LabelEncoder", y, **sizes, values_floats=[2.5, 9.0, 1.0], default_float=-1.0, dims=["n", 2])
+    words = dict(keys_strings=["red", "small", "blue"], values_strings=["rot", "klein", "blau"], default_string="?")
+    g.ml("word", "LabelEncoder", x, **words, dtype=STRING, dims=["n"])
+    g.ml("size", "LabelEncoder", z, keys_int64s=[3, 7, 8], values_strings=["tiny", "small", "large"], dtype=STRING, dims=["n"])
+    column = g.ml("column", "ArrayFeatureExtractor", y, [1], dtype=STRING, dims=["n", 1])
+    g.show("turned", "Reshape", column, [1, -1], dtype=STRING, dims=[1, "n"])
+    g.show("both", "Concat", y, column, axis=1, dtype=STRING, dims=["n", 3])
+    best = g.op("ArgMax", g.input("scores", F32, ["n", 3]), axis=1, keepdims=0)
+    g.show("best", "Gather", g.const(texts("small", "crème brûlée", "red")), best, dtype=STRING, dims=["n"])
+    g.show("is_red", "Equal", x, g.const(texts("red")), dtype=BOOL, dims=["n"])
+    first = [texts("red", "blue", "grey", "green"), texts(["small", "tiny"], ["large", "?"], ["_", "tiny"], ["red", "large"])]
+    first += [np.array([7, 3, 0, 8]), floats(rng, 4, 3)]
+    return Case(g.model(), [first, [texts("blue"), texts(["tiny", "small"]), np.array([3]), floats(rng, 1, 3)]], checked=False)
+
+
+@case("op_ml_strings_1")
+def strings_1(rng):
+    """The first version of `LabelEncoder`, either way."""
+    g = MlGraph("strings_1", version=1)
+    x, y = g.input("x", STRING, ["n"]), g.input("y", I64, ["n"])
+    classes = dict(classes_strings=["no", "perhaps", "yes"])
+    g.ml("number", "LabelEncoder", x, **classes, dtype=I64, dims=["n"])
+    g.ml("answer", "LabelEncoder", y, **classes, default_string="unknown", dtype=STRING, dims=["n"])
+    return Case(g.model(), [[texts("yes", "no", "maybe"), np.array([1, 2, 7])], [texts("perhaps"), np.array([0])]], checked=False)
+
+
+@case("op_ml_classes")
+def classes(rng):
+    """Classifiers whose classes are strings, and maps of what their scores are for, as scikit-learn's converter writes both."""
+    g = MlGraph("classes")
+    x = g.input("x", F32, ["n", 2])
+    three, two = ["setosa", "versicolor", "virginica"], ["no", "yes"]
+
+    def show(label, names, key, *, post_transform="SOFTMAX", keys=None, **scores):
+        options = dict(classlabels_ints=names) if key == I64 else dict(classlabels_strings=names)
+        outs = [f"{label}_label", g.fresh("scores")]
+        g.op("LinearClassifier", x, out=outs, domain=DOMAIN, post_transform=post_transform, **options, **scores)
+        g.output(outs[0], key, ["n"])
+        options = dict(classlabels_int64s=names) if key == I64 else dict(classlabels_strings=names)
+        g.ml(f"{label}_probability", "ZipMap", outs[1], **options, dtype=maps(key))
+
+    show("three", three, STRING, **THREE)
+    show("two", two, STRING, post_transform="LOGISTIC", **ONE)
+    show("numbers", [4, 7, 5], I64, **THREE)
+    leaves = Forest(rng, 2, 2, depth=2).attributes(rng, "class", lambda tree: range(3))
+    g.op("TreeEnsembleClassifier", x, out=["forest_label", "forest_scores"], domain=DOMAIN, classlabels_strings=three, **leaves)
+    g.output("forest_label", STRING, ["n"])
+    g.output("forest_scores", F32, ["n", 3])
+    return Case(g.model(), [[floats(rng, n, 2)] for n in (5, 1)], checked=False)
 
 
 @case("op_ml_label_encoder_4")

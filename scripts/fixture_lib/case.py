@@ -4,7 +4,7 @@
     <case>/test_data_set_<k>/input_<i>.pb      serialized onnx.TensorProto, in the order of the graph's inputs
     <case>/test_data_set_<k>/output_<i>.pb     the expected outputs, by ONNX Runtime's CPU provider
 
-The bytes depend on the arguments alone, so that running a maker again changes nothing.
+Maps are an onnx.SequenceProto. The bytes depend on the arguments alone, so that running a maker again changes nothing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,33 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"
 SIZE_LIMIT = 1_000_000
 
 
-def write_tensor(path: pathlib.Path, name: str, value: np.ndarray) -> None:
-    path.write_bytes(numpy_helper.from_array(np.asarray(value), name).SerializeToString(deterministic=True))
+def write_tensor(path: pathlib.Path, name: str, value: np.ndarray | list[dict]) -> None:
+    is_maps = isinstance(value, list) and isinstance(value[0], dict)
+    proto = sequence_of_maps(value, name) if is_maps else numpy_helper.from_array(np.asarray(value), name)
+    path.write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def sequence_of_maps(maps: list[dict], name: str) -> onnx.SequenceProto:
+    """Maps from integers or strings to floats: ONNX's own helpers know no keys that are strings."""
+    sequence = onnx.SequenceProto(name=name, elem_type=onnx.SequenceProto.MAP)
+    for numbers in maps:
+        proto = sequence.map_values.add()
+        for key in numbers:
+            if isinstance(key, str):
+                proto.string_keys.append(key.encode())
+            else:
+                proto.keys.append(key)
+        proto.key_type = TensorProto.STRING if proto.string_keys else TensorProto.INT64
+        proto.values.elem_type = onnx.SequenceProto.TENSOR
+        proto.values.tensor_values.extend(numpy_helper.from_array(np.float32(number)) for number in numbers.values())
+    return sequence
 
 
 def open_session(model: pathlib.Path | bytes) -> ort.InferenceSession:
@@ -39,13 +57,14 @@ def open_session(model: pathlib.Path | bytes) -> ort.InferenceSession:
 
 def evaluate_with_runtime(model: onnx.ModelProto, reference: onnx.ModelProto | None, path: pathlib.Path):
     session = open_session(reference.SerializeToString() if reference else path)
-    types = [helper.tensor_dtype_to_np_dtype(o.type.tensor_type.elem_type) for o in model.graph.output]
+    tensor_types = [o.type.tensor_type.elem_type for o in model.graph.output]
+    types = [helper.tensor_dtype_to_np_dtype(code) if code else None for code in tensor_types]
     wanted = {i.name: numpy_type(i.type) for i in session.get_inputs()}
 
     def answer(feeds):
         # A reference may take a wider type than the model: the binding knows no bfloat16.
         values = session.run(None, {n: v.astype(wanted[n]) for n, v in feeds.items() if n in wanted})
-        return [np.asarray(v).astype(t) for v, t in zip(values, types, strict=True)]
+        return [np.asarray(v).astype(t) if t else v for v, t in zip(values, types, strict=True)]
 
     return answer
 
@@ -53,7 +72,7 @@ def evaluate_with_runtime(model: onnx.ModelProto, reference: onnx.ModelProto | N
 def numpy_type(text: str) -> np.dtype:
     """What ONNX Runtime calls `tensor(float16)` and the like."""
     name = text.removeprefix("tensor(").removesuffix(")")
-    return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+    return np.dtype({"float": "float32", "double": "float64", "string": "object"}.get(name, name))
 
 
 def evaluate_with_numpy(model: onnx.ModelProto):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 F16, BF16, F32, F64 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
 I8, I16, I32, I64 = TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64
 U8, U16, U32, U64 = TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64
-BOOL = TensorProto.BOOL
+BOOL, STRING = TensorProto.BOOL, TensorProto.STRING
 
 
 class Graph:
@@ -89,7 +89,9 @@ class Graph:
     def proto(self, known: dict[str, ValueInfoProto] | None = None) -> GraphProto:
         outputs = []
         for name, dtype, dims in self.outputs:
-            if dtype is not None:
+            if isinstance(dtype, TypeProto):
+                outputs.append(helper.make_value_info(name, dtype))
+            elif dtype is not None:
                 outputs.append(helper.make_tensor_value_info(name, dtype, dims))
             elif known is not None:
                 assert name in known, f"no type was inferred for output {name}"

@@ -70,10 +70,9 @@ impl Scratch {
         if data.exists() {
             fs::remove_dir_all(&data).map_err(BuildError::io(&data))?;
         }
-        let (input_names, output_names) = (compiled.input_names(), compiled.output_names());
         compiled.write_record(&data)?;
         for (i, set) in data_set_dirs(dir)?.iter().enumerate() {
-            let set = read_data_set(set, &input_names, &output_names)?;
+            let set = read_data_set(set, &compiled)?;
             write_golden(&set, &data.join(format!("golden_{i}.safetensors")))?;
         }
         self.modules.push(runner::Module::new(&compiled));

@@ -5,11 +5,20 @@ use crate::names::{comment, ident};
 use crate::print::markers;
 use crate::tree::Checkpoints;
 use crate::{RecordFormat, RecordPath, literals};
-use kiln_importer::ir::{Dim, ValueId};
+use kiln_importer::ir::{Dim, Key, ValueId};
 use kiln_types::Precision;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct, Stmt};
+
+/// What the columns of an output stand for, as a part of a sentence.
+fn columns(keys: &[Key]) -> String {
+    const MOST: usize = 12;
+    let shown: Vec<String> =
+        keys.iter().take(MOST).map(|key| format!("`{}`", comment(&key.to_string()))).collect();
+    let rest = if keys.len() > MOST { ", …" } else { "" };
+    format!(", a column for each of {}{rest}", shown.join(", "))
+}
 
 /// Functions with more parameters are a clippy finding, `self` among them.
 const MAX_INPUTS: usize = 6;
@@ -35,7 +44,7 @@ impl Emitter<'_> {
         let (module, backend) =
             (self.uses.path("module::Module"), self.uses.path("tensor::backend::Backend"));
         let (loading, checkpoints) = (self.loading(), self.checkpoints());
-        let specs = self.input_specs();
+        let (specs, strings) = (self.input_specs(), self.strings());
         let runs = self.runs()?;
         let default = self.default_impl(&name);
         let blank = markers::blank();
@@ -62,7 +71,7 @@ impl Emitter<'_> {
         implementation.items.insert(0, ImplItem::Fn(new));
         implementation.items.extend(runs);
         let mut items = vec![Item::Struct(structure)];
-        items.extend(syntax::items(quote!(#specs #default #blank))?);
+        items.extend(syntax::items(quote!(#specs #strings #default #blank))?);
         items.push(Item::Impl(implementation));
         Ok(items)
     }
@@ -70,18 +79,26 @@ impl Emitter<'_> {
     /// The documentation of the struct: what it is, inputs, outputs.
     fn model_docs(&self) -> Vec<String> {
         let graph = self.program.graph();
-        let describe = |name: &str, value: ValueId| {
-            format!(" - `{}`: `{}`", comment(name), comment(&graph.ty(value).to_string()))
+        let strings = &graph.strings;
+        let describe = |name: &str, value: ValueId, note: Option<String>| {
+            let ty = comment(&graph.ty(value).to_string());
+            format!(" - `{}`: `{ty}`{}", comment(name), note.unwrap_or_default())
         };
+        let places = |are_strings: bool| are_strings.then(|| ", places in [`STRINGS`]".to_owned());
         let title = match comment(&graph.name) {
             name if name.is_empty() => " A model.".to_owned(),
             name => format!(" The model `{name}`."),
         };
         let mut docs = vec![title, String::new(), " Inputs:".to_owned()];
-        docs.extend(graph.inputs.iter().map(|&input| describe(&graph.value(input).name, input)));
+        docs.extend(graph.inputs.iter().enumerate().map(|(at, &input)| {
+            describe(&graph.value(input).name, input, places(strings.inputs.contains(&at)))
+        }));
         docs.extend([String::new(), " Outputs:".to_owned()]);
         let names = graph.output_names.iter().map(String::as_str).chain(std::iter::repeat("output"));
-        docs.extend(graph.root.outputs.iter().zip(names).map(|(&output, name)| describe(name, output)));
+        docs.extend(graph.root.outputs.iter().zip(names).enumerate().map(|(at, (&output, name))| {
+            let columns = || strings.columns.get(&at).map(|keys| columns(keys));
+            describe(name, output, places(strings.outputs.contains(&at)).or_else(columns))
+        }));
         match self.options.precision {
             Precision::F32 => {}
             Precision::Bf16 => docs.extend([
@@ -265,6 +282,22 @@ impl Emitter<'_> {
         let count = literals::int(specs.len() as i64);
         let blank = markers::blank();
         quote!(#blank #[doc = " What the model takes."] const INPUTS: [#spec; #count] = [#(#specs),*];)
+    }
+
+    /// The table of strings, where inputs or outputs are some.
+    fn strings(&self) -> TokenStream {
+        let strings = &self.program.graph().strings;
+        if !strings.are_told() {
+            return TokenStream::new();
+        }
+        let count = literals::int(strings.table.len() as i64);
+        let table = strings.table.iter().map(|text| literals::string(text));
+        let blank = markers::blank();
+        quote! {
+            #blank
+            /// The strings that the model knows: tensors hold their places in this list, and -1 for any other.
+            pub const STRINGS: [&str; #count] = [#(#table),*];
+        }
     }
 
     /// `forward`, `try_forward` and, where the device is read, their asynchronous forms.

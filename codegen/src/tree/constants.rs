@@ -5,20 +5,15 @@ use super::placement::relative;
 use super::{Content, Field, Keys, ModuleTree, Step};
 use crate::ids::ModuleId;
 use crate::names;
-use kiln_importer::ir::{Arg, Graph, Name, NodeId, Op, ValueId};
+use kiln_importer::ir::{Arg, Constant, Graph, Name, NodeId, Op, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Integer constants of at most so many elements, and without a name of their own, are spelt out.
-const MAX_LITERAL_ELEMENTS: usize = 8;
-
-/// Whether a constant is spelt out where it is used.
+/// Whether a constant is spelt out where it is used: few numbers that have no name of their own.
 pub fn is_literal(graph: &Graph, value: ValueId) -> bool {
     let Some(constant) = graph.constant(value) else { return false };
     let named = constant.name.as_deref().is_some_and(|name| !names::is_anonymous(name));
-    let elements = constant.data.num_elements();
-    // Several floats are weights, which belong in the record; so does one that was made of weights.
-    let most = if constant.data.dtype.is_float() { 1 } else { MAX_LITERAL_ELEMENTS };
-    !named && constant.provenance.is_none() && (1..=most).contains(&elements)
+    // What was made of weights belongs in the record.
+    !named && constant.provenance.is_none() && Constant::are_few(&constant.data)
 }
 
 /// Where a constant is used.

@@ -77,6 +77,15 @@ impl<'a> Renaming<'a> {
         let list = format!("[{}]", texts.collect::<Vec<_>>().join(", "));
         node.metadata_props.iter_mut().for_each(|entry| entry.value.clone_from(&list));
         for attribute in &mut node.attribute {
+            if ["cats_strings", "classlabels_strings", "keys_strings", "values_strings"]
+                .contains(&attribute.name.as_str())
+            {
+                for text in &mut attribute.strings {
+                    let mut renamed = String::from_utf8_lossy(text).into_owned();
+                    self.name(&mut renamed);
+                    *text = renamed.into_bytes().into();
+                }
+            }
             let graph = attribute.g.as_deref_mut().into_iter();
             graph.chain(&mut attribute.graphs).for_each(|graph| self.graph(graph, functions));
         }

@@ -64,7 +64,7 @@ fn check_items(items: &[Item]) -> Result<(), String> {
         match item {
             Item::Struct(_) | Item::Type(_) | Item::Fn(_) => {}
             Item::Use(item) if is_known(&item.tree) => {}
-            Item::Const(item) if item.ident == "INPUTS" => {}
+            Item::Const(item) if item.ident == "INPUTS" || item.ident == "STRINGS" => {}
             Item::Static(item) if item.ident == "RECORD" => {}
             Item::ExternCrate(item) if item.ident == "alloc" => {}
             Item::Mod(module) if module.ident == "golden" && items.len() == 1 => check_golden(module)?,

@@ -1,7 +1,7 @@
 //! Graphs: values, nodes, constants, regions.
 
 use super::dim::Bounds;
-use super::{Budget, Dim, Op, Provenance, Symbol, TensorType};
+use super::{Budget, Dim, Op, Provenance, Strings, Symbol, TensorType};
 use kiln_types::{CompareOp, TensorData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -85,6 +85,15 @@ pub struct Constant {
     /// How it was made of the original network's parameters; `None` when the graph alone tells what it holds. No pass may
     /// take floats of a constant with a provenance for given: they are others after fine-tuning, or in a checkpoint.
     pub provenance: Option<Arc<Provenance>>,
+}
+
+impl Constant {
+    /// Whether data are so few numbers that source spells them out, rather than to have a name for them in the record: eight integers at
+    /// most, or one float, as several are weights.
+    pub fn are_few(data: &TensorData) -> bool {
+        let most = if data.dtype.is_float() { 1 } else { 8 };
+        (1..=most).contains(&data.num_elements())
+    }
 }
 
 /// One level of the exporter's module path.
@@ -188,6 +197,8 @@ pub struct Graph {
     pub tied_keys: BTreeSet<String>,
     /// Keys of the original network's state that training does not change: buffers.
     pub buffers: BTreeSet<String>,
+    /// Strings that tensors hold the places of.
+    pub strings: Strings,
     /// What may still be made and computed while the graph is built and optimized.
     pub budget: Budget,
 }

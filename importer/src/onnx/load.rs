@@ -1,6 +1,6 @@
 //! From a file to a graph.
 
-use super::lowering::{Lowering, MAX_DEPTH, Model, domain_of, label, operator_name, subgraphs, tensors};
+use super::lowering::{Lowering, MAX_DEPTH, Model, domain_of, label, operator_name, subgraphs};
 use super::operator::Operand;
 use super::ops;
 use super::proto::{
@@ -11,6 +11,7 @@ use super::{tensor, wire};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
 use crate::ir::{Budget, Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
+use kiln_types::DType;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
@@ -105,12 +106,30 @@ fn lower<'m>(
     add_inputs(lowering, source, options)?;
     lowering.initializers(source)?;
     let outputs = lowering.body(&source.node, names)?;
-    let outputs = tensors(outputs).map_err(|error| ImportErrorKind::Interface {
-        what: "output",
-        name: names.join(", "),
-        reason: error.to_string(),
-    })?;
-    Ok(outputs)
+    let strings = &mut lowering.builder.graph.strings;
+    let mut values = Vec::with_capacity(outputs.len());
+    for (at, operand) in outputs.iter().enumerate() {
+        values.push(match operand {
+            Operand::Tensor(value) => *value,
+            Operand::Strings(places) => {
+                strings.outputs.insert(at);
+                *places
+            }
+            Operand::Maps(rows, keys) => {
+                strings.columns.insert(at, keys.to_vec());
+                *rows
+            }
+            Operand::Sequence(_) | Operand::Absent => {
+                return Err(ImportErrorKind::Interface {
+                    what: "output",
+                    name: names.get(at).copied().unwrap_or_default().to_owned(),
+                    reason: format!("is {}, which is not supported", operand.kind()),
+                }
+                .into());
+            }
+        });
+    }
+    Ok(values)
 }
 
 // ---- inputs ----
@@ -137,10 +156,16 @@ fn add_inputs<'m>(
             }
         };
         let value = lowering.builder.input(&input.name, ty);
+        let mut operand = Operand::Tensor(value);
         if let Some(TypeValue::Tensor(tensor)) = input.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
             lowering.note_narrow(value, tensor.elem_type);
+            if tensor.elem_type == tensor::STRING {
+                operand = Operand::Strings(value);
+                let graph = &mut *lowering.builder.graph;
+                graph.strings.inputs.insert(graph.inputs.len() - 1);
+            }
         }
-        lowering.bind(&input.name, Some(Operand::Tensor(value)))?;
+        lowering.bind(&input.name, Some(operand))?;
     }
     names.sort();
     names.dedup();
@@ -169,7 +194,10 @@ fn input_type(
         Some(TypeValue::SparseTensor(_)) => return Err(fail("is a sparse tensor, which is not supported")),
         None => return Err(fail("has no type; run onnx.shape_inference or export the model again")),
     };
-    let dtype = tensor::dtype(tensor.elem_type).map_err(|reason| fail(&reason))?;
+    let dtype = match tensor.elem_type {
+        tensor::STRING => DType::I64,
+        other => tensor::dtype(other).map_err(|reason| fail(&reason))?,
+    };
     let Some(shape) = &tensor.shape else {
         return Err(fail(
             "has no shape, so that its rank is unknown; give it one with \

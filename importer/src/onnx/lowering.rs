@@ -72,6 +72,8 @@ pub(crate) struct Lowering<'g, 'm> {
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
+    /// Places of the strings that were met, in the graph's table.
+    places: HashMap<String, i64>,
     /// Names of parameters that were met: a branch may use one again, for another.
     keys: HashSet<&'m str>,
     /// The same, in order.
@@ -97,6 +99,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             trainable,
             opset: 0,
             narrow: BTreeMap::new(),
+            places: HashMap::new(),
             model,
             frames: vec![frame],
             scopes: vec![Scope { values: HashMap::new(), closed: true }],
@@ -170,9 +173,47 @@ impl<'g, 'm> Lowering<'g, 'm> {
         DataType { dtype: self.dtype(value), narrow: self.narrow.get(&value).copied() }
     }
 
+    /// The places of strings, which join the graph's table.
+    pub(crate) fn places(&mut self, texts: &[String]) -> Vec<i64> {
+        let table = &mut self.builder.graph.strings.table;
+        let mut place = |text: &String| {
+            if let Some(&place) = self.places.get(text) {
+                return place;
+            }
+            let place = table.len() as i64;
+            table.push(text.clone());
+            self.places.insert(text.clone(), place);
+            place
+        };
+        texts.iter().map(&mut place).collect()
+    }
+
+    /// A constant of strings.
+    pub(crate) fn constant_strings(
+        &mut self,
+        name: Option<String>,
+        texts: &[String],
+        shape: &[usize],
+    ) -> Operand {
+        let places = self.places(texts);
+        Operand::Strings(self.builder.graph.add_constant(name, TensorData::new(places, shape)))
+    }
+
     /// Adds a graph's initializers as constants.
     pub(crate) fn initializers(&mut self, graph: &'m GraphProto) -> Result<(), ImportErrorKind> {
         for proto in &graph.initializer {
+            if proto.data_type == tensor::STRING {
+                match tensor::strings(proto) {
+                    Ok((texts, shape)) => {
+                        let strings = self.constant_strings(Some(proto.name.clone()), &texts, &shape);
+                        self.bind(&proto.name, Some(strings))?;
+                    }
+                    Err(kind) => {
+                        self.note(kind.into(), [proto.name.as_str()]).map_err(|error| *error.kind)?;
+                    }
+                }
+                continue;
+            }
             let data = match self.read(proto) {
                 Ok(data) => data,
                 Err(kind) => {
@@ -418,14 +459,5 @@ fn telling(name: &str) -> Option<&str> {
 
 /// Operands that are all tensors.
 pub(crate) fn tensors(operands: Vec<Operand>) -> RuleResult<Vec<ValueId>> {
-    let one = |operand| match operand {
-        Operand::Tensor(value) => Ok(value),
-        Operand::Sequence(_) => {
-            Err(RuleError::Unsupported { what: "a sequence as an output here".to_owned() })
-        }
-        Operand::Absent => {
-            Err(RuleError::Unsupported { what: "an optional without a value as an output here".to_owned() })
-        }
-    };
-    operands.into_iter().map(one).collect()
+    operands.iter().map(|operand| operand.tensor("as an output here")).collect()
 }

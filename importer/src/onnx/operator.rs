@@ -2,7 +2,7 @@
 
 use super::lowering::Lowering;
 use super::node::SourceNode;
-use crate::ir::{RuleError, RuleResult, ValueId};
+use crate::ir::{Key, RuleError, RuleResult, ValueId};
 use std::rc::Rc;
 
 /// An operator, or a family of them.
@@ -38,27 +38,34 @@ pub(crate) struct Spec {
     pub(crate) until: i64,
     /// Names of the inputs; `?` after an optional one, `*` after one that repeats.
     pub(crate) inputs: &'static [&'static str],
+    /// Whether elements are moved and nothing is computed with them, so that strings may be what numbers are.
+    pub(crate) moves: bool,
 }
 
 impl Spec {
     /// An operator of ONNX's own domain.
     pub(crate) const fn onnx(name: &'static str, since: i64, inputs: &'static [&'static str]) -> Self {
-        Self { domain: "", name, since, until: i64::MAX, inputs }
+        Self { domain: "", name, since, until: i64::MAX, inputs, moves: false }
     }
 
     /// An operator of ONNX Runtime's domain.
     pub(crate) const fn microsoft(name: &'static str, inputs: &'static [&'static str]) -> Self {
-        Self { domain: "com.microsoft", name, since: 1, until: i64::MAX, inputs }
+        Self { domain: "com.microsoft", ..Self::onnx(name, 1, inputs) }
     }
 
     /// An operator of ONNX's domain for classical machine learning.
     pub(crate) const fn ml(name: &'static str, since: i64, inputs: &'static [&'static str]) -> Self {
-        Self { domain: "ai.onnx.ml", name, since, until: i64::MAX, inputs }
+        Self { domain: "ai.onnx.ml", ..Self::onnx(name, since, inputs) }
     }
 
     /// Withdrawn after this version.
     pub(crate) const fn until(self, version: i64) -> Self {
         Self { until: version, ..self }
+    }
+
+    /// Moves elements of its first input (of all inputs, where they are one that repeats), strings as well as numbers.
+    pub(crate) const fn moves(self) -> Self {
+        Self { moves: true, ..self }
     }
 
     /// With what reads the attributes.
@@ -113,7 +120,12 @@ pub(crate) fn lower_form<'m, O: Operator<'m>>(
 ) -> RuleResult<Outputs> {
     let operator = (O::FORMS[form].read)(node)?;
     node.finish()?;
-    operator.lower(args, to)
+    let Outputs(outputs) = operator.lower(args, to)?;
+    Ok(Outputs(if args.moves_strings {
+        outputs.into_iter().map(Operand::of_strings).collect()
+    } else {
+        outputs
+    }))
 }
 
 /// What an input or output stands for.
@@ -123,8 +135,41 @@ pub(crate) enum Operand {
     Tensor(ValueId),
     /// A sequence of tensors, its length known.
     Sequence(Rc<[ValueId]>),
+    /// Strings: a tensor of their places in the graph's table, [`Strings`](crate::ir::Strings).
+    Strings(ValueId),
+    /// A sequence of maps of the same keys: a tensor with a row for each map and a column for each key.
+    Maps(ValueId, Rc<[Key]>),
     /// An optional without a value; whoever takes it finds no input.
     Absent,
+}
+
+impl Operand {
+    /// What it is, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Tensor(_) => "a tensor of numbers",
+            Self::Sequence(_) => "a sequence",
+            Self::Strings(_) => "a tensor of strings",
+            Self::Maps(..) => "a sequence of maps",
+            Self::Absent => "an optional without a value",
+        }
+    }
+
+    /// The tensor, or an error that says what stands in its place, and where that is.
+    pub(crate) fn tensor(&self, place: &str) -> RuleResult<ValueId> {
+        match self {
+            Self::Tensor(value) => Ok(*value),
+            other => Err(RuleError::Unsupported { what: format!("{} {place}", other.kind()) }),
+        }
+    }
+
+    /// Places as what they stand for.
+    fn of_strings(self) -> Self {
+        match self {
+            Self::Tensor(places) => Self::Strings(places),
+            other => other,
+        }
+    }
 }
 
 /// A node's outputs in order.
@@ -146,11 +191,13 @@ impl From<Vec<ValueId>> for Outputs {
 pub(crate) struct Args {
     spec: &'static Spec,
     operands: Vec<Option<Operand>>,
+    /// Whether the operands that are moved hold places of strings.
+    moves_strings: bool,
 }
 
 impl Args {
     /// Checks the number of operands against the specification.
-    pub(crate) fn new(spec: &'static Spec, operands: Vec<Option<Operand>>) -> RuleResult<Self> {
+    pub(crate) fn new(spec: &'static Spec, mut operands: Vec<Option<Operand>>) -> RuleResult<Self> {
         let variadic = spec.inputs.last().is_some_and(|name| name.ends_with('*'));
         if operands.len() > spec.inputs.len() && !variadic {
             let what = format!("{} inputs where {} has {}", operands.len(), spec.name, spec.inputs.len());
@@ -162,7 +209,20 @@ impl Args {
                 return Err(RuleError::MissingInput { input: (*name).to_owned() });
             }
         }
-        Ok(Self { spec, operands })
+        let moves_strings = spec.moves && matches!(operands.first(), Some(Some(Operand::Strings(_))));
+        if moves_strings {
+            let moved = if variadic { operands.len() } else { 1 };
+            for operand in operands.iter_mut().take(moved).flatten() {
+                match operand {
+                    Operand::Strings(places) => *operand = Operand::Tensor(*places),
+                    other => {
+                        let what = format!("{} where the first input is a tensor of strings", other.kind());
+                        return Err(RuleError::Unsupported { what });
+                    }
+                }
+            }
+        }
+        Ok(Self { spec, operands, moves_strings })
     }
 
     fn index(&self, name: &str) -> Option<usize> {
@@ -179,9 +239,18 @@ impl Args {
         let operand = self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref);
         match operand {
             None | Some(Operand::Absent) => Ok(None),
-            Some(Operand::Tensor(value)) => Ok(Some(*value)),
-            Some(Operand::Sequence(_)) => {
-                Err(RuleError::Unsupported { what: format!("a sequence as the input `{name}`") })
+            Some(other) => other.tensor(&format!("as the input `{name}`")).map(Some),
+        }
+    }
+
+    /// A tensor of strings, as their places.
+    pub(crate) fn strings(&self, name: &str) -> RuleResult<ValueId> {
+        match self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref) {
+            Some(Operand::Strings(places)) => Ok(*places),
+            None | Some(Operand::Absent) => Err(RuleError::MissingInput { input: name.to_owned() }),
+            Some(other) => {
+                let what = format!("{} as the input `{name}`, a tensor of strings", other.kind());
+                Err(RuleError::Unsupported { what })
             }
         }
     }
@@ -190,10 +259,11 @@ impl Args {
     pub(crate) fn sequence(&self, name: &str) -> RuleResult<&[ValueId]> {
         match self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref) {
             Some(Operand::Sequence(values)) => Ok(values),
-            Some(Operand::Tensor(_)) => {
-                Err(RuleError::Unsupported { what: format!("a tensor as the input `{name}`, a sequence") })
-            }
             None | Some(Operand::Absent) => Err(RuleError::MissingInput { input: name.to_owned() }),
+            Some(other) => {
+                let what = format!("{} as the input `{name}`, a sequence", other.kind());
+                Err(RuleError::Unsupported { what })
+            }
         }
     }
 
@@ -216,8 +286,8 @@ impl Args {
         let rest = self.operands.get(from..).unwrap_or_default();
         rest.iter()
             .map(|operand| match operand {
-                Some(Operand::Tensor(value)) => Ok(*value),
-                _ => Err(RuleError::MissingInput { input: name.to_owned() }),
+                Some(operand) => operand.tensor(&format!("among the inputs `{name}`")),
+                None => Err(RuleError::MissingInput { input: name.to_owned() }),
             })
             .collect()
     }

@@ -121,6 +121,7 @@ mod unsqueeze;
 mod variadic;
 mod where_;
 mod window;
+mod zip_map;
 
 use super::operator::{Entry, lower_form};
 use std::collections::HashMap;
@@ -257,6 +258,7 @@ operators! {
     variadic::Variadic,
     where_::Where,
     window::Window,
+    zip_map::ZipMap,
 }
 
 type Index = HashMap<(&'static str, &'static str), Vec<&'static Entry>>;
@@ -284,13 +286,9 @@ pub(crate) fn versions(domain: &str, name: &str) -> Option<String> {
 /// What to do instead of using an operator that is not imported.
 pub(crate) fn advice(domain: &str, name: &str) -> Option<&'static str> {
     match (domain, name) {
-        ("ai.onnx.ml", "ZipMap") => Some(
-            "it makes maps of probabilities; convert the model again with `options={\"zipmap\": False}`, which \
-             leaves them in a tensor",
-        ),
-        ("ai.onnx.ml", "CategoryMapper" | "LabelEncoder" | "CastMap" | "DictVectorizer") => Some(
-            "it needs strings or maps, which tensors cannot hold; encode them as numbers before the model",
-        ),
+        ("ai.onnx.ml", "CastMap" | "DictVectorizer") => {
+            Some("it takes maps, which tensors cannot hold; give it rows of numbers")
+        }
         _ => None,
     }
 }

@@ -186,6 +186,27 @@ pub struct SparseTensorProto {
     pub dims: Vec<i64>,
 }
 
+/// Elements of a sequence, in the field of their kind.
+#[derive(Clone, PartialEq, Message)]
+pub struct SequenceProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, repeated, tag = "3")]
+    pub tensor_values: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "6")]
+    pub map_values: Vec<MapProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct MapProto {
+    #[prost(int64, repeated, tag = "3")]
+    pub keys: Vec<i64>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub string_keys: Vec<Bytes>,
+    #[prost(message, optional, boxed, tag = "5")]
+    pub values: Option<Box<SequenceProto>>,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub struct ValueInfoProto {
     #[prost(string, tag = "1")]

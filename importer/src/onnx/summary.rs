@@ -109,7 +109,10 @@ fn count_tensor(proto: &TensorProto, summary: &mut Summary) {
 fn port(info: &ValueInfoProto) -> PortSummary {
     let ty = match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
         Some(TypeValue::Tensor(declared)) => {
-            let dtype = tensor::dtype(declared.elem_type).map_or("?", |dtype| dtype.name());
+            let dtype = match declared.elem_type {
+                tensor::STRING => "string",
+                other => tensor::dtype(other).map_or("?", |dtype| dtype.name()),
+            };
             let dims = match &declared.shape {
                 Some(shape) => {
                     shape.dim.iter().map(|dim| dimension(dim.value.as_ref())).collect::<Vec<_>>().join(", ")

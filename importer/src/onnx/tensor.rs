@@ -5,7 +5,9 @@ use super::source::Folder;
 use crate::error::ImportErrorKind;
 use crate::ir::RuleResult;
 use kiln_types::{Bytes, DType, Minifloat, TensorData, bf16, f16};
-use prost::Message;
+
+/// The `TensorProto.DataType` of strings.
+pub(super) const STRING: i32 = 8;
 
 /// No operator gives a tensor so many axes.
 pub(super) const MAX_RANK: usize = 64;
@@ -104,7 +106,7 @@ fn minifloat(data_type: i32) -> Option<Minifloat> {
 fn type_name(data_type: i32) -> String {
     match data_type {
         0 => "UNDEFINED".to_owned(),
-        8 => "STRING".to_owned(),
+        STRING => "STRING".to_owned(),
         14 => "COMPLEX64".to_owned(),
         15 => "COMPLEX128".to_owned(),
         other => other.to_string(),
@@ -141,26 +143,17 @@ pub(crate) fn read(proto: &TensorProto, folder: &Folder) -> Result<TensorData, I
     TensorData::from_bytes(bytes, shape, dtype).map_err(|error| fail(error.to_string()))
 }
 
-/// Reads a file that holds one `TensorProto`, as golden data does.
-///
-/// # Errors
-/// When the bytes are not a tensor of a supported dtype.
-pub fn read_data(bytes: &[u8]) -> Result<TensorData, ImportErrorKind> {
-    let proto = decode(bytes)?;
-    read(&proto, &Folder::none())
-}
-
-/// The name of the tensor in a file that holds one `TensorProto`.
-///
-/// # Errors
-/// When the bytes are not a tensor.
-pub fn value_name(bytes: &[u8]) -> Result<String, ImportErrorKind> {
-    Ok(decode(bytes)?.name)
-}
-
-fn decode(bytes: &[u8]) -> Result<TensorProto, ImportErrorKind> {
-    TensorProto::decode(bytes)
-        .map_err(|error| ImportErrorKind::Malformed { format: "TensorProto", reason: error.to_string() })
+/// Reads a tensor of strings, and its shape.
+pub(crate) fn strings(proto: &TensorProto) -> Result<(Vec<String>, Vec<usize>), ImportErrorKind> {
+    let fail = |reason: String| ImportErrorKind::Tensor { tensor: proto.name.clone(), reason };
+    let (shape, count) = shape(&proto.dims).map_err(fail)?;
+    if proto.string_data.len() != count {
+        return Err(fail(format!("needs {count} elements and has {}", proto.string_data.len())));
+    }
+    let texts = proto.string_data.iter().map(|text| std::str::from_utf8(text).map(str::to_owned));
+    let texts =
+        texts.collect::<Result<_, _>>().map_err(|_| fail("has strings that are not UTF-8".to_owned()))?;
+    Ok((texts, shape))
 }
 
 /// Dims as sizes, and their product.

@@ -76,6 +76,8 @@ nested! {
     }
     TensorProto { 13 StringStringEntryProto, 16 StringStringEntryProto }
     SparseTensorProto { 1 TensorProto, 2 TensorProto }
+    SequenceProto { 3 TensorProto, 6 MapProto }
+    MapProto { 5 SequenceProto }
     ValueInfoProto { 2 TypeProto, 4 StringStringEntryProto }
     TypeProto {
         1 TensorTypeProto, 4 ElementTypeProto, 5 MapTypeProto, 8 TensorTypeProto, 9 ElementTypeProto

@@ -47,24 +47,44 @@ fn trees(changes: Vec<AttributeProto>) -> Vec<AttributeProto> {
 }
 
 #[test]
-fn what_needs_texts_or_maps_is_refused_with_advice() {
+fn strings_are_no_numbers() {
     let labels = || strings("classlabels_strings", &["cat", "dog"]);
-    let linear = vec![labels(), floats("coefficients", &[1.0, 2.0, 3.0]), floats("intercepts", &[0.0])];
-    let message = refused("LinearClassifier", linear, &["label", "scores"]);
-    assert!(message.contains("labels that are strings (`classlabels_strings`)"), "{message}");
-    assert!(message.contains("train on integers as labels"), "{message}");
-    let message = refused("TreeEnsembleClassifier", vec![labels()], &["label", "scores"]);
-    assert!(message.contains("train on integers as labels"), "{message}");
     let message = refused("OneHotEncoder", vec![strings("cats_strings", &["a"])], &["y"]);
-    assert!(message.contains("encode them as integers before"), "{message}");
+    assert!(message.contains("a tensor of numbers as the input `X`, a tensor of strings"), "{message}");
     let keys = vec![strings("keys_strings", &["a"]), ints("values_int64s", &[1])];
     let message = refused("LabelEncoder", keys, &["y"]);
-    assert!(message.contains("the strings of `keys_strings`"), "{message}");
-    let message = refused("ZipMap", vec![ints("classlabels_int64s", &[0, 1])], &["y"]);
-    assert!(message.contains("ai.onnx.ml.ZipMap (opset 3), in `n`; "), "{message}");
-    assert!(message.contains("`options={\"zipmap\": False}`"), "{message}");
-    let message = refused("CategoryMapper", vec![], &["y"]);
-    assert!(message.contains("encode them as numbers before the model"), "{message}");
+    assert!(message.contains("a tensor of numbers as the input `X`, a tensor of strings"), "{message}");
+    let message = refused("ZipMap", vec![labels()], &["y"]);
+    assert!(message.contains("has 3 columns for 2 keys"), "{message}");
+    let both = vec![labels(), ints("classlabels_int64s", &[0, 1])];
+    let message = refused("ZipMap", both, &["y"]);
+    assert!(message.contains("`classlabels_int64s` stands beside strings for the same"), "{message}");
+    let message = refused("DictVectorizer", vec![], &["y"]);
+    assert!(message.contains("it takes maps, which tensors cannot hold"), "{message}");
+
+    let mut classifier = node("n", "LinearClassifier", &["x"], &["label", "scores"]);
+    classifier.domain = "ai.onnx.ml".into();
+    classifier.attribute = vec![labels(), floats("coefficients", &[1.0; 3]), floats("intercepts", &[0.0])];
+    let used = |uses: NodeProto| {
+        let mut model = model(vec![value("x", &[size(2), size(3)])], vec![classifier.clone(), uses], &["y"]);
+        model.opset_import.push(OperatorSetIdProto { domain: "ai.onnx.ml".into(), version: 3 });
+        error(&model)
+    };
+    let message = used(node("sum", "Add", &["label", "scores"], &["y"]));
+    assert!(message.contains("a tensor of strings as the input `A`"), "{message}");
+    let message = used(node("join", "Concat", &["label", "scores"], &["y"]));
+    assert!(
+        message.contains("a tensor of numbers where the first input is a tensor of strings"),
+        "{message}"
+    );
+    let message = used(node("same", "Equal", &["label", "label"], &["y"]));
+    assert!(message.contains("strings that are equal to other inputs"), "{message}");
+    let mut cast = node("cast", "Cast", &["scores"], &["y"]);
+    cast.attribute = vec![int("to", 8)];
+    assert!(used(cast.clone()).contains("numbers that become strings"));
+    cast.input = vec!["label".into()];
+    cast.attribute = vec![int("to", 1)];
+    assert!(used(cast).contains("a tensor of strings as the input `input`"));
 }
 
 #[test]

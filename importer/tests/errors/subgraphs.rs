@@ -77,7 +77,7 @@ fn loops_are_checked() {
         ),
         (
             loop_model((body, with(sequence), &["more", "next"]), &["x"], &["y"]),
-            "a sequence or an optional that a loop changes",
+            "a sequence that a loop changes",
         ),
         (
             loop_model(

@@ -2,7 +2,8 @@
 
 use super::Lowering;
 use crate::ir::{
-    AxisRange, Call, Dim, Effect, Op, Provenance, RuleError, RuleResult, RuntimeCall, TensorType, ValueId, op,
+    AxisRange, Call, Constant, Dim, Effect, Op, Provenance, RuleError, RuleResult, RuntimeCall, TensorType,
+    ValueId, op,
 };
 use crate::onnx::tensor::Narrow;
 use kiln_types::{Activation, Bytes, DType, Minifloat, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
@@ -242,9 +243,9 @@ impl Lowering<'_, '_> {
 
     /// What stands in attributes and no training changes, under the name of the node.
     pub(crate) fn fixed(&mut self, name: &str, data: TensorData) -> RuleResult<ValueId> {
-        let name = self.beside_node(name);
+        let name = (!Constant::are_few(&data)).then(|| self.beside_node(name));
         self.reserve(data.bytes.len())?;
-        Ok(self.builder.graph.add_constant(Some(name), data))
+        Ok(self.builder.graph.add_constant(name, data))
     }
 
     fn beside_node(&self, name: &str) -> String {

@@ -15,6 +15,7 @@ pub(crate) struct Snapshot {
     /// Nodes of the region under construction.
     region: usize,
     named: usize,
+    strings: usize,
     /// Names of parameters.
     met: usize,
 }
@@ -37,6 +38,7 @@ impl<'m> Lowering<'_, 'm> {
             constants: graph.constants.len(),
             region: self.builder.nodes.len(),
             named: self.named.len(),
+            strings: graph.strings.table.len(),
             met: self.met.len(),
         }
     }
@@ -63,6 +65,9 @@ impl<'m> Lowering<'_, 'm> {
         graph.values.truncate(before.values);
         graph.nodes.truncate(before.nodes);
         graph.constants.truncate(before.constants);
+        for text in graph.strings.table.drain(before.strings..) {
+            self.places.remove(&text);
+        }
         for name in self.met.drain(before.met..) {
             self.keys.remove(name);
         }

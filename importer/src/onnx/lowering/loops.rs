@@ -255,10 +255,21 @@ impl<'g, 'm> Lowering<'g, 'm> {
                     guesses.push(Carried::Same);
                     continue;
                 }
-                (Operand::Sequence(_) | Operand::Absent, _) | (_, Operand::Sequence(_) | Operand::Absent) => {
-                    let what = "a sequence or an optional that a loop changes in a number of rounds which is not known \
-                                when the model is compiled, or too large to write them out";
-                    return Err(RuleError::Unsupported { what: what.to_owned() });
+                (Operand::Strings(first), Operand::Strings(yielded))
+                | (Operand::Maps(first, _), Operand::Maps(yielded, _))
+                    if first == yielded =>
+                {
+                    guesses.push(Carried::Same);
+                    continue;
+                }
+                (first, yielded) => {
+                    let other = if matches!(first, Operand::Tensor(_)) { yielded } else { first };
+                    let what = format!(
+                        "{} that a loop changes in a number of rounds which is not known when the model is compiled, or \
+                         too large to write them out",
+                        other.kind()
+                    );
+                    return Err(RuleError::Unsupported { what });
                 }
             };
             self.check_carried(first, yielded)?;

@@ -6,7 +6,8 @@ use crate::ir::op;
 pub(super) struct ArrayFeatureExtractor;
 
 impl<'m> Operator<'m> for ArrayFeatureExtractor {
-    const FORMS: Forms<'m, Self> = &[Spec::ml("ArrayFeatureExtractor", 1, &["X", "Y"]).reads(|_| Ok(Self))];
+    const FORMS: Forms<'m, Self> =
+        &[Spec::ml("ArrayFeatureExtractor", 1, &["X", "Y"]).moves().reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (mut x, columns) = (args.value("X")?, args.value("Y")?);

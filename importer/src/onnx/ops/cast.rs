@@ -1,34 +1,48 @@
 //! `Cast` and `CastLike`.
 
-use super::super::tensor::{DataType, Narrow};
+use super::super::tensor::{DataType, Narrow, STRING};
 use super::prelude::*;
 use super::quantize_linear::range_of;
 use kiln_types::Minifloat;
 
 pub(super) struct Cast {
-    /// `None` takes the data type of the second input.
-    to: Option<DataType>,
+    to: Target,
     /// Whether floats of few bits are the greatest where numbers are beyond it.
     saturate: bool,
     /// Whether scales round to the next power of two.
     rounds_up: bool,
 }
 
+/// What is converted to.
+#[derive(Clone, Copy)]
+enum Target {
+    Numbers(DataType),
+    Strings,
+    /// What the second input is.
+    Like,
+}
+
 impl Cast {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         if node.opset < 6 {
             let name = node.optional_string("to")?.ok_or_else(|| invalid("to", "is missing"))?;
-            let to = Some(DataType { dtype: named(&name)?, narrow: None });
+            let to = match name.as_str() {
+                "STRING" => Target::Strings,
+                name => Target::Numbers(DataType { dtype: named(name)?, narrow: None }),
+            };
             return Ok(Self { to, saturate: true, rounds_up: true });
         }
-        let to = Some(target(node)?);
+        let to = match node.optional_int("to")? {
+            Some(code) if code == i64::from(STRING) => Target::Strings,
+            _ => Target::Numbers(target(node)?),
+        };
         Ok(Self { to, ..Self::read_like(node)? })
     }
 
     fn read_like(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let saturate = node.flag("saturate", true)?;
         let modes = [("up", true), ("down", false), ("nearest", false)];
-        Ok(Self { to: None, saturate, rounds_up: node.choice("round_mode", "up", &modes)? })
+        Ok(Self { to: Target::Like, saturate, rounds_up: node.choice("round_mode", "up", &modes)? })
     }
 }
 
@@ -39,9 +53,15 @@ impl<'m> Operator<'m> for Cast {
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let target = match self.to {
-            Some(target) => target,
-            None => {
+        let target = match (self.to, args.first()) {
+            (Target::Strings, Some(Operand::Strings(_))) => {
+                return Ok(Outputs(args.first().cloned().into_iter().collect()));
+            }
+            (Target::Strings, _) => {
+                return Err(RuleError::Unsupported { what: "numbers that become strings".to_owned() });
+            }
+            (Target::Numbers(target), _) => target,
+            (Target::Like, _) => {
                 let like = args.value("target_type")?;
                 to.data_type(like)
             }

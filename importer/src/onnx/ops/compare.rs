@@ -27,6 +27,16 @@ impl<'m> Operator<'m> for Compare {
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        if self.op == CompareOp::Equal && matches!(args.first(), Some(Operand::Strings(_))) {
+            let (a, b) = (args.strings("A")?, args.strings("B")?);
+            // All strings that the model does not know have one place: of two unknown ones nothing can be said.
+            if [a, b].iter().all(|&value| to.constant(value).is_none()) {
+                return Err(RuleError::Unsupported {
+                    what: "strings that are equal to other inputs".to_owned(),
+                });
+            }
+            return Ok(to.compare(self.op, a, b)?.into());
+        }
         let (a, mut b) = (args.value("A")?, args.value("B")?);
         if let Some(limited) = &self.limited {
             b = limited.align(to, a, b)?;

@@ -14,7 +14,7 @@ impl Concat {
 }
 
 impl<'m> Operator<'m> for Concat {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Concat", 1, &["inputs*"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Concat", 1, &["inputs*"]).moves().reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let values = args.all("inputs")?;

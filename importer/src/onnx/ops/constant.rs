@@ -1,6 +1,7 @@
 //! `Constant`.
 
 use super::super::proto::{SparseTensorProto, TensorProto};
+use super::super::tensor::{STRING, strings};
 use super::prelude::*;
 use kiln_types::TensorData;
 
@@ -8,12 +9,19 @@ pub(super) enum Constant<'m> {
     Data(TensorData),
     Tensor(&'m TensorProto),
     Sparse(&'m SparseTensorProto),
+    /// Strings and their shape.
+    Strings(Vec<String>, Vec<usize>),
 }
 
 impl<'m> Constant<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         if let Some(tensor) = node.tensor("value")? {
-            return Ok(Self::Tensor(tensor));
+            return match tensor.data_type {
+                STRING => strings(tensor)
+                    .map(|(texts, shape)| Self::Strings(texts, shape))
+                    .map_err(|error| invalid("value", error.to_string())),
+                _ => Ok(Self::Tensor(tensor)),
+            };
         }
         if let Some(tensor) = node.sparse_tensor("sparse_value")? {
             return Ok(Self::Sparse(tensor));
@@ -33,8 +41,12 @@ impl<'m> Constant<'m> {
             let count = values.len();
             return Ok(Self::Data(TensorData::new(values, [count])));
         }
-        if node.has("value_string") || node.has("value_strings") {
-            return Err(RuleError::Unsupported { what: "a constant of strings".to_owned() });
+        if let Some(text) = node.optional_string("value_string")? {
+            return Ok(Self::Strings(vec![text], Vec::new()));
+        }
+        if let Some(texts) = node.strings("value_strings")? {
+            let count = texts.len();
+            return Ok(Self::Strings(texts, vec![count]));
         }
         Err(invalid("value", "is missing"))
     }
@@ -51,6 +63,10 @@ impl<'m> Operator<'m> for Constant<'m> {
             }
             Self::Tensor(proto) => to.read(proto),
             Self::Sparse(proto) => to.read_sparse(proto),
+            Self::Strings(texts, shape) => {
+                to.reserve(texts.len().saturating_mul(8))?;
+                return Ok(Outputs(vec![to.constant_strings(None, texts, shape)]));
+            }
         };
         let data = data.map_err(|error| invalid("value", error.to_string()))?;
         let value = to.builder.graph.add_constant(None, data);

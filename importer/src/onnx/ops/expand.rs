@@ -6,7 +6,8 @@ use crate::ir::Graph;
 pub(super) struct Expand;
 
 impl<'m> Operator<'m> for Expand {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Expand", 8, &["input", "shape"]).reads(|_| Ok(Self))];
+    const FORMS: Forms<'m, Self> =
+        &[Spec::onnx("Expand", 8, &["input", "shape"]).moves().reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

@@ -13,7 +13,7 @@ impl Flatten {
 }
 
 impl<'m> Operator<'m> for Flatten {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Flatten", 1, &["input"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Flatten", 1, &["input"]).moves().reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("input")?;

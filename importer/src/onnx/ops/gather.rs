@@ -15,7 +15,7 @@ impl Gather {
 }
 
 impl<'m> Operator<'m> for Gather {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Gather", 1, &["data", "indices"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Gather", 1, &["data", "indices"]).moves().reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);

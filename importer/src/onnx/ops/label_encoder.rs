@@ -1,8 +1,9 @@
-//! `LabelEncoder`: numbers looked up in a list of keys.
+//! `LabelEncoder` and `CategoryMapper`: numbers or strings looked up in a list of keys.
 
 use super::super::proto::TensorProto;
+use super::super::tensor::{STRING, strings};
 use super::prelude::*;
-use super::scores::texts;
+use super::scores::first_of_run;
 use crate::ir::op;
 use crate::onnx::lowering::numbers;
 use kiln_types::{ArgReduceOp, TensorData};
@@ -13,25 +14,29 @@ pub(super) struct LabelEncoder<'m> {
     /// What stands for unknown keys, by the kind of the values.
     integer: i64,
     float: f64,
+    string: String,
     tensor: Option<&'m TensorProto>,
     /// Whether the key NaN stands for NaN, as since version 4; before, nothing is equal to it.
     knows_nan: bool,
+    /// Whether the keys are values of what holds no strings.
+    both_ways: bool,
 }
 
-/// Numbers of attributes.
+/// Keys or values of attributes.
 enum List<'m> {
     Integers(Vec<i64>),
     Floats(Vec<f64>),
+    Strings(Vec<String>),
     Tensor(&'m TensorProto),
 }
 
 impl<'m> List<'m> {
-    /// One of the attributes `{what}_int64s`, `{what}_floats` and `{what}_tensor`.
+    /// One of the attributes `{what}_int64s`, `{what}_floats`, `{what}_strings` and `{what}_tensor`.
     fn read(node: &mut SourceNode<'m>, what: &str) -> RuleResult<Self> {
-        let [integers, floats, strings, tensor] =
+        let [integers, floats, texts, tensor] =
             ["int64s", "floats", "strings", "tensor"].map(|kind| format!("{what}_{kind}"));
-        if node.has(&strings) {
-            return Err(texts(&format!("the strings of `{strings}`"), "encode labels outside the model"));
+        if let Some(texts) = node.strings(&texts)? {
+            return Ok(Self::Strings(texts));
         }
         if let Some(numbers) = node.ints(&integers)? {
             return Ok(Self::Integers(numbers));
@@ -39,11 +44,20 @@ impl<'m> List<'m> {
         if let Some(numbers) = node.floats(&floats)? {
             return Ok(Self::Floats(numbers));
         }
-        node.tensor(&tensor)?.map(Self::Tensor).ok_or_else(|| invalid(&integers, "is missing"))
+        let Some(proto) = node.tensor(&tensor)? else {
+            return Err(invalid(&integers, "is missing"));
+        };
+        if proto.data_type != STRING {
+            return Ok(Self::Tensor(proto));
+        }
+        let (texts, _) = strings(proto).map_err(|error| invalid(&tensor, error.to_string()))?;
+        Ok(Self::Strings(texts))
     }
 
-    fn data(&self, to: &Lowering<'_, 'm>, what: &str) -> RuleResult<TensorData> {
+    /// What tensors hold for it.
+    fn data(&self, to: &mut Lowering<'_, 'm>, what: &str) -> RuleResult<TensorData> {
         let data = match self {
+            Self::Strings(texts) => TensorData::new(to.places(texts), [texts.len()]),
             Self::Integers(numbers) => TensorData::new(numbers.clone(), [numbers.len()]),
             Self::Floats(numbers) => {
                 let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
@@ -61,18 +75,57 @@ impl<'m> List<'m> {
 
 impl<'m> LabelEncoder<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
-        node.ignore(&["default_string"]);
+        let keys = List::read(node, "keys")?;
+        let values = List::read(node, "values")?;
+        Self::with(node, keys, values, false)
+    }
+
+    /// Strings and their numbers in the list, as the first version has it.
+    fn read_classes(node: &mut SourceNode<'m>) -> RuleResult<Self> {
+        let classes = node.strings("classes_strings")?;
+        let classes = classes.ok_or_else(|| invalid("classes_strings", "is missing"))?;
+        let places = (0..classes.len() as i64).collect();
+        Self::with(node, List::Strings(classes), List::Integers(places), true)
+    }
+
+    fn read_categories(node: &mut SourceNode<'m>) -> RuleResult<Self> {
+        let missing = |name: &str| invalid(name, "is missing");
+        let texts = node.strings("cats_strings")?.ok_or_else(|| missing("cats_strings"))?;
+        let numbers = node.ints("cats_int64s")?.ok_or_else(|| missing("cats_int64s"))?;
+        Self::with(node, List::Strings(texts), List::Integers(numbers), true)
+    }
+
+    fn with(
+        node: &mut SourceNode<'m>,
+        keys: List<'m>,
+        values: List<'m>,
+        both_ways: bool,
+    ) -> RuleResult<Self> {
         Ok(Self {
-            keys: List::read(node, "keys")?,
-            values: List::read(node, "values")?,
+            keys,
+            values,
             integer: node.int("default_int64", -1)?,
             float: node.float("default_float", -0.0)?,
+            string: node.string("default_string", "_Unused")?,
             tensor: node.tensor("default_tensor")?,
             knows_nan: node.opset >= 4,
+            both_ways,
         })
     }
 
-    fn default(&self, to: &Lowering<'_, 'm>, dtype: DType) -> RuleResult<Scalar> {
+    /// What unknown keys become, as tensors hold it.
+    fn default(&self, to: &mut Lowering<'_, 'm>, values: &List<'m>, dtype: DType) -> RuleResult<Scalar> {
+        if let List::Strings(_) = values {
+            let text = match self.tensor {
+                Some(proto) => {
+                    let (texts, _) =
+                        strings(proto).map_err(|error| invalid("default_tensor", error.to_string()))?;
+                    texts.into_iter().next().ok_or_else(|| invalid("default_tensor", "is empty"))?
+                }
+                None => self.string.clone(),
+            };
+            return Ok(to.places(&[text]).first().copied().unwrap_or(-1).into());
+        }
         let Some(proto) = self.tensor else {
             return Ok(if dtype.is_float() { self.float.into() } else { self.integer.into() });
         };
@@ -82,12 +135,26 @@ impl<'m> LabelEncoder<'m> {
 }
 
 impl<'m> Operator<'m> for LabelEncoder<'m> {
-    const FORMS: Forms<'m, Self> = &[Spec::ml("LabelEncoder", 2, &["X"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::ml("LabelEncoder", 2, &["X"]).reads(Self::read),
+        Spec::ml("LabelEncoder", 1, &["X"]).until(1).reads(Self::read_classes),
+        Spec::ml("CategoryMapper", 1, &["X"]).reads(Self::read_categories),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
-        let x = args.value("X")?;
-        let (keys, values) = (self.keys.data(to, "keys")?, self.values.data(to, "values")?);
-        let default = self.default(to, values.dtype)?;
+        let takes_strings = matches!(args.first(), Some(Operand::Strings(_)));
+        let (keys, values) = match self.both_ways && !takes_strings {
+            false => (&self.keys, &self.values),
+            true => (&self.values, &self.keys),
+        };
+        let x = match keys {
+            List::Strings(_) => args.strings("X")?,
+            List::Integers(_) | List::Floats(_) | List::Tensor(_) => args.value("X")?,
+        };
+        let yields_strings = matches!(values, List::Strings(_));
+        let (keys, data) = (keys.data(to, "keys")?, values.data(to, "values")?);
+        let default = self.default(to, values, data.dtype)?;
+        let values = data;
         if keys.num_elements() != values.num_elements() {
             let reason = format!("are {} for {} keys", values.num_elements(), keys.num_elements());
             return Err(invalid("values", reason));
@@ -101,19 +168,38 @@ impl<'m> Operator<'m> for LabelEncoder<'m> {
             .iter()
             .position(|key| self.knows_nan && keys_dtype.is_float() && key.to_f64().is_nan())
             .and_then(|at| numbers(&values).get(at).copied());
-        let keys = to.fixed("keys", keys)?;
-        let values = to.fixed("values", values)?;
-
-        let rank = to.rank(x);
-        let each = to.unsqueeze(x, &[rank])?;
-        let hits = to.compare(CompareOp::Equal, each, keys)?;
-        let hits = to.cast(hits, DType::I32)?;
-        let op = op::ArgReduce { op: ArgReduceOp::Max, axis: rank, keep_dims: false, select_last: false };
-        let place = to.add(Op::ArgReduce(op), &[hits])?;
-        // Where nothing was found the place is the first, whose key is another.
         let take = Op::Take(op::Take { axis: 0, wrapped: false });
-        let (key, value) = (to.add(take.clone(), &[keys, place])?, to.add(take, &[values, place])?);
-        let found = to.compare(CompareOp::Equal, x, key)?;
+        let (place, found) = match first_of_run(&integers(&key_numbers)).filter(|_| !keys_dtype.is_float()) {
+            // Keys that follow each other say their place.
+            Some(first) => {
+                let [place, found] = to.formulas(|f| {
+                    let x = f.value(x);
+                    let place = if first == 0 { x } else { x - x.number(first) };
+                    let within = place.clamp(0.0, (key_numbers.len() - 1) as f64);
+                    [within, within.equals(place)]
+                })?;
+                (place, found)
+            }
+            None => {
+                let keys = to.fixed("keys", keys)?;
+                let rank = to.rank(x);
+                let each = to.unsqueeze(x, &[rank])?;
+                let hits = to.compare(CompareOp::Equal, each, keys)?;
+                let hits = to.cast(hits, DType::I32)?;
+                let op =
+                    op::ArgReduce { op: ArgReduceOp::Max, axis: rank, keep_dims: false, select_last: false };
+                let place = to.add(Op::ArgReduce(op), &[hits])?;
+                // Where nothing was found the place is the first, whose key is another.
+                let key = to.add(take.clone(), &[keys, place])?;
+                (place, to.compare(CompareOp::Equal, x, key)?)
+            }
+        };
+        let value = if first_of_run(&integers(&numbers(&values))) == Some(0) && !values.dtype.is_float() {
+            to.cast(place, values.dtype)?
+        } else {
+            let values = to.fixed("values", values)?;
+            to.add(take, &[values, place])?
+        };
         let default = to.number_like(value, default);
         let mut y = to.select(found, value, default)?;
         if let Some(value) = value_of_nan {
@@ -121,6 +207,10 @@ impl<'m> Operator<'m> for LabelEncoder<'m> {
             let value = to.number_like(y, value);
             y = to.select(is_nan, value, y)?;
         }
-        Ok(y.into())
+        Ok(Outputs(vec![if yields_strings { Operand::Strings(y) } else { Operand::Tensor(y) }]))
     }
+}
+
+fn integers(numbers: &[Scalar]) -> Vec<i64> {
+    numbers.iter().map(|number| number.to_i64()).collect()
 }

@@ -1,7 +1,7 @@
 //! `LinearRegressor` and `LinearClassifier` of ONNX's domain for classical machine learning.
 
 use super::prelude::*;
-use super::scores::{Classes, PostTransform, both, product, samples};
+use super::scores::{Classes, PostTransform, both, labelled, product, samples};
 
 pub(super) struct LinearModel {
     coefficients: Vec<f64>,
@@ -78,12 +78,12 @@ impl<'m> Operator<'m> for LinearModel {
                 }
                 let score = self.scores(to, x, 1)?;
                 let labels = classes.above(to, score, 0.0)?;
-                Ok(vec![labels, both(to, score, self.transform, false)?].into())
+                Ok(labelled(labels, both(to, score, self.transform, false)?))
             }
             Kind::Classifier(classes) => {
                 let scores = self.scores(to, x, classes.count())?;
                 let labels = classes.best(to, scores)?;
-                Ok(vec![labels, self.transform.apply(to, scores)?].into())
+                Ok(labelled(labels, self.transform.apply(to, scores)?))
             }
         }
     }

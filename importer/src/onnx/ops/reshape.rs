@@ -21,8 +21,8 @@ impl Reshape {
 
 impl<'m> Operator<'m> for Reshape {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Reshape", 1, &["data"]).until(4).reads(Self::read_old),
-        Spec::onnx("Reshape", 5, &["data", "shape"]).reads(Self::read),
+        Spec::onnx("Reshape", 1, &["data"]).until(4).moves().reads(Self::read_old),
+        Spec::onnx("Reshape", 5, &["data", "shape"]).moves().reads(Self::read),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -1,7 +1,7 @@
 //! What classical models make of scores: numbers that are probabilities, and the class that won.
 
 use super::prelude::*;
-use crate::ir::op;
+use crate::ir::{Key, op};
 use kiln_types::{Activation, ArgReduceOp, TensorData};
 
 /// What is done to scores last.
@@ -125,43 +125,99 @@ pub(super) fn product(
     to.add(Op::MatMul, &[samples, matrix])
 }
 
-/// The labels of a classifier's classes.
-pub(super) struct Classes {
-    labels: Vec<i64>,
+/// Integers or strings that classes, categories and columns are known by; at least one.
+pub(super) enum Labels {
+    Integers(Vec<i64>),
+    Strings(Vec<String>),
 }
 
-impl Classes {
-    /// Reads `classlabels_strings`, which must be empty, and the integers under a name.
-    pub(super) fn read(node: &mut SourceNode<'_>, integers: &str) -> RuleResult<Self> {
-        let strings = node.strings("classlabels_strings")?.unwrap_or_default();
-        if !strings.is_empty() {
-            return Err(texts(
-                "labels that are strings (`classlabels_strings`)",
-                "train on integers as labels",
-            ));
+impl Labels {
+    /// Reads two attributes, one of which has elements.
+    pub(super) fn read(node: &mut SourceNode<'_>, strings: &str, integers: &str) -> RuleResult<Self> {
+        let strings = node.strings(strings)?.unwrap_or_default();
+        let numbers = node.ints(integers)?.unwrap_or_default();
+        match (strings.is_empty(), numbers.is_empty()) {
+            (true, true) => Err(invalid(integers, "is missing")),
+            (true, false) => Ok(Self::Integers(numbers)),
+            (false, true) => Ok(Self::Strings(strings)),
+            (false, false) => Err(invalid(integers, "stands beside strings for the same")),
         }
-        let labels = node.ints(integers)?.unwrap_or_default();
-        if labels.is_empty() {
-            return Err(invalid(integers, "is missing"));
-        }
-        Ok(Self { labels })
     }
 
     pub(super) fn count(&self) -> usize {
-        self.labels.len()
+        match self {
+            Self::Integers(labels) => labels.len(),
+            Self::Strings(labels) => labels.len(),
+        }
+    }
+
+    pub(super) fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Integers(labels) => labels.iter().copied().map(Key::Integer).collect(),
+            Self::Strings(labels) => labels.iter().cloned().map(Key::String).collect(),
+        }
+    }
+
+    /// What tensors hold for them: strings' places.
+    pub(super) fn numbers(&self, to: &mut Lowering<'_, '_>) -> Vec<i64> {
+        match self {
+            Self::Integers(labels) => labels.clone(),
+            Self::Strings(labels) => to.places(labels),
+        }
+    }
+
+    /// An input that is compared with them.
+    pub(super) fn input(&self, args: &Args, name: &str) -> RuleResult<ValueId> {
+        match self {
+            Self::Integers(_) => args.value(name),
+            Self::Strings(_) => args.strings(name),
+        }
+    }
+
+    /// A tensor of their numbers as what they are.
+    pub(super) fn operand(&self, numbers: ValueId) -> Operand {
+        match self {
+            Self::Integers(_) => Operand::Tensor(numbers),
+            Self::Strings(_) => Operand::Strings(numbers),
+        }
+    }
+}
+
+/// The labels of a classifier's classes.
+pub(super) struct Classes {
+    labels: Labels,
+}
+
+impl Classes {
+    /// Reads `classlabels_strings`, or the integers under a name.
+    pub(super) fn read(node: &mut SourceNode<'_>, integers: &str) -> RuleResult<Self> {
+        Ok(Self { labels: Labels::read(node, "classlabels_strings", integers)? })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.labels.count()
     }
 
     /// The labels of classes by their numbers.
-    pub(super) fn at(&self, to: &mut Lowering<'_, '_>, classes: ValueId) -> RuleResult<ValueId> {
-        if self.labels.iter().copied().eq(0..self.labels.len() as i64) {
-            return to.cast(classes, DType::I64);
-        }
-        let labels = to.fixed("labels", TensorData::new(self.labels.clone(), [self.labels.len()]))?;
-        to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[labels, classes])
+    pub(super) fn at(&self, to: &mut Lowering<'_, '_>, classes: ValueId) -> RuleResult<Operand> {
+        let labels = self.labels.numbers(to);
+        let places = match first_of_run(&labels) {
+            Some(first) => {
+                let classes = to.cast(classes, DType::I64)?;
+                let first = to.number_like(classes, first);
+                to.binary(BinaryOp::Add, classes, first)?
+            }
+            None => {
+                let count = labels.len();
+                let labels = to.fixed("labels", TensorData::new(labels, [count]))?;
+                to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[labels, classes])?
+            }
+        };
+        Ok(self.labels.operand(places))
     }
 
     /// The labels of the largest scores of `[samples, classes]`.
-    pub(super) fn best(&self, to: &mut Lowering<'_, '_>, scores: ValueId) -> RuleResult<ValueId> {
+    pub(super) fn best(&self, to: &mut Lowering<'_, '_>, scores: ValueId) -> RuleResult<Operand> {
         let best = best(to, scores)?;
         self.at(to, best)
     }
@@ -172,13 +228,32 @@ impl Classes {
         to: &mut Lowering<'_, '_>,
         score: ValueId,
         threshold: f64,
-    ) -> RuleResult<ValueId> {
+    ) -> RuleResult<Operand> {
         let score = to.squeeze(score, &[1])?;
         let threshold = to.number_like(score, threshold);
         let wins = to.compare(CompareOp::Greater, score, threshold)?;
         let place = to.cast(wins, DType::I64)?;
-        if self.labels.len() == 2 { self.at(to, place) } else { Ok(place) }
+        match &self.labels {
+            labels if labels.count() == 2 => self.at(to, place),
+            Labels::Integers(_) => Ok(Operand::Tensor(place)),
+            Labels::Strings(_) => {
+                let digits = Labels::Strings(vec!["0".to_owned(), "1".to_owned()]);
+                Classes { labels: digits }.at(to, place)
+            }
+        }
     }
+}
+
+/// The first of integers that each are one more than the last.
+pub(super) fn first_of_run(numbers: &[i64]) -> Option<i64> {
+    let first = *numbers.first()?;
+    let steps = numbers.iter().map(|number| number.wrapping_sub(first));
+    steps.eq(0..numbers.len() as i64).then_some(first)
+}
+
+/// What classifiers yield.
+pub(super) fn labelled(labels: Operand, scores: ValueId) -> Outputs {
+    Outputs(vec![labels, Operand::Tensor(scores)])
 }
 
 /// The place of the first largest score along the second axis of a matrix.
@@ -204,9 +279,4 @@ pub(super) fn both(
         }
     })?;
     to.concat(&[no, yes], 1)
-}
-
-/// What is refused since it needs strings, and what to do instead.
-pub(super) fn texts(what: &str, instead: &str) -> RuleError {
-    RuleError::Unsupported { what: format!("{what}; tensors hold numbers: {instead}") }
 }

@@ -34,8 +34,9 @@ impl Slice {
 
 impl<'m> Operator<'m> for Slice {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Slice", 1, &["data"]).until(9).reads(Self::read_old),
+        Spec::onnx("Slice", 1, &["data"]).until(9).moves().reads(Self::read_old),
         Spec::onnx("Slice", 10, &["data", "starts", "ends", "axes?", "steps?"])
+            .moves()
             .reads(|_| Ok(Self { attributes: None })),
     ];
 

@@ -23,9 +23,9 @@ impl Split {
 
 impl<'m> Operator<'m> for Split {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Split", 1, &["input", "split?"]).until(1).reads(Self::read),
-        Spec::onnx("Split", 2, &["input"]).until(12).reads(Self::read),
-        Spec::onnx("Split", 13, &["input", "split?"]).reads(Self::read),
+        Spec::onnx("Split", 1, &["input", "split?"]).until(1).moves().reads(Self::read),
+        Spec::onnx("Split", 2, &["input"]).until(12).moves().reads(Self::read),
+        Spec::onnx("Split", 13, &["input", "split?"]).moves().reads(Self::read),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

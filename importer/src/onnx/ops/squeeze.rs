@@ -8,8 +8,11 @@ pub(super) struct Squeeze {
 
 impl<'m> Operator<'m> for Squeeze {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Squeeze", 1, &["data"]).until(12).reads(|node| Ok(Self { axes: node.ints("axes")? })),
-        Spec::onnx("Squeeze", 13, &["data", "axes?"]).reads(|_| Ok(Self { axes: None })),
+        Spec::onnx("Squeeze", 1, &["data"])
+            .until(12)
+            .moves()
+            .reads(|node| Ok(Self { axes: node.ints("axes")? })),
+        Spec::onnx("Squeeze", 13, &["data", "axes?"]).moves().reads(|_| Ok(Self { axes: None })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -1,7 +1,7 @@
 //! `SVMRegressor` and `SVMClassifier`: support vector machines, as ONNX Runtime reads LIBSVM's and liblinear's.
 
 use super::prelude::*;
-use super::scores::{Classes, PostTransform, best, both, features_of, product, samples};
+use super::scores::{Classes, PostTransform, best, both, features_of, labelled, product, samples};
 use kiln_types::{Activation, TensorData};
 
 pub(super) struct Svm {
@@ -167,7 +167,7 @@ impl<'m> Operator<'m> for Svm {
                         self.transform.apply(to, chances)?
                     }
                 };
-                Ok(vec![labels, scores].into())
+                Ok(labelled(labels, scores))
             }
         }
     }
@@ -191,7 +191,7 @@ impl Svm {
         } else {
             classes.best(to, scores)?
         };
-        Ok(vec![labels, self.transform.apply(to, scores)?].into())
+        Ok(labelled(labels, self.transform.apply(to, scores)?))
     }
 
     /// A score for each pair of classes; positive ones are for the first of them.
@@ -268,7 +268,7 @@ impl Pairs {
     }
 
     /// The labels of the classes that won most pairs.
-    fn vote(&self, to: &mut Lowering<'_, '_>, scores: ValueId, classes: &Classes) -> RuleResult<ValueId> {
+    fn vote(&self, to: &mut Lowering<'_, '_>, scores: ValueId, classes: &Classes) -> RuleResult<Operand> {
         let zero = to.number_like(scores, 0.0);
         if self.classes == 2 {
             let lost = to.compare(CompareOp::LowerEqual, scores, zero)?;

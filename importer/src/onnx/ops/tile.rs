@@ -7,8 +7,8 @@ pub(super) struct Tile;
 
 impl<'m> Operator<'m> for Tile {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Tile", 1, &["input", "tiles", "axis"]).until(5).reads(|_| Ok(Self)),
-        Spec::onnx("Tile", 6, &["input", "repeats"]).reads(|_| Ok(Self)),
+        Spec::onnx("Tile", 1, &["input", "tiles", "axis"]).until(5).moves().reads(|_| Ok(Self)),
+        Spec::onnx("Tile", 6, &["input", "repeats"]).moves().reads(|_| Ok(Self)),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -13,7 +13,7 @@ impl Transpose {
 }
 
 impl<'m> Operator<'m> for Transpose {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Transpose", 1, &["data"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[Spec::onnx("Transpose", 1, &["data"]).moves().reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;

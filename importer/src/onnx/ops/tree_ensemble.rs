@@ -6,7 +6,7 @@ mod tables;
 mod targets;
 
 use super::prelude::*;
-use super::scores::{Classes, PostTransform, samples};
+use super::scores::{Classes, PostTransform, labelled, samples};
 use crate::ir::op;
 use classes::Weights;
 use file::{Floats, Listed, Placed, Source};
@@ -112,7 +112,7 @@ impl<'m> Operator<'m> for TreeEnsemble<'m> {
                 let (scores, told) = sums(to, x, &forest, classes.count(), Aggregate::Sum)?;
                 let weights = Weights { told: &told, forest: &forest, base: &base };
                 let (labels, scores) = weights.classify(to, scores, classes, self.transform)?;
-                Ok(vec![labels, to.cast(scores, result)?].into())
+                Ok(labelled(labels, to.cast(scores, result)?))
             }
         }
     }

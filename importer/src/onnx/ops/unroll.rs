@@ -4,7 +4,7 @@
 //! nodes in them than a model may have, the body is written out that many times: then constants fold, and lists may change.
 //! All others run as loops, and so do scans of many rounds.
 
-use super::super::lowering::{Round, Rounds};
+use super::super::lowering::{Round, Rounds, tensors};
 use super::super::proto::GraphProto;
 use super::prelude::*;
 use crate::ir::op;
@@ -217,10 +217,10 @@ impl<'m> Unroll<'m> {
             operands.append(&mut carried);
             let mut results = self.round(to, operands)?;
             let left = results.split_off(results.len().saturating_sub(scans));
-            let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
+            let left = tensors(left)?;
             let carried = results.split_off(1.min(results.len()));
             let condition = results.pop().ok_or_else(|| invalid("body", "yields no condition"))?;
-            Ok(Round { condition: to.host_integer(tensor(condition)?, "cond")?, carried, left })
+            Ok(Round { condition: to.host_integer(condition.tensor("here")?, "cond")?, carried, left })
         })
     }
 
@@ -257,7 +257,7 @@ impl<'m> Unroll<'m> {
             goes = condition.to_bool();
             carried = results.split_off(1);
             for (list, value) in collected.iter_mut().zip(left) {
-                list.push(tensor(value)?);
+                list.push(value.tensor("here")?);
             }
             n += 1;
         }
@@ -298,7 +298,7 @@ impl<'m> Unroll<'m> {
             let parts = parts.collect::<RuleResult<Vec<_>>>()?;
             let length = lengths.map(part).transpose()?;
             let Outputs(outputs) = self.scan(to, axes, (parts, length))?;
-            outputs.into_iter().map(tensor).collect::<RuleResult<Vec<_>>>()
+            tensors(outputs)
         };
         if batch.is(1) {
             let outputs = item(to, &Dim::constant(0))?;
@@ -331,9 +331,9 @@ impl<'m> Unroll<'m> {
         let mut before = state.into_iter();
         let mut kept = Vec::with_capacity(results.len());
         for result in results {
-            let result = tensor(result)?;
+            let result = result.tensor("here")?;
             let other = match before.next() {
-                Some(state) => tensor(state)?,
+                Some(state) => state.tensor("here")?,
                 None => to.number_like(result, 0),
             };
             kept.push(Operand::Tensor(to.select(goes, result, other)?));
@@ -350,7 +350,7 @@ impl<'m> Unroll<'m> {
     ) -> RuleResult<Outputs> {
         let states = state.len().checked_sub(axes.inputs).filter(|_| axes.inputs > 0);
         let states = states.ok_or_else(|| invalid("num_scan_inputs", format!("is {}", axes.inputs)))?;
-        let inputs = state.split_off(states).into_iter().map(tensor).collect::<RuleResult<Vec<_>>>()?;
+        let inputs = tensors(state.split_off(states))?;
         let scanned = axes.scanned(to, &inputs)?;
         let scans = self.collected(states)?;
         let few = scanned.rounds.as_size().filter(|&count| count <= MOST_ROUNDS);
@@ -387,12 +387,12 @@ impl<'m> Unroll<'m> {
         let Outputs(mut outputs) = to.loop_over(run, state, &|to, iteration, operands| {
             let mut carried = self.scan_round(to, (scanned, iteration), operands, length)?;
             let left = carried.split_off(states.min(carried.len()));
-            let left = left.into_iter().map(tensor).collect::<RuleResult<_>>()?;
+            let left = tensors(left)?;
             Ok(Round { condition: Dim::constant(1), carried, left })
         })?;
         for (n, left) in outputs.split_off(states.min(outputs.len())).into_iter().enumerate() {
             let (axis, backwards) = axes.output(n);
-            outputs.push(Operand::Tensor(place(to, tensor(left)?, axis, backwards)?));
+            outputs.push(Operand::Tensor(place(to, left.tensor("here")?, axis, backwards)?));
         }
         Ok(Outputs(outputs))
     }
@@ -414,7 +414,7 @@ impl<'m> Unroll<'m> {
             }
             state = self.scan_round(to, (scanned, &Dim::from(n)), state, length)?;
             for (list, value) in collected.iter_mut().zip(state.split_off(states.min(state.len()))) {
-                list.push(tensor(value)?);
+                list.push(value.tensor("here")?);
             }
         }
         for (n, rounds) in collected.iter().enumerate() {
@@ -438,11 +438,11 @@ impl<'m> Unroll<'m> {
                             values.get(n).ok_or_else(|| invalid("additional_inputs", "are shorter"))?;
                         Operand::Tensor(*value)
                     }
-                    Operand::Absent => Operand::Absent,
+                    same @ (Operand::Strings(_) | Operand::Maps(..) | Operand::Absent) => same.clone(),
                 });
             }
             for (list, value) in collected.iter_mut().zip(self.round(to, operands)?) {
-                list.push(tensor(value)?);
+                list.push(value.tensor("here")?);
             }
         }
         Ok(Outputs(collected.into_iter().map(|list| Operand::Sequence(list.into())).collect()))
@@ -451,18 +451,10 @@ impl<'m> Unroll<'m> {
 
 fn is_constant(to: &Lowering<'_, '_>, operand: &Operand) -> bool {
     match operand {
-        Operand::Tensor(value) => to.constant(*value).is_some(),
+        Operand::Tensor(value) | Operand::Strings(value) | Operand::Maps(value, _) => {
+            to.constant(*value).is_some()
+        }
         Operand::Sequence(values) => values.iter().all(|&value| to.constant(value).is_some()),
         Operand::Absent => true,
-    }
-}
-
-fn tensor(operand: Operand) -> RuleResult<ValueId> {
-    match operand {
-        Operand::Tensor(value) => Ok(value),
-        Operand::Sequence(_) => Err(RuleError::Unsupported { what: "a sequence here".to_owned() }),
-        Operand::Absent => {
-            Err(RuleError::Unsupported { what: "an optional without a value here".to_owned() })
-        }
     }
 }

@@ -21,7 +21,7 @@ impl Weights<'_> {
         scores: ValueId,
         classes: &Classes,
         transform: PostTransform,
-    ) -> RuleResult<(ValueId, ValueId)> {
+    ) -> RuleResult<(Operand, ValueId)> {
         let positive = self.forest.weights.iter().all(|weight| weight.value >= 0.0);
         match self.told {
             [_] => Err(RuleError::Unsupported { what: "a classifier of one class".to_owned() }),
@@ -56,7 +56,7 @@ impl Weights<'_> {
         transform: PostTransform,
         positive: bool,
         told: [Told; 2],
-    ) -> RuleResult<(ValueId, ValueId)> {
+    ) -> RuleResult<(Operand, ValueId)> {
         if told.contains(&Told::Sometimes) {
             return Err(unsure());
         }
