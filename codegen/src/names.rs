@@ -227,6 +227,41 @@ pub fn ident(name: &str) -> Ident {
     syn::parse_str(name).unwrap_or_else(invalid)
 }
 
+/// Words that name a layer's kind rather than what it yields.
+const KINDS: &[&str] = &[
+    "act",
+    "activation",
+    "attn",
+    "attention",
+    "block",
+    "bn",
+    "classifier",
+    "cls",
+    "conv",
+    "dense",
+    "downsample",
+    "dropout",
+    "fc",
+    "features",
+    "head",
+    "layer",
+    "layer_norm",
+    "layernorm",
+    "linear",
+    "ln",
+    "mlp",
+    "norm",
+    "out",
+    "output",
+    "proj",
+    "self",
+];
+
+/// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.
+pub fn names_a_kind(word: &str) -> bool {
+    KINDS.contains(&word) || word.rsplit('_').next().is_some_and(|last| KINDS.contains(&last))
+}
+
 /// Text from a file for a comment: one line, printable, of bearable length.
 pub fn comment(text: &str) -> String {
     let mut clean: String = text

@@ -3,43 +3,13 @@
 use crate::code::{Block, Code, Repeat, Statement};
 use crate::emit::{Scope, is_signed};
 use crate::ids::{Arena, FieldId, StructId, VarId};
-use crate::names::{Names, ident, snake};
+use crate::names::{Names, ident, names_a_kind, snake};
 use crate::structs::{Program, Struct};
 use crate::{CodegenError, Defect};
 use kiln_importer::ir::{Symbol, TensorType};
 use kiln_types::DTypeKind;
 use proc_macro2::Ident;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-/// Words that name a layer's kind rather than what it yields.
-const KINDS: &[&str] = &[
-    "act",
-    "activation",
-    "attn",
-    "attention",
-    "block",
-    "bn",
-    "classifier",
-    "cls",
-    "conv",
-    "dense",
-    "downsample",
-    "dropout",
-    "fc",
-    "features",
-    "head",
-    "layer",
-    "layer_norm",
-    "layernorm",
-    "linear",
-    "ln",
-    "mlp",
-    "norm",
-    "out",
-    "output",
-    "proj",
-    "self",
-];
 
 /// The variables of one function.
 #[derive(Clone, Debug, Default)]
@@ -608,11 +578,6 @@ fn function_calls(block: &Block) -> BTreeMap<StructId, usize> {
         });
     }
     calls
-}
-
-/// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.
-fn names_a_kind(word: &str) -> bool {
-    KINDS.contains(&word) || word.rsplit('_').next().is_some_and(|last| KINDS.contains(&last))
 }
 
 /// Whether a variable has no name of its own: `x`, `hidden2`.

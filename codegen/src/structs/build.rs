@@ -8,8 +8,8 @@ use crate::ids::{Arena, FieldId, ModuleId, StructId, VarId};
 use crate::tree::{
     Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
 };
-use crate::{CodegenError, Defect};
-use kiln_importer::ir::{TensorType, ValueId};
+use crate::{CodegenError, Defect, names};
+use kiln_importer::ir::{Graph, TensorType, ValueDef, ValueId};
 use kiln_types::{DType, DTypeKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -170,6 +170,9 @@ impl Sharing<'_, '_> {
         };
         draft.inputs = body.inputs.iter().map(|&var| body.vars[var]).collect();
         draft.body = body;
+        if module == self.tree.root {
+            hint_outputs(self.tree.graph, &mut draft.body);
+        }
         pass_hints_back(&mut draft.body);
         signature::find_symbols(self.tree, &mut draft);
         draft.origins = self.origins(module, &draft.fields);
@@ -362,6 +365,26 @@ impl Sharing<'_, '_> {
             (draft.body.inits, draft.body.block) = Default::default();
         }
         Ok(())
+    }
+}
+
+/// What a model yields beside other things is called as the file calls it, where that says something.
+fn hint_outputs(graph: &Graph, body: &mut Body) {
+    if body.block.results.len() < 2 {
+        return;
+    }
+    for (result, name) in body.block.results.iter().zip(&graph.output_names) {
+        let Some(var) = result.var().filter(|var| !body.inputs.contains(var)) else { continue };
+        let word = names::snake(name, "");
+        // An exporter's own names are counted, or are those of operations.
+        let counted = name.ends_with(|c: char| c.is_ascii_digit()) || names::is_anonymous(name);
+        let operation = match graph.value(body.vars[var]).def {
+            ValueDef::Node(node, _) => graph.node(node).origin.operator.eq_ignore_ascii_case(name),
+            _ => false,
+        };
+        if word.len() > 2 && !counted && !operation && !names::names_a_kind(&word) {
+            body.hints.entry(var).or_insert(word);
+        }
     }
 }
 
