@@ -5,12 +5,12 @@ use crate::golden::DataSet;
 use crate::{BuildError, RecordType};
 use kiln_codegen::{Generated, GoldenTest, Options, RecordPath, generate, golden_tests};
 use kiln_importer::ImportError;
-use kiln_importer::ir::{Dim, Graph, Key, Strings, ValueId};
+use kiln_importer::ir::{BoundInput, Dim, Graph, Key, Strings, ValueId};
 use kiln_importer::onnx::{LoadOptions, SourceFile, TrainingLosses, load_with_sources, training_losses};
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_record::{RecordError, replace_file};
-use kiln_types::{DType, FloatDType, Precision};
+use kiln_types::{DType, FloatDType, Precision, Scalar};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -35,6 +35,8 @@ pub struct CompileOptions {
     pub untie: Vec<String>,
     /// Sizes for symbolic dims, by their names in the file.
     pub bind_dims: BTreeMap<String, usize>,
+    /// Contents for inputs, by name, in row-major order: they become constants.
+    pub bind_inputs: BTreeMap<String, Vec<Scalar>>,
     /// The name under which the user's manifest has the runtime.
     pub runtime_crate: String,
     /// Whether the source is for a crate without the standard library.
@@ -58,6 +60,7 @@ impl Default for CompileOptions {
             trainable: false,
             untie: Vec::new(),
             bind_dims: BTreeMap::new(),
+            bind_inputs: BTreeMap::new(),
             runtime_crate: "kiln".to_owned(),
             no_std: false,
             profiled: false,
@@ -90,6 +93,8 @@ pub struct Compiled {
     pub inputs: Vec<Port>,
     /// Outputs in order.
     pub outputs: Vec<Port>,
+    /// Inputs of the file that are constants.
+    pub bound_inputs: Vec<BoundInput>,
     /// Strings that tensors hold the places of.
     pub strings: Strings,
     /// Files and folders that it was made from, as they were before they were read.
@@ -113,6 +118,7 @@ pub(crate) struct Imported {
 pub(crate) fn import(model: &Path, options: &CompileOptions) -> Result<Imported, BuildError> {
     let load_options = LoadOptions {
         bind_dims: options.bind_dims.clone(),
+        bind_inputs: options.bind_inputs.clone(),
         trainable: options.trainable,
         untie: options.untie.clone(),
     };
@@ -161,6 +167,7 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
                 ..port(name, value)
             })
             .collect(),
+        bound_inputs: graph.bound_inputs.clone(),
         strings: graph.strings.clone(),
         sources,
         written: Vec::new(),

@@ -3,7 +3,7 @@
 use crate::cargo::checked;
 use crate::compile::Port;
 use crate::{BuildError, CompileOptions, Compiled};
-use kiln_importer::ir::Strings;
+use kiln_importer::ir::BoundInput;
 use kiln_importer::onnx::{GoldenTensor, SourceFile, read_maps, read_tensor};
 use kiln_types::TensorData;
 use std::fs;
@@ -45,8 +45,8 @@ pub fn data_set_dirs(case: &Path) -> Result<Vec<PathBuf>, BuildError> {
 /// Reads a data set for a model. Tensors carry names where the file has them, and are put in the graph's order by these.
 pub fn read_data_set(dir: &Path, model: &Compiled) -> Result<DataSet, BuildError> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let inputs = read_tensors(dir, "input", &model.inputs, &model.strings)?;
-    let outputs = read_tensors(dir, "output", &model.outputs, &model.strings)?;
+    let inputs = read_tensors(dir, "input", &model.inputs, model)?;
+    let outputs = read_tensors(dir, "output", &model.outputs, model)?;
     Ok(DataSet { name, inputs, outputs })
 }
 
@@ -55,7 +55,7 @@ fn read_tensors(
     dir: &Path,
     prefix: &str,
     ports: &[Port],
-    strings: &Strings,
+    model: &Compiled,
 ) -> Result<Vec<TensorData>, BuildError> {
     let mut tensors: Vec<GoldenTensor> = Vec::new();
     loop {
@@ -66,9 +66,12 @@ fn read_tensors(
         let bytes = fs::read(&path).map_err(BuildError::io(&path))?;
         let tensor = match ports.get(tensors.len()).and_then(|port| port.columns.as_deref()) {
             Some(keys) => read_maps(&bytes, keys),
-            None => read_tensor(&bytes, strings),
+            None => read_tensor(&bytes, &model.strings),
         };
         tensors.push(tensor.map_err(|error| BuildError::Golden { path, reason: error.to_string() })?);
+    }
+    if prefix == "input" && tensors.len() == ports.len() + model.bound_inputs.len() {
+        leave_out(dir, &mut tensors, &model.bound_inputs)?;
     }
     if tensors.len() != ports.len() {
         let reason = format!(
@@ -87,6 +90,25 @@ fn read_tensors(
         _ => (0..tensors.len()).collect(),
     };
     Ok(order.into_iter().map(|i| tensors[i].data.clone()).collect())
+}
+
+/// Leaves out tensors for inputs that were bound, which must have been to the same.
+fn leave_out(
+    dir: &Path,
+    tensors: &mut Vec<GoldenTensor>,
+    bound_inputs: &[BoundInput],
+) -> Result<(), BuildError> {
+    // From the last one on, so that positions stay right.
+    for bound in bound_inputs.iter().rev() {
+        let named = tensors.iter().position(|tensor| tensor.name == bound.name);
+        let position = named.unwrap_or(bound.position);
+        let found = (position < tensors.len()).then(|| tensors.remove(position));
+        if found.is_none_or(|found| found.data != bound.data) {
+            let reason = format!("input `{}` is not what it is bound to", bound.name.escape_debug());
+            return Err(BuildError::Golden { path: dir.to_owned(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// Adds a test for every data set below `golden` to the compiled model: the data become Safetensors files beside the

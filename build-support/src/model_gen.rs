@@ -4,6 +4,7 @@ use crate::{
     BuildError, CompileOptions, FloatDType, Precision, RecordType, cargo::CargoLines, compile,
     compile::losses, stamp::Stamp,
 };
+use kiln_types::Scalar;
 use proc_macro_crate::{FoundCrate, crate_name};
 use std::path::{Path, PathBuf};
 
@@ -102,6 +103,18 @@ impl ModelGen {
     /// Fixes a symbolic dim, by the name it has in the file, to a size.
     pub fn bind_dim(&mut self, name: impl Into<String>, size: usize) -> &mut Self {
         self.options.bind_dims.insert(name.into(), size);
+        self
+    }
+
+    /// Binds an input, by the name it has in the file, to numbers or bools in row-major order: it is no input of the model any more
+    /// but known, so that what is chosen or shaped by it is settled. `bind_input("sr", [16_000])`, `bind_input("use_cache", [true])`.
+    pub fn bind_input<T: Into<Scalar>>(
+        &mut self,
+        name: impl Into<String>,
+        contents: impl IntoIterator<Item = T>,
+    ) -> &mut Self {
+        let contents = contents.into_iter().map(Into::into).collect();
+        self.options.bind_inputs.insert(name.into(), contents);
         self
     }
 

@@ -132,6 +132,14 @@ pub enum ImportErrorKind {
         /// The names there are.
         known: Vec<String>,
     },
+    /// An input to bind that the model does not have.
+    #[error("there is no input {} to bind; {}", quoted(name), inputs_there_are(known))]
+    UnknownInput {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
     /// A parameter to untie that is tied to none.
     #[error("there is no tied parameter {} to untie; {}", quoted(key), ties_there_are(known))]
     UnknownTie {
@@ -262,6 +270,13 @@ fn dims_there_are(known: &[String]) -> String {
     match known {
         [] => "the inputs' dims are all numbers".to_owned(),
         known => format!("the inputs have {}", list(known)),
+    }
+}
+
+fn inputs_there_are(known: &[String]) -> String {
+    match known {
+        [] => "the model has none".to_owned(),
+        known => format!("there are {}", list(known)),
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod proto;
 
+mod bound;
 mod golden;
 mod load;
 mod lowering;

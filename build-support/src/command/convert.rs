@@ -4,6 +4,7 @@ use super::{Outcome, show, spinner, warn, weights};
 use crate::compile::losses;
 use crate::{CompileOptions, FloatDType, Precision, RecordType, compile};
 use clap::{Args, ValueEnum};
+use kiln_types::Scalar;
 use std::path::PathBuf;
 
 /// Arguments of `kiln convert`.
@@ -38,6 +39,9 @@ pub(super) struct Arguments {
     /// Fix a symbolic dim
     #[arg(long, value_name = "NAME=N", value_parser = parse_bind)]
     bind: Vec<(String, usize)>,
+    /// Bind an input to numbers or `true` and `false`, in row-major order: it becomes a constant
+    #[arg(long, value_name = "NAME=VALUE,…", value_parser = parse_bind_input)]
+    bind_input: Vec<(String, Vec<Scalar>)>,
     /// Name of the runtime crate in the manifest of the crate that uses the source
     #[arg(long, default_value = "kiln")]
     pub(super) runtime_crate: String,
@@ -121,6 +125,24 @@ pub(super) fn parse_bind(text: &str) -> Result<(String, usize), String> {
     Ok((name.to_owned(), size))
 }
 
+/// Parses `sr=16000` and `axes=0,2`.
+pub(super) fn parse_bind_input(text: &str) -> Result<(String, Vec<Scalar>), String> {
+    // Names may hold `=`, numbers do not.
+    let (name, numbers) = text.rsplit_once('=').ok_or("expected NAME=VALUE, for example sr=16000")?;
+    if name.is_empty() {
+        return Err("the name of the input is empty".into());
+    }
+    let number = |text: &str| {
+        let text = text.trim();
+        let bool = text.parse::<bool>().map(Scalar::from).ok();
+        let integer = || text.parse::<i64>().map(Scalar::from).ok();
+        let wide = || text.parse::<u64>().map(Scalar::from).ok();
+        let float = || text.parse::<f64>().map(Scalar::from).ok();
+        bool.or_else(integer).or_else(wide).or_else(float).ok_or_else(|| format!("`{text}` is no number"))
+    };
+    Ok((name.to_owned(), numbers.split(',').map(number).collect::<Result<_, _>>()?))
+}
+
 /// What only models need.
 fn of_models(arguments: &Arguments) -> Option<&'static str> {
     let given = [
@@ -130,6 +152,7 @@ fn of_models(arguments: &Arguments) -> Option<&'static str> {
         ("--trainable", arguments.trainable),
         ("--untie", !arguments.untie.is_empty()),
         ("--bind", !arguments.bind.is_empty()),
+        ("--bind-input", !arguments.bind_input.is_empty()),
     ];
     given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
 }
@@ -153,6 +176,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         trainable: arguments.trainable,
         untie: arguments.untie.clone(),
         bind_dims: arguments.bind.iter().cloned().collect(),
+        bind_inputs: arguments.bind_input.iter().cloned().collect(),
         runtime_crate: arguments.runtime_crate.clone(),
         ..CompileOptions::default()
     };
@@ -168,4 +192,27 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         show(&format!("{}\n", path.display()));
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_of_inputs_are_numbers_and_bools() {
+        let parsed = parse_bind_input;
+        assert_eq!(parsed("sr=16000"), Ok(("sr".to_owned(), vec![16_000.into()])));
+        assert_eq!(parsed("a=b=0,-2"), Ok(("a=b".to_owned(), vec![0.into(), (-2).into()])));
+        assert_eq!(parsed("x=0.5, 1e3"), Ok(("x".to_owned(), vec![0.5.into(), 1e3.into()])));
+        assert_eq!(parsed("cache=true"), Ok(("cache".to_owned(), vec![true.into()])));
+        assert_eq!(parsed("n=18446744073709551615"), Ok(("n".to_owned(), vec![u64::MAX.into()])));
+        for (text, reason) in [
+            ("sr", "expected NAME=VALUE"),
+            ("=1", "is empty"),
+            ("sr=fast", "`fast` is no number"),
+            ("sr=1,", "`` is no number"),
+        ] {
+            assert!(parsed(text).is_err_and(|error| error.contains(reason)), "{text}");
+        }
+    }
 }

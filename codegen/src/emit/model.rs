@@ -11,12 +11,14 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct, Stmt};
 
+/// Documentation lists no more of anything.
+const MOST_SHOWN: usize = 12;
+
 /// What the columns of an output stand for, as a part of a sentence.
 fn columns(keys: &[Key]) -> String {
-    const MOST: usize = 12;
     let shown: Vec<String> =
-        keys.iter().take(MOST).map(|key| format!("`{}`", comment(&key.to_string()))).collect();
-    let rest = if keys.len() > MOST { ", …" } else { "" };
+        keys.iter().take(MOST_SHOWN).map(|key| format!("`{}`", comment(&key.to_string()))).collect();
+    let rest = if keys.len() > MOST_SHOWN { ", …" } else { "" };
     format!(", a column for each of {}{rest}", shown.join(", "))
 }
 
@@ -93,6 +95,15 @@ impl Emitter<'_> {
         docs.extend(graph.inputs.iter().enumerate().map(|(at, &input)| {
             describe(&graph.value(input).name, input, places(strings.inputs.contains(&at)))
         }));
+        if !graph.bound_inputs.is_empty() {
+            docs.extend([String::new(), " Inputs of the file that are constants:".to_owned()]);
+            docs.extend(graph.bound_inputs.iter().map(|bound| {
+                let shown: Vec<String> =
+                    bound.data.scalars().take(MOST_SHOWN).map(|x| x.to_string()).collect();
+                let rest = if bound.data.num_elements() > MOST_SHOWN { ", …" } else { "" };
+                format!(" - `{}`: `{}{rest}`", comment(&bound.name), shown.join(", "))
+            }));
+        }
         docs.extend([String::new(), " Outputs:".to_owned()]);
         let names = graph.output_names.iter().map(String::as_str).chain(std::iter::repeat("output"));
         docs.extend(graph.root.outputs.iter().zip(names).enumerate().map(|(at, (&output, name))| {

@@ -90,6 +90,18 @@ pub enum RuleError {
         /// The operand.
         input: String,
     },
+    /// An operand must be known at build time and is an input of the model.
+    #[error(
+        "`{operand}` must be a constant (or computed from shapes); here it is the model's input {}: bind that to what it \
+         will be, with `ModelGen::bind_input` or `--bind-input NAME=VALUE`",
+        crate::error::quoted(name)
+    )]
+    UnboundInput {
+        /// The operand.
+        operand: String,
+        /// The input.
+        name: String,
+    },
     /// Valid, but beyond what Kiln does.
     #[error("not supported: {what}")]
     Unsupported {

@@ -174,6 +174,17 @@ pub enum SymbolOrigin {
     },
 }
 
+/// An input of the file that was bound to contents when it was imported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundInput {
+    /// Its position among all inputs of the file.
+    pub position: usize,
+    /// Its name.
+    pub name: String,
+    /// Its contents.
+    pub data: TensorData,
+}
+
 /// A model: arenas of values, nodes and constants, and the root region.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
@@ -197,6 +208,8 @@ pub struct Graph {
     pub tied_keys: BTreeSet<String>,
     /// Keys of the original network's state that training does not change: buffers.
     pub buffers: BTreeSet<String>,
+    /// Inputs of the file that are constants here, in the file's order.
+    pub bound_inputs: Vec<BoundInput>,
     /// Strings that tensors hold the places of.
     pub strings: Strings,
     /// What may still be made and computed while the graph is built and optimized.

@@ -35,8 +35,8 @@ pub use call::{
 pub use dim::{Atom, Bounds, Dim, Symbol};
 pub use error::{RuleError, RuleResult};
 pub use graph::{
-    Constant, ConstantId, Graph, Node, NodeId, Origin, Region, ScopeEntry, SymbolOrigin, Value, ValueDef,
-    ValueId,
+    BoundInput, Constant, ConstantId, Graph, Node, NodeId, Origin, Region, ScopeEntry, SymbolOrigin, Value,
+    ValueDef, ValueId,
 };
 pub(crate) use known::known;
 pub use naming::is_anonymous;

@@ -7,11 +7,11 @@ use super::proto::{
     DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto,
 };
 use super::source::{Folder, SourceFile};
-use super::{tensor, wire};
+use super::{bound, tensor, wire};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
-use crate::ir::{Budget, Dim, Graph, TensorType, ValueId};
+use crate::ir::{BoundInput, Budget, Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
-use kiln_types::DType;
+use kiln_types::{DType, Scalar};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
@@ -21,6 +21,8 @@ use std::rc::Rc;
 pub struct LoadOptions {
     /// Sizes for named dims: `batch` → 1. A dim without a name is `{input}_dim_{axis}`.
     pub bind_dims: BTreeMap<String, usize>,
+    /// Contents for inputs, by name, in row-major order: they become constants.
+    pub bind_inputs: BTreeMap<String, Vec<Scalar>>,
     /// Keep what matters for training only: Dropout, and BatchNorm in place.
     pub trainable: bool,
     /// Keys of parameters that the file has as one with others, and that get contents of their own.
@@ -147,7 +149,8 @@ fn add_inputs<'m>(
         .chain(source.sparse_initializer.iter().filter_map(|t| t.values.as_ref()).map(|v| v.name.as_str()))
         .collect();
     let mut names = Vec::new();
-    for input in source.input.iter().filter(|input| !constants.contains(input.name.as_str())) {
+    let inputs = source.input.iter().filter(|input| !constants.contains(input.name.as_str()));
+    for (position, input) in inputs.clone().enumerate() {
         let ty = match input_type(input, options, &mut names) {
             Ok(ty) => ty,
             Err(kind) => {
@@ -155,6 +158,12 @@ fn add_inputs<'m>(
                 continue;
             }
         };
+        if let Some(numbers) = options.bind_inputs.get(&input.name) {
+            if let Err(kind) = bind_input(lowering, position, input, &ty, numbers) {
+                lowering.note(kind.into(), [input.name.as_str()])?;
+            }
+            continue;
+        }
         let value = lowering.builder.input(&input.name, ty);
         let mut operand = Operand::Tensor(value);
         if let Some(TypeValue::Tensor(tensor)) = input.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
@@ -169,11 +178,40 @@ fn add_inputs<'m>(
     }
     names.sort();
     names.dedup();
+    let inputs: Vec<String> = inputs.map(|input| input.name.clone()).collect();
+    for name in options.bind_inputs.keys().filter(|name| !inputs.contains(name)) {
+        let unknown = ImportErrorKind::UnknownInput { name: name.clone(), known: inputs.clone() };
+        lowering.note(unknown.into(), [])?;
+    }
     for name in options.bind_dims.keys().filter(|name| !names.contains(name)) {
         let unknown = ImportErrorKind::UnknownDim { name: name.clone(), known: names.clone() };
         lowering.note(unknown.into(), [])?;
     }
     Ok(())
+}
+
+/// Makes a constant of an input.
+fn bind_input<'m>(
+    lowering: &mut Lowering<'_, 'm>,
+    position: usize,
+    input: &'m ValueInfoProto,
+    ty: &TensorType,
+    numbers: &[Scalar],
+) -> Result<(), ImportErrorKind> {
+    let element = match input.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+        Some(TypeValue::Tensor(tensor)) => tensor.elem_type,
+        _ => 0,
+    };
+    if element == tensor::STRING {
+        let reason = "is a tensor of strings, which cannot be bound to numbers".to_owned();
+        return Err(ImportErrorKind::Interface { what: "input", name: input.name.clone(), reason });
+    }
+    let data = bound::contents(&input.name, ty, numbers)?;
+    let bound = BoundInput { position, name: input.name.clone(), data: data.clone() };
+    lowering.builder.graph.bound_inputs.push(bound);
+    let value = lowering.listed(&input.name, data)?;
+    lowering.note_narrow(value, element);
+    lowering.bind(&input.name, Some(Operand::Tensor(value)))
 }
 
 fn input_type(

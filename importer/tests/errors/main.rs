@@ -177,6 +177,37 @@ fn dims_are_named_and_bound() {
 }
 
 #[test]
+fn inputs_are_bound() {
+    let mut axes = value("axes", &[DimensionValue::Param("n".into())]);
+    if let Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), .. }) = &mut axes.r#type {
+        tensor.elem_type = 7;
+    }
+    let inputs = vec![value("x", &[size(2), size(3)]), axes];
+    let model = model(inputs, vec![node("a", "ReduceSum", &["x", "axes"], &["y"])], &["y"]);
+    let message = error(&model);
+    assert!(message.contains("`axes` must be a constant"), "{message}");
+    assert!(message.contains("it is the model's input `axes`: bind that to what it will be"), "{message}");
+
+    let bind = |name: &str, numbers: &[i64]| {
+        let bind_inputs = BTreeMap::from([(name.to_owned(), numbers.iter().map(|&n| n.into()).collect())]);
+        let options = LoadOptions { bind_inputs, ..LoadOptions::default() };
+        load_bytes(model.encode_to_vec(), &options)
+    };
+    let graph = bind("axes", &[1]).expect("a graph");
+    assert_eq!(graph.ty(graph.root.outputs[0]).to_string(), "f32[2, 1]");
+    assert_eq!(graph.inputs.len(), 1);
+    let [bound] = graph.bound_inputs.as_slice() else { panic!("{:?}", graph.bound_inputs) };
+    assert_eq!(
+        (bound.position, bound.name.as_str(), &bound.data),
+        (1, "axes", &kiln_types::TensorData::new(vec![1i64], [1]))
+    );
+    let error = bind("axis", &[1]).expect_err("no such input").to_string();
+    assert!(error.contains("there is no input `axis` to bind; there are `x`, `axes`"), "{error}");
+    let error = bind("x", &[1]).expect_err("six numbers").to_string();
+    assert!(error.contains("input `x`: is f32[2, 3], and is bound to 1 numbers"), "{error}");
+}
+
+#[test]
 fn functions_that_call_themselves_are_refused() {
     let call = |name: &str| NodeProto { domain: "f".into(), ..node("call", name, &["x"], &["y"]) };
     let function = |name: &str, calls: &str| FunctionProto {

@@ -17,6 +17,18 @@ pub enum Scalar {
     Bool(bool),
 }
 
+impl core::fmt::Display for Scalar {
+    /// The number alone.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Scalar::Float(value) => value.fmt(f),
+            Scalar::Int(value) => value.fmt(f),
+            Scalar::UInt(value) => value.fmt(f),
+            Scalar::Bool(value) => value.fmt(f),
+        }
+    }
+}
+
 impl PartialEq for Scalar {
     fn eq(&self, other: &Self) -> bool {
         core::mem::discriminant(self) == core::mem::discriminant(other) && self.bits() == other.bits()

@@ -243,9 +243,17 @@ impl Lowering<'_, '_> {
 
     /// What stands in attributes and no training changes, under the name of the node.
     pub(crate) fn fixed(&mut self, name: &str, data: TensorData) -> RuleResult<ValueId> {
-        let name = (!Constant::are_few(&data)).then(|| self.beside_node(name));
+        let name = self.beside_node(name);
         self.reserve(data.bytes.len())?;
-        Ok(self.builder.graph.add_constant(name, data))
+        Ok(self.builder.graph.add_constant(Some(name), data))
+    }
+
+    /// Likewise, of a list that has a name only when it is long.
+    pub(crate) fn listed(&mut self, name: &str, data: TensorData) -> RuleResult<ValueId> {
+        if !Constant::are_few(&data) {
+            return self.fixed(name, data);
+        }
+        Ok(self.builder.graph.add_constant(None, data))
     }
 
     fn beside_node(&self, name: &str) -> String {

@@ -1,7 +1,7 @@
 //! Operands that must be known while the model is compiled, or at least be integers on the host.
 
 use super::Lowering;
-use crate::ir::{Dim, RuleError, RuleResult, ValueId};
+use crate::ir::{Dim, RuleError, RuleResult, ValueDef, ValueId};
 use kiln_types::{DType, Scalar, TensorData, bf16, f16};
 
 /// Operands that must be known are small; what is computed to find them must be, too.
@@ -58,7 +58,7 @@ impl Lowering<'_, '_> {
             super::super::load::hint(&self.builder.graph.value(value).name).unwrap_or(input).to_owned();
         let result = self.builder.host(value, &hint);
         result.map_err(|error| match error {
-            RuleError::NotConstant { .. } => RuleError::NotConstant { input: input.to_owned() },
+            RuleError::NotConstant { .. } => self.not_constant(value, input),
             other => other,
         })
     }
@@ -74,13 +74,20 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn not_constant(input: &str) -> RuleError {
-        RuleError::NotConstant { input: input.to_owned() }
+    /// What is said of an operand that must be known.
+    fn not_constant(&self, value: ValueId, operand: &str) -> RuleError {
+        let found = self.builder.graph.value(value);
+        match found.def {
+            ValueDef::Input(_) => {
+                RuleError::UnboundInput { operand: operand.to_owned(), name: found.name.clone() }
+            }
+            _ => RuleError::NotConstant { input: operand.to_owned() },
+        }
     }
 
     /// A value's contents as numbers, which must be known.
     pub(crate) fn known_numbers(&self, value: ValueId, input: &str) -> RuleResult<Vec<Scalar>> {
-        let data = self.constant(value).ok_or_else(|| Self::not_constant(input))?;
+        let data = self.constant(value).ok_or_else(|| self.not_constant(value, input))?;
         if !is_small(&data) {
             return Err(RuleError::TooLarge {
                 what: format!("`{input}`, of {} elements,", data.num_elements()),

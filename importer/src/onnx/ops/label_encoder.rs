@@ -181,7 +181,7 @@ impl<'m> Operator<'m> for LabelEncoder<'m> {
                 (place, found)
             }
             None => {
-                let keys = to.fixed("keys", keys)?;
+                let keys = to.listed("keys", keys)?;
                 let rank = to.rank(x);
                 let each = to.unsqueeze(x, &[rank])?;
                 let hits = to.compare(CompareOp::Equal, each, keys)?;
@@ -197,7 +197,7 @@ impl<'m> Operator<'m> for LabelEncoder<'m> {
         let value = if first_of_run(&integers(&numbers(&values))) == Some(0) && !values.dtype.is_float() {
             to.cast(place, values.dtype)?
         } else {
-            let values = to.fixed("values", values)?;
+            let values = to.listed("values", values)?;
             to.add(take, &[values, place])?
         };
         let default = to.number_like(value, default);

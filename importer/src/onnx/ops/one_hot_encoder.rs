@@ -25,7 +25,7 @@ impl<'m> Operator<'m> for OneHotEncoder {
         let x = to.unsqueeze(x, &[rank])?;
         let categories = self.categories.numbers(to);
         let count = categories.len();
-        let categories = to.fixed("categories", TensorData::new(categories, [count]))?;
+        let categories = to.listed("categories", TensorData::new(categories, [count]))?;
         let hit = to.compare(CompareOp::Equal, x, categories)?;
         Ok(to.cast(hit, DType::F32)?.into())
     }

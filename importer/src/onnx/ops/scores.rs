@@ -209,7 +209,7 @@ impl Classes {
             }
             None => {
                 let count = labels.len();
-                let labels = to.fixed("labels", TensorData::new(labels, [count]))?;
+                let labels = to.listed("labels", TensorData::new(labels, [count]))?;
                 to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[labels, classes])?
             }
         };
