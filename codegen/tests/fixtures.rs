@@ -60,6 +60,10 @@ snapshots! {
     net_shared_layer
     op_data_dependent
     op_gather_counted
+    rounds_optical_flow
+    rounds_recurrence
+    rounds_recursive
+    rounds_sparse_code
     scopes_none
     scopes_torchscript
 }

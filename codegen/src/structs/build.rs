@@ -3,7 +3,9 @@
 use super::signature::{self, Signatures};
 use super::variants::{self, Group};
 use super::{Draft, Parameter, Sharing, Struct, optional_fields};
-use crate::code::{Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline};
+use crate::code::{
+    Around, Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline, roll,
+};
 use crate::ids::{Arena, FieldId, ModuleId, StructId, VarId};
 use crate::tree::{
     Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
@@ -38,6 +40,7 @@ pub(super) fn build(tree: &ModuleTree<'_>) -> Result<Built, CodegenError> {
         structs: Arena::default(),
         read_elsewhere: variants::layers_read_elsewhere(tree),
         comparisons: variants::comparisons(tree),
+        is_repeatable: tree.graph.nodes.iter().all(|node| node.op.effect().is_repeatable()),
     };
     let signatures = Signatures::new(tree)?;
     for modules in levels(tree) {
@@ -338,6 +341,15 @@ impl Sharing<'_, '_> {
         let of_first = &mut self.modules[first].body;
         let (inits, block) = (std::mem::take(&mut of_first.inits), std::mem::take(&mut of_first.block));
         let mut body = Body { inits, block, ..of_first.clone() };
+        let parameter = |slot| parameters.iter().position(|parameter| parameter.slots.contains(&slot));
+        let (graph, is_repeatable) = (self.tree.graph, self.is_repeatable);
+        let added = roll(&mut body, &Around { graph, parameter: &parameter, is_repeatable });
+        for &member in &members {
+            let vars = &mut self.modules[member].body.vars;
+            for &like in &added {
+                vars.push(vars[like]);
+            }
+        }
         let kept: HashSet<VarId> = body.sources.iter().map(|source| source.var).collect();
         inline(&mut body.block, &kept);
         decide_moves(&mut body.block);
