@@ -64,6 +64,7 @@ snapshots! {
     rounds_recurrence
     rounds_recursive
     rounds_sparse_code
+    rounds_without_names
     scopes_none
     scopes_torchscript
 }

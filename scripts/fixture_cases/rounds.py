@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fixture_cases.dialects import without_names
 from fixture_lib.registry import case
 from fixture_lib.torch_case import torch_case
 
@@ -135,6 +136,11 @@ def optical_flow(_):
 def optical_flow_torchscript(_):
     calls = [(floats(1, 3, 12, 16, seed=8), floats(1, 3, 12, 16, seed=9))]
     return torch_case(OpticalFlow(), calls, torchscript=True)
+
+
+@case("rounds_without_names")
+def rounds_without_names(_):
+    return without_names(optical_flow(None))
 
 
 @case("rounds_recurrence")

@@ -690,6 +690,10 @@ fn assignable(repeat: &Repeat, sources: &HashSet<VarId>) -> Vec<(VarId, VarId)> 
         last.extend(statement.codes().into_iter().flat_map(Code::vars).map(|var| (var, i)));
     }
     let results: HashSet<VarId> = repeat.body.results.iter().flat_map(Code::vars).collect();
+    let mut counts: HashMap<VarId, usize> = HashMap::new();
+    for var in carried.iter().flat_map(Code::vars) {
+        *counts.entry(var).or_insert(0) += 1;
+    }
     let pair = |(&parameter, code): (&VarId, &Code)| {
         let &Code::Use(result) = code else { return None };
         let &maker = makers.get(&result)?;
@@ -706,8 +710,7 @@ fn assignable(repeat: &Repeat, sources: &HashSet<VarId>) -> Vec<(VarId, VarId)> 
             | Statement::Push { .. }
             | Statement::Optional { .. } => false,
         };
-        let is_one = carried.iter().filter(|code| code.var() == Some(result)).count() == 1;
-        (can_assign && !is_read && is_one).then_some((parameter, result))
+        (can_assign && !is_read && counts.get(&result) == Some(&1)).then_some((parameter, result))
     };
     let mut pairs: Vec<(VarId, VarId)> = repeat.parameters.iter().zip(carried).filter_map(pair).collect();
     // A pattern has variables that are there, or new ones.

@@ -6,7 +6,7 @@ use super::{Draft, Parameter, Sharing, Struct, optional_fields};
 use crate::code::{
     Around, Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline, roll,
 };
-use crate::ids::{Arena, FieldId, ModuleId, StructId, VarId};
+use crate::ids::{Arena, FieldId, ModuleId, SlotId, StructId, VarId};
 use crate::tree::{
     Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
 };
@@ -341,7 +341,12 @@ impl Sharing<'_, '_> {
         let of_first = &mut self.modules[first].body;
         let (inits, block) = (std::mem::take(&mut of_first.inits), std::mem::take(&mut of_first.block));
         let mut body = Body { inits, block, ..of_first.clone() };
-        let parameter = |slot| parameters.iter().position(|parameter| parameter.slots.contains(&slot));
+        let places: HashMap<SlotId, usize> = parameters
+            .iter()
+            .enumerate()
+            .flat_map(|(n, parameter)| parameter.slots.iter().map(move |&slot| (slot, n)))
+            .collect();
+        let parameter = |slot| places.get(&slot).copied();
         let (graph, is_repeatable) = (self.tree.graph, self.is_repeatable);
         let added = roll(&mut body, &Around { graph, parameter: &parameter, is_repeatable });
         for &member in &members {

@@ -57,6 +57,10 @@ impl Found {
             before: Vec::new(),
             behind: Vec::new(),
         };
+        // A call that takes a list stays where it is.
+        if found.positions.iter().any(|at| line.taken.contains(at)) {
+            return None;
+        }
         found.set_apart(line)?;
         for at in start..start + period {
             found.read(line, at)?;

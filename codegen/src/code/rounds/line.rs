@@ -319,17 +319,18 @@ impl<'a> Line<'a> {
             let costs = MIN_SAVED + CARRIED * found.carried.len() + LIST * found.gathered.len();
             weight * (found.times - 1) >= costs
         };
-        for start in starts.into_iter().take(MAX_STARTS) {
-            let times = (end - start) / period;
-            // The last or the first may do more for what comes after or before it.
-            for (start, times) in [(start, times), (start, times - 1), (start + period, times - 1)] {
-                if times < MIN_ROUNDS {
-                    continue;
-                }
-                self.looks = self.looks.saturating_sub(times * period);
-                if let Some(found) = Found::new(self, start, period, times).filter(is_worth) {
-                    return Some(found);
-                }
+        starts.truncate(MAX_STARTS);
+        let times = |start: usize| (end - start) / period;
+        let all = starts.iter().map(|&start| (start, times(start)));
+        // The last or the first may do more for what comes after or before it.
+        let fewer = starts.iter().flat_map(|&start| {
+            let fewer = times(start) - 1;
+            [(start, fewer), (start + period, fewer)]
+        });
+        for (start, times) in all.chain(fewer).filter(|&(_, times)| times >= MIN_ROUNDS) {
+            self.looks = self.looks.saturating_sub(times * period);
+            if let Some(found) = Found::new(self, start, period, times).filter(is_worth) {
+                return Some(found);
             }
         }
         None
