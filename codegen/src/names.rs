@@ -257,6 +257,63 @@ const KINDS: &[&str] = &[
     "self",
 ];
 
+/// What PyTorch's exporter calls results that nobody named: by the operation. With a number they are counted, see [`is_anonymous`].
+const OPERATIONS: &[&str] = &[
+    "add",
+    "addmm",
+    "bmm",
+    "cat",
+    "clamp",
+    "clone",
+    "convolution",
+    "copy",
+    "div",
+    "einsum",
+    "embedding",
+    "expand",
+    "flatten",
+    "gather",
+    "gelu",
+    "getitem",
+    "index",
+    "log_softmax",
+    "matmul",
+    "max",
+    "mean",
+    "min",
+    "mm",
+    "mul",
+    "neg",
+    "pad",
+    "permute",
+    "pow",
+    "relu",
+    "repeat",
+    "reshape",
+    "select",
+    "sigmoid",
+    "silu",
+    "slice",
+    "softmax",
+    "split",
+    "squeeze",
+    "stack",
+    "sub",
+    "sum",
+    "tanh",
+    "to",
+    "transpose",
+    "unbind",
+    "unsqueeze",
+    "view",
+    "where",
+];
+
+/// Whether a word names an operation rather than what it yields.
+pub fn names_an_operation(word: &str) -> bool {
+    OPERATIONS.contains(&word)
+}
+
 /// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.
 pub fn names_a_kind(word: &str) -> bool {
     KINDS.contains(&word) || word.rsplit('_').next().is_some_and(|last| KINDS.contains(&last))

@@ -39,6 +39,14 @@ pub fn form(function: &str) -> Form {
     }
 }
 
+/// The function that takes a list of tensors where a function takes an array of them.
+pub fn of_list(function: &str) -> Option<&'static str> {
+    match function {
+        "tensor::module::cat" => Some("tensor::Tensor::cat"),
+        _ => None,
+    }
+}
+
 /// A type whose values may differ between modules of one struct, with the name of a constructor's parameter for them.
 pub struct Choice {
     pub ty: &'static str,

@@ -61,6 +61,11 @@ snapshots! {
     op_data_dependent
     op_gather_counted
     op_ml_classes
+    rounds_optical_flow
+    rounds_recurrence
+    rounds_recursive
+    rounds_sparse_code
+    rounds_without_names
     scopes_none
     scopes_torchscript
 }

@@ -58,6 +58,8 @@ const SHAPES: &[Shape] = &[
     Shape { name: "layers with names", build: |b, x, n| layers(b, x, n, |i| Some(format!("layers.{i}"))) },
     Shape { name: "layers with flat names", build: |b, x, n| layers(b, x, n, |i| Some(format!("fc{i}"))) },
     Shape { name: "one layer again and again", build: |b, x, n| layers(b, x, n, |_| Some("fc".to_owned())) },
+    Shape { name: "rounds", build: rounds },
+    Shape { name: "rounds that read two back", build: two_back },
     Shape { name: "fan-out", build: fan_out },
     Shape { name: "fan-in", build: fan_in },
     Shape { name: "parameters", build: parameters },
@@ -153,6 +155,33 @@ fn fan_out(b: &mut Builder<'_>, x: ValueId, n: usize) -> Vec<ValueId> {
 fn fan_in(b: &mut Builder<'_>, x: ValueId, n: usize) -> Vec<ValueId> {
     let branches: Vec<_> = (0..n).map(|i| b.add(Op::Unary(OPS[i % OPS.len()]), &[x]).unwrap()).collect();
     vec![b.add(Op::Concat(Concat { axis: 0 }), &branches).unwrap()]
+}
+
+/// Rounds of some nodes with one weight, which carry two values and leave one for a list.
+fn rounds(b: &mut Builder<'_>, mut x: ValueId, n: usize) -> Vec<ValueId> {
+    b.origin = Origin { scope: vec![entry("", "Net")], ..Origin::default() };
+    let weight = b.graph.add_constant(Some("weight".into()), zeros(&[4, 4]));
+    let mut sum = x;
+    let mut left = Vec::new();
+    for _ in 0..n / 3 {
+        x = b.add(Op::MatMul, &[x, weight]).unwrap();
+        x = b.add(Op::Binary(BinaryOp::Mul), &[x, sum]).unwrap();
+        sum = b.add(Op::Binary(BinaryOp::Add), &[sum, x]).unwrap();
+        left.push(sum);
+    }
+    vec![x, b.add(Op::Concat(Concat { axis: 0 }), &left).unwrap()]
+}
+
+/// Nodes that do the same at every distance and yet are no rounds.
+fn two_back(b: &mut Builder<'_>, x: ValueId, n: usize) -> Vec<ValueId> {
+    b.origin = Origin { scope: vec![entry("", "Net")], ..Origin::default() };
+    let weight = b.graph.add_constant(Some("weight".into()), zeros(&[4, 4]));
+    let mut last = [x, b.add(Op::MatMul, &[x, weight]).unwrap(), x];
+    for _ in 0..n {
+        let sum = b.add(Op::Binary(BinaryOp::Add), &[last[0], last[2]]).unwrap();
+        last = [last[1], last[2], sum];
+    }
+    vec![last[2]]
 }
 
 /// A parameter a node, some with names that differ only in numbers.

@@ -226,7 +226,11 @@ impl Block {
                     }
                     repeat.body.rename_symbols(numbered);
                 }
-                Statement::Bind { .. } | Statement::Optional { .. } | Statement::Loop { .. } => {}
+                Statement::Bind { .. }
+                | Statement::Optional { .. }
+                | Statement::List { .. }
+                | Statement::Push { .. }
+                | Statement::Loop { .. } => {}
             }
         }
     }

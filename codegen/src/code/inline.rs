@@ -42,6 +42,8 @@ fn inline_statements(block: &mut Block, kept: &HashSet<VarId>) {
             Statement::Bind { .. }
             | Statement::Read { .. }
             | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
             | Statement::Loop { .. } => {}
         }
         while let Some(before) = done.pop_if(|before| can_go(before, &statement, &uses, kept)) {
@@ -82,7 +84,7 @@ fn hoist(block: &mut Block, uses: &HashMap<VarId, usize>) {
 }
 
 /// The one variable that a statement is made of, when all that it does is to call methods on it that need nothing else.
-fn only_reshapes(statement: &Statement) -> Option<VarId> {
+pub(super) fn only_reshapes(statement: &Statement) -> Option<VarId> {
     let Statement::Bind { code: code @ Code::Method(..), .. } = statement else { return None };
     let mut plain = true;
     code.visit(&mut |part| {
@@ -115,7 +117,11 @@ fn can_go(
             reads_well(producer, code) && head(code).is_some_and(|place| *place == Code::Use(value))
         }
         Statement::Loop { init, .. } => *init == Code::Use(value),
-        Statement::Read { .. } | Statement::If { .. } | Statement::Optional { .. } => false,
+        Statement::Push { value: pushed, .. } => *pushed == Code::Use(value),
+        Statement::List { .. }
+        | Statement::Read { .. }
+        | Statement::If { .. }
+        | Statement::Optional { .. } => false,
     }
 }
 
@@ -132,9 +138,14 @@ fn put(before: Statement, statement: &mut Statement) {
     let Statement::Bind { outputs, code: producer } = before else { return };
     let Some(&value) = outputs.first() else { return };
     let place = match statement {
-        Statement::Bind { code, .. } | Statement::Loop { init: code, .. } => place_of(code, value),
+        Statement::Bind { code, .. }
+        | Statement::Loop { init: code, .. }
+        | Statement::Push { value: code, .. } => place_of(code, value),
         Statement::Repeat(repeat) => repeat.init.iter_mut().find(|code| **code == Code::Use(value)),
-        Statement::Read { .. } | Statement::If { .. } | Statement::Optional { .. } => None,
+        Statement::List { .. }
+        | Statement::Read { .. }
+        | Statement::If { .. }
+        | Statement::Optional { .. } => None,
     };
     if let Some(place) = place {
         *place = producer;

@@ -5,12 +5,14 @@ mod inline;
 mod lower;
 mod moves;
 mod number;
+mod rounds;
 
 pub use body::{Body, Form, Init, Literal, Slot, Source};
 pub use inline::inline;
 pub use lower::{Lowering, Owner};
 pub use moves::decide_moves;
 pub use number::Number;
+pub use rounds::{Around, roll};
 
 use crate::ids::{FieldId, SlotId, StructId, VarId};
 use kiln_importer::ir::{Dim, Name, Symbol, TensorType};
@@ -233,6 +235,10 @@ pub enum Statement {
     If { outputs: Vec<VarId>, condition: Dim, then: Block, otherwise: Block },
     /// A loop of the network's own.
     Repeat(Box<Repeat>),
+    /// `let mut list = vec![a, b];`: what rounds add to.
+    List { output: VarId, items: Vec<Code> },
+    /// `list.push(value);`
+    Push { list: VarId, value: Code },
     /// `let x = match &self.field { Some(field) => code, None => otherwise };`, or an `if` with a field of its own.
     Optional {
         output: VarId,
@@ -258,7 +264,7 @@ pub enum Statement {
     },
 }
 
-/// `let mut x = init; for i in 0..trip_count { …; x = result; }`
+/// `let mut x = init; for i in start..start + trip_count { …; x = result; }`
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Repeat {
     /// What it yields: what was carried, then what all rounds left.
@@ -267,6 +273,8 @@ pub struct Repeat {
     pub parameters: Vec<VarId>,
     /// What the first begins with.
     pub init: Vec<Code>,
+    /// The number of the first round.
+    pub start: i64,
     /// The most rounds.
     pub trip_count: Option<Dim>,
     /// Whether the first round runs.
@@ -305,11 +313,11 @@ impl Statement {
     pub fn outputs(&self) -> &[VarId] {
         match self {
             Statement::Bind { outputs, .. } | Statement::If { outputs, .. } => outputs,
-            Statement::Read { .. } => &[],
+            Statement::Read { .. } | Statement::Push { .. } => &[],
             Statement::Repeat(repeat) => &repeat.outputs,
-            Statement::Loop { output, .. } | Statement::Optional { output, .. } => {
-                std::slice::from_ref(output)
-            }
+            Statement::Loop { output, .. }
+            | Statement::Optional { output, .. }
+            | Statement::List { output, .. } => std::slice::from_ref(output),
         }
     }
 
@@ -321,6 +329,8 @@ impl Statement {
             | Statement::Read { .. }
             | Statement::If { .. }
             | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
             | Statement::Loop { .. } => &[],
         }
     }
@@ -333,6 +343,8 @@ impl Statement {
             Statement::Bind { .. }
             | Statement::If { .. }
             | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
             | Statement::Loop { .. } => &[],
         }
     }
@@ -345,6 +357,8 @@ impl Statement {
             Statement::Bind { .. }
             | Statement::Read { .. }
             | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
             | Statement::Loop { .. } => Vec::new(),
         }
     }
@@ -354,6 +368,8 @@ impl Statement {
         match self {
             Statement::Bind { code, .. } | Statement::Read { code, .. } => vec![code],
             Statement::Optional { code, otherwise, .. } => vec![code, otherwise],
+            Statement::List { items, .. } => items.iter().collect(),
+            Statement::Push { value, .. } => vec![value],
             Statement::If { then, otherwise, .. } => {
                 then.codes().into_iter().chain(otherwise.codes()).collect()
             }
@@ -378,6 +394,8 @@ impl Statement {
             Statement::Bind { .. }
             | Statement::Read { .. }
             | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
             | Statement::Loop { .. } => {}
         }
         for statement in self.blocks().into_iter().flat_map(|block| &block.statements) {
@@ -392,7 +410,11 @@ impl Statement {
             Statement::If { .. } | Statement::Repeat(_) => {
                 self.blocks().into_iter().flat_map(|block| &block.statements).any(Statement::reads)
             }
-            Statement::Bind { .. } | Statement::Optional { .. } | Statement::Loop { .. } => false,
+            Statement::Bind { .. }
+            | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
+            | Statement::Loop { .. } => false,
         }
     }
 }
@@ -421,6 +443,8 @@ impl Block {
                     repeat.body.visit_mut(f);
                     repeat.none.iter_mut().for_each(|code| code.visit_mut(f));
                 }
+                Statement::List { items, .. } => items.iter_mut().for_each(|item| item.visit_mut(f)),
+                Statement::Push { value, .. } => value.visit_mut(f),
                 Statement::Loop { init, args, .. } => {
                     init.visit_mut(f);
                     args.iter_mut().for_each(|arg| arg.visit_mut(f));
@@ -453,7 +477,10 @@ impl Block {
                     repeat.outputs.iter_mut().chain(&mut repeat.parameters).for_each(&mut *f);
                     repeat.body.visit_outputs(f);
                 }
-                Statement::Optional { output, .. } | Statement::Loop { output, .. } => f(output),
+                Statement::Optional { output, .. }
+                | Statement::List { output, .. }
+                | Statement::Loop { output, .. } => f(output),
+                Statement::Push { list, .. } => f(list),
                 Statement::Read { .. } => {}
             }
         }

@@ -78,6 +78,8 @@ impl Live {
                     self.code(code);
                 }
             }
+            Statement::List { items, .. } => items.iter_mut().rev().for_each(|item| self.code(item)),
+            Statement::Push { value, .. } => self.expression(value),
             Statement::Loop { init, args, .. } => {
                 // The body runs many times, so nothing in it may move.
                 for arg in args {

@@ -102,19 +102,33 @@ impl FunctionEmitter<'_, '_> {
         match statement {
             Statement::Bind { outputs, code } => {
                 let value = self.code(code)?;
-                to.push(syntax::bind(self.pattern(outputs)?, value));
+                if outputs.iter().any(|&output| self.variables.is_assigned(output)) {
+                    let pattern = self.pattern(outputs, false)?;
+                    to.push(syntax::parsed(quote!(#pattern = #value;))?);
+                    return Ok(());
+                }
+                to.push(syntax::bind(self.pattern(outputs, true)?, value));
                 let comment = if is_outermost { self.bind_comment(outputs, code) } else { None };
                 to.extend(comment.map(|text| markers::tail(&text)));
             }
             Statement::Read { code, symbols } => to.push(self.read(code, symbols)?),
             Statement::If { outputs, .. } => {
                 let value = self.value(statement)?;
-                to.push(syntax::bind(self.pattern(outputs)?, value));
+                to.push(syntax::bind(self.pattern(outputs, true)?, value));
             }
             Statement::Repeat(repeat) => self.rounds(repeat, to)?,
+            Statement::List { output, items } => {
+                let (list, items) = (ident(self.variables.name(*output)?), self.all(items)?);
+                let value = if items.is_empty() { quote!(Vec::new()) } else { quote!(vec![#(#items),*]) };
+                to.push(syntax::parsed(quote!(let mut #list = #value;))?);
+            }
+            Statement::Push { list, value } => {
+                let (list, value) = (ident(self.variables.name(*list)?), self.code(value)?);
+                to.push(syntax::parsed(quote!(#list.push(#value);))?);
+            }
             Statement::Optional { output, .. } => {
                 let value = self.value(statement)?;
-                to.push(syntax::bind(self.pattern(&[*output])?, value));
+                to.push(syntax::bind(self.pattern(&[*output], true)?, value));
             }
             Statement::Loop { output, init, callee, again, times, args } => {
                 self.repeat(*output, init, *callee, (*again, *times), args, to)?;
@@ -148,11 +162,14 @@ impl FunctionEmitter<'_, '_> {
             Statement::Bind { .. }
             | Statement::Read { .. }
             | Statement::Repeat(_)
+            | Statement::List { .. }
+            | Statement::Push { .. }
             | Statement::Loop { .. } => Err(Defect::NoBranches.into()),
         }
     }
 
-    fn pattern(&self, outputs: &[VarId]) -> Result<Pat> {
+    /// The variables for what a statement yields, new ones or a loop's.
+    fn pattern(&self, outputs: &[VarId], is_new: bool) -> Result<Pat> {
         let name = |var: VarId, is_mutable| {
             Ok(match self.variables.name(var)? {
                 "_" => syntax::unbound(),
@@ -160,9 +177,10 @@ impl FunctionEmitter<'_, '_> {
             })
         };
         match *outputs {
-            [output] => name(output, self.variables.is_mutable(output)),
+            [output] => name(output, is_new && self.variables.is_mutable(output)),
             _ => {
-                let names = outputs.iter().map(|&output| name(output, false));
+                let names =
+                    outputs.iter().map(|&output| name(output, is_new && self.variables.is_mutable(output)));
                 Ok(syntax::tuple_pattern(names.collect::<Result<_>>()?))
             }
         }
@@ -239,7 +257,13 @@ impl FunctionEmitter<'_, '_> {
         let again = repeat.again.as_ref();
         match &repeat.trip_count {
             Some(most) => {
-                let numbers = dims::numbers(most, self.variables)?;
+                let numbers = match most.as_constant() {
+                    Some(most) if counts && repeat.start != 0 => {
+                        let (start, end) = (literals::int(repeat.start), literals::int(repeat.start + most));
+                        quote!(#start..#end)
+                    }
+                    _ => dims::numbers(most, self.variables)?,
+                };
                 let counter = if counts { quote!(#counter) } else { quote!(_) };
                 let end = again.map(|again| dims::negated(again, self.variables)).transpose()?;
                 let end = end.map(|end| quote!(if #end { break; }));
@@ -302,7 +326,11 @@ impl FunctionEmitter<'_, '_> {
         let (mut names, mut values) = (Vec::new(), Vec::new());
         for (&parameter, code) in repeat.parameters.iter().zip(carried) {
             let name = self.variables.name(parameter)?;
-            if name != "_" && code.var() != Some(parameter) {
+            let is_there = code.var().is_some_and(|var| {
+                var == parameter
+                    || self.variables.is_assigned(var) && self.variables.name(var).is_ok_and(|of| of == name)
+            });
+            if name != "_" && !is_there {
                 names.push(syntax::variable(ident(name)));
                 values.push(self.code(code)?);
             }
@@ -332,7 +360,11 @@ impl FunctionEmitter<'_, '_> {
         };
         if !goes_on {
             let init = self.code(init)?;
-            to.push(syntax::bind(syntax::bound(name.clone(), true), init));
+            to.push(if self.variables.is_assigned(output) {
+                syntax::parsed(quote!(#name = #init;))?
+            } else {
+                syntax::bind(syntax::bound(name.clone(), true), init)
+            });
         }
         self.carried = Some(output);
         if again {

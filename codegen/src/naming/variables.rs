@@ -20,6 +20,8 @@ pub struct Variables {
     items: HashMap<VarId, String>,
     /// Variables that are assigned to.
     mutable: HashSet<VarId>,
+    /// What rounds carry on and is assigned to the loop's variable where it is made.
+    assigned: HashSet<VarId>,
     /// The variables that say whether loops go on, by the symbols that count their rounds.
     flags: HashMap<Symbol, String>,
 }
@@ -49,6 +51,11 @@ impl Variables {
     /// Whether a variable is assigned to.
     pub fn is_mutable(&self, var: VarId) -> bool {
         self.mutable.contains(&var)
+    }
+
+    /// Whether a value goes into a variable that is there, a loop's.
+    pub fn is_assigned(&self, var: VarId) -> bool {
+        self.assigned.contains(&var)
     }
 }
 
@@ -80,6 +87,8 @@ struct Namer<'a> {
     arguments: &'a mut HashMap<StructId, Vec<String>>,
     variables: Variables,
     names: Names,
+    /// Names that are no tensor's.
+    reserved: Vec<String>,
     /// The variables that have each name, by block: the function's first, the one in hand last.
     holders: Vec<HashMap<String, Vec<VarId>>>,
     uses: HashMap<VarId, usize>,
@@ -102,13 +111,20 @@ struct Uses {
     last: HashMap<VarId, usize>,
     /// Those that loops go on with.
     looped: HashSet<VarId>,
+    /// Those that have a `let` of their own.
+    bound: HashSet<VarId>,
     /// Those that each loop of the network's own uses in its body.
     within: HashMap<usize, HashSet<VarId>>,
 }
 
 impl Uses {
     fn of(block: &Block) -> Self {
-        let mut uses = Uses { last: HashMap::new(), looped: HashSet::new(), within: HashMap::new() };
+        let mut uses = Uses {
+            last: HashMap::new(),
+            looped: HashSet::new(),
+            bound: HashSet::new(),
+            within: HashMap::new(),
+        };
         for (i, statement) in block.statements.iter().enumerate() {
             let vars = statement.codes().into_iter().flat_map(Code::vars);
             uses.last.extend(vars.map(|var| (var, i)));
@@ -120,10 +136,13 @@ impl Uses {
                     let vars = repeat.body.codes().into_iter().flat_map(Code::vars);
                     uses.within.insert(i, vars.collect());
                 }
-                Statement::Bind { .. }
-                | Statement::Read { .. }
+                Statement::Bind { outputs, .. } => uses.bound.extend(outputs),
+                Statement::If { outputs, .. } if outputs.len() == 1 => uses.bound.extend(outputs),
+                Statement::Read { .. }
                 | Statement::If { .. }
                 | Statement::Optional { .. }
+                | Statement::List { .. }
+                | Statement::Push { .. }
                 | Statement::Loop { .. } => {}
             }
         }
@@ -139,6 +158,8 @@ impl Uses {
             Statement::Bind { .. }
             | Statement::Read { .. }
             | Statement::If { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
             | Statement::Optional { .. } => false,
         };
         again || self.last.get(&var).is_some_and(|&last| last > i)
@@ -171,6 +192,11 @@ impl<'a> Namer<'a> {
                 }
             });
         }
+        let reserved: Vec<String> = taken
+            .into_iter()
+            .chain(calls.keys().map(|&id| structs[id].as_str()))
+            .map(str::to_owned)
+            .collect();
         Namer {
             program,
             id,
@@ -178,7 +204,8 @@ impl<'a> Namer<'a> {
             fields,
             arguments,
             variables: Variables::default(),
-            names: Names::with(taken.into_iter().chain(calls.keys().map(|&id| structs[id].as_str()))),
+            names: Names::with(reserved.clone()),
+            reserved,
             structs,
             calls,
             holders: vec![HashMap::new()],
@@ -210,6 +237,7 @@ impl<'a> Namer<'a> {
         for symbol in symbols {
             let signed = is_signed(self.program.graph(), symbol);
             let name = self.names.fresh(&snake(symbol, "size"));
+            self.reserved.push(name.clone());
             self.variables.symbols.insert(symbol.clone(), (name, signed));
         }
     }
@@ -281,6 +309,10 @@ impl<'a> Namer<'a> {
             }
             if let Statement::Repeat(repeat) = statement {
                 self.name_repeat(&uses, i, statement, repeat);
+            } else if let Statement::List { output, .. } = statement {
+                let name = self.names.fresh("outputs");
+                self.hold(*output, name);
+                self.variables.mutable.insert(*output);
             } else if i != last {
                 let looped = matches!(statement.outputs(), [output] if uses.looped.contains(output))
                     || matches!(statement, Statement::Loop { .. });
@@ -295,6 +327,29 @@ impl<'a> Namer<'a> {
             self.inside(statement);
         }
         block.results.iter().for_each(|code| self.note_calls(code, None));
+    }
+
+    /// Names what there is in the body of a loop: as in a function of its own, but for what it has from around it.
+    fn round(&mut self, repeat: &'a Repeat) {
+        let mut visible: HashSet<VarId> = repeat.parameters.iter().chain(repeat.left()).copied().collect();
+        visible.extend(repeat.body.codes().into_iter().flat_map(Code::vars));
+        visible.extend(repeat.body.all_statements().into_iter().filter_map(|statement| match statement {
+            Statement::Push { list, .. } => Some(*list),
+            _ => None,
+        }));
+        let mut holders: HashMap<String, Vec<VarId>> = HashMap::new();
+        for var in visible {
+            if let Some(name) = self.variables.names.get(&var).filter(|name| *name != "_") {
+                holders.entry(name.clone()).or_default().push(var);
+            }
+        }
+        let reserved = self.reserved.iter().filter(|name| self.names.contains(name));
+        let names = Names::with(reserved.chain(holders.keys()).cloned());
+        let around = std::mem::replace(&mut self.names, names);
+        let around_holders = std::mem::replace(&mut self.holders, vec![holders, HashMap::new()]);
+        self.statements(&repeat.body, usize::MAX);
+        self.names = around;
+        self.holders = around_holders;
     }
 
     /// Names what is known in a block alone.
@@ -335,10 +390,26 @@ impl<'a> Namer<'a> {
             }
             self.carried.extend(parameter);
             self.variables.mutable.insert(output);
+            // What the loop begins with is its variable already.
+            if let Some(Code::Use(var)) = repeat.init.get(n)
+                && uses.bound.contains(var)
+                && self.name(*var) == name
+            {
+                self.variables.mutable.insert(*var);
+            }
         }
         self.pending.clear();
+        for (parameter, result) in assignable(repeat, &self.sources) {
+            let name = self.name(parameter).to_owned();
+            if name != "_" {
+                self.variables.names.insert(result, name);
+                self.variables.assigned.insert(result);
+                self.variables.mutable.insert(result);
+            }
+        }
         if repeat.trip_count.is_none() {
             let name = self.names.fresh("go_on");
+            self.reserved.push(name.clone());
             self.variables.flags.insert(repeat.iteration.clone(), name);
         }
     }
@@ -354,8 +425,10 @@ impl<'a> Namer<'a> {
             }
             Statement::Repeat(repeat) => {
                 repeat.init.iter().for_each(|code| self.note_calls(code, None));
-                self.inner(|namer| namer.statements(&repeat.body, usize::MAX));
+                self.round(repeat);
             }
+            Statement::List { items, .. } => items.iter().for_each(|item| self.note_calls(item, None)),
+            Statement::Push { value, .. } => self.note_calls(value, None),
             Statement::Optional { output, code, otherwise, field, .. } => {
                 self.note_calls(otherwise, None);
                 if let Some(field) = field {
@@ -435,6 +508,9 @@ impl<'a> Namer<'a> {
         let body = &self.structure.body;
         let mut pattern: BTreeSet<String> = BTreeSet::new();
         for (n, &output) in statement.outputs().iter().enumerate() {
+            if self.variables.assigned.contains(&output) {
+                continue;
+            }
             if !self.uses.contains_key(&output) && !self.sources.contains(&output) {
                 self.variables.names.insert(output, "_".to_owned());
                 continue;
@@ -469,7 +545,11 @@ impl<'a> Namer<'a> {
             Statement::Bind { code, .. } => code,
             Statement::Optional { otherwise, .. } => otherwise,
             Statement::Loop { init, .. } => init,
-            Statement::Read { .. } | Statement::If { .. } | Statement::Repeat(_) => return None,
+            Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
+            | Statement::Repeat(_) => return None,
         };
         if let (Statement::Loop { .. }, Code::Use(var)) = (statement, code)
             && self.variables.mutable.contains(var)
@@ -502,7 +582,11 @@ impl<'a> Namer<'a> {
             Statement::Bind { code, .. }
             | Statement::Optional { code, .. }
             | Statement::Loop { init: code, .. } => Some(code),
-            Statement::Read { .. } | Statement::If { .. } | Statement::Repeat(_) => None,
+            Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
+            | Statement::Repeat(_) => None,
         };
         let first = code.and_then(Code::first_var).map(|var| self.name(var));
         if let Some(mask) = first.filter(|name| name.contains("mask"))
@@ -563,6 +647,52 @@ impl<'a> Namer<'a> {
         let plain = last.len() > 2 && last.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
         plain.then(|| snake(last, "hidden"))
     }
+}
+
+/// What rounds carry on that can go into the loop's variable where it is made, since nothing reads what the round began
+/// with after that: with what the round began with.
+fn assignable(repeat: &Repeat, sources: &HashSet<VarId>) -> Vec<(VarId, VarId)> {
+    let carried = repeat.body.results.get(repeat.left().len()..).unwrap_or_default();
+    let mut makers: HashMap<VarId, usize> = HashMap::new();
+    let mut last: HashMap<VarId, usize> = HashMap::new();
+    for (i, statement) in repeat.body.statements.iter().enumerate() {
+        makers.extend(statement.outputs().iter().map(|&output| (output, i)));
+        last.extend(statement.codes().into_iter().flat_map(Code::vars).map(|var| (var, i)));
+    }
+    let results: HashSet<VarId> = repeat.body.results.iter().flat_map(Code::vars).collect();
+    let mut counts: HashMap<VarId, usize> = HashMap::new();
+    for var in carried.iter().flat_map(Code::vars) {
+        *counts.entry(var).or_insert(0) += 1;
+    }
+    let pair = |(&parameter, code): (&VarId, &Code)| {
+        let &Code::Use(result) = code else { return None };
+        let &maker = makers.get(&result)?;
+        let is_read = results.contains(&parameter) || last.get(&parameter).is_some_and(|&last| last > maker);
+        let can_assign = match &repeat.body.statements[maker] {
+            Statement::Bind { .. } => true,
+            Statement::Loop { init, args, .. } => {
+                !matches!(init, Code::Use(_)) && args.iter().all(|arg| !arg.vars().contains(&parameter))
+            }
+            Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::Repeat(_)
+            | Statement::List { .. }
+            | Statement::Push { .. }
+            | Statement::Optional { .. } => false,
+        };
+        (can_assign && !is_read && counts.get(&result) == Some(&1)).then_some((parameter, result))
+    };
+    let mut pairs: Vec<(VarId, VarId)> = repeat.parameters.iter().zip(carried).filter_map(pair).collect();
+    // A pattern has variables that are there, or new ones.
+    let found: HashSet<VarId> = pairs.iter().map(|&(_, result)| result).collect();
+    let is_there = |var: &VarId| {
+        found.contains(var) || !results.contains(var) && !last.contains_key(var) && !sources.contains(var)
+    };
+    pairs.retain(|(_, result)| {
+        let maker = makers.get(result).and_then(|&maker| repeat.body.statements.get(maker));
+        maker.is_some_and(|maker| maker.outputs().iter().all(is_there))
+    });
+    pairs
 }
 
 /// How often each function is called.

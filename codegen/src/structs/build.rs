@@ -3,13 +3,15 @@
 use super::signature::{self, Signatures};
 use super::variants::{self, Group};
 use super::{Draft, Parameter, Sharing, Struct, optional_fields};
-use crate::code::{Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline};
-use crate::ids::{Arena, FieldId, ModuleId, StructId, VarId};
+use crate::code::{
+    Around, Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline, roll,
+};
+use crate::ids::{Arena, FieldId, ModuleId, SlotId, StructId, VarId};
 use crate::tree::{
     Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
 };
 use crate::{CodegenError, Defect, names};
-use kiln_importer::ir::{Graph, TensorType, ValueDef, ValueId};
+use kiln_importer::ir::{TensorType, ValueId};
 use kiln_types::{DType, DTypeKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -38,6 +40,7 @@ pub(super) fn build(tree: &ModuleTree<'_>) -> Result<Built, CodegenError> {
         structs: Arena::default(),
         read_elsewhere: variants::layers_read_elsewhere(tree),
         comparisons: variants::comparisons(tree),
+        is_repeatable: tree.graph.nodes.iter().all(|node| node.op.effect().is_repeatable()),
     };
     let signatures = Signatures::new(tree)?;
     for modules in levels(tree) {
@@ -171,7 +174,7 @@ impl Sharing<'_, '_> {
         draft.inputs = body.inputs.iter().map(|&var| body.vars[var]).collect();
         draft.body = body;
         if module == self.tree.root {
-            hint_outputs(self.tree.graph, &mut draft.body);
+            hint_outputs(&self.tree.graph.output_names, &mut draft.body);
         }
         pass_hints_back(&mut draft.body);
         signature::find_symbols(self.tree, &mut draft);
@@ -341,6 +344,20 @@ impl Sharing<'_, '_> {
         let of_first = &mut self.modules[first].body;
         let (inits, block) = (std::mem::take(&mut of_first.inits), std::mem::take(&mut of_first.block));
         let mut body = Body { inits, block, ..of_first.clone() };
+        let places: HashMap<SlotId, usize> = parameters
+            .iter()
+            .enumerate()
+            .flat_map(|(n, parameter)| parameter.slots.iter().map(move |&slot| (slot, n)))
+            .collect();
+        let parameter = |slot| places.get(&slot).copied();
+        let (graph, is_repeatable) = (self.tree.graph, self.is_repeatable);
+        let added = roll(&mut body, &Around { graph, parameter: &parameter, is_repeatable });
+        for &member in &members {
+            let vars = &mut self.modules[member].body.vars;
+            for &like in &added {
+                vars.push(vars[like]);
+            }
+        }
         let kept: HashSet<VarId> = body.sources.iter().map(|source| source.var).collect();
         inline(&mut body.block, &kept);
         decide_moves(&mut body.block);
@@ -369,20 +386,16 @@ impl Sharing<'_, '_> {
 }
 
 /// What a model yields beside other things is called as the file calls it, where that says something.
-fn hint_outputs(graph: &Graph, body: &mut Body) {
+fn hint_outputs(output_names: &[String], body: &mut Body) {
     if body.block.results.len() < 2 {
         return;
     }
-    for (result, name) in body.block.results.iter().zip(&graph.output_names) {
+    for (result, name) in body.block.results.iter().zip(output_names) {
         let Some(var) = result.var().filter(|var| !body.inputs.contains(var)) else { continue };
         let word = names::snake(name, "");
         // An exporter's own names are counted, or are those of operations.
         let counted = name.ends_with(|c: char| c.is_ascii_digit()) || names::is_anonymous(name);
-        let operation = match graph.value(body.vars[var]).def {
-            ValueDef::Node(node, _) => graph.node(node).origin.operator.eq_ignore_ascii_case(name),
-            _ => false,
-        };
-        if word.len() > 2 && !counted && !operation && !names::names_a_kind(&word) {
+        if word.len() > 2 && !counted && !names::names_an_operation(&word) && !names::names_a_kind(&word) {
             body.hints.entry(var).or_insert(word);
         }
     }

@@ -190,6 +190,8 @@ struct Sharing<'t, 'g> {
     read_elsewhere: HashSet<NodeId>,
     /// How many statements may still be compared to find variants.
     comparisons: usize,
+    /// Whether nothing in the model tells in which order it is computed.
+    is_repeatable: bool,
 }
 
 impl Sharing<'_, '_> {

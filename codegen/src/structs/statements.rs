@@ -143,6 +143,7 @@ impl Sharing<'_, '_> {
             outputs,
             parameters,
             init,
+            start: 0,
             trip_count: trip_count.as_ref().map(|most| most * condition),
             condition: condition.clone(),
             iteration: iteration.clone(),

@@ -49,7 +49,7 @@ pub fn split(nodes: &Nodes<'_>, layers: &Layers, inside: &[NodeId]) -> Option<Ca
 }
 
 /// The constants that a node uses and that are no literals.
-fn parameters(nodes: &Nodes<'_>, node: NodeId) -> Vec<ValueId> {
+pub fn parameters(nodes: &Nodes<'_>, node: NodeId) -> Vec<ValueId> {
     let graph = nodes.graph;
     let inputs = graph.node(node).inputs.iter().copied().flatten();
     inputs.filter(|&value| graph.constant(value).is_some() && !constants::is_literal(graph, value)).collect()

@@ -1,14 +1,15 @@
 //! Modules for graphs of which the file names none: from the names of parameters, else from repetition and size.
 
+use super::calls;
 use super::layers::Layers;
 use super::nodes::{self, Nodes};
 use super::outline::Outlines;
 use super::placement::{Placement, is_below};
-use crate::ids::OutlineId;
+use crate::ids::{Id, OutlineId};
 use crate::names::Names;
 use kiln_importer::ir::{Graph, NodeId, ScopeEntry, SymbolOrigin, ValueId};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 /// Shorter functions are left in one piece.
 const MAX_NODES: usize = 48;
@@ -16,6 +17,8 @@ const MAX_NODES: usize = 48;
 const PIECE: usize = 32;
 /// More values than this crossing a boundary would be a function with too many parameters or results.
 const MAX_CROSSING: usize = 4;
+/// Fewer rounds are written one after the other.
+const MIN_ROUNDS: usize = 3;
 /// Shorter runs of nodes are not worth a module, however often they come.
 const MIN_PERIOD: usize = 4;
 /// Longer runs of nodes would be functions of more than bearable length.
@@ -37,7 +40,13 @@ pub fn partition(nodes: &Nodes<'_>, layers: &Layers, placements: &mut BTreeMap<N
     let line = Line {
         outlines: nodes.root.iter().map(|&node| outlines.of(node)).collect(),
         crossing: crossing(nodes),
+        max_crossing: MAX_CROSSING,
     };
+    // Of rounds one is left, in a loop. Modules would need the parameters that they share.
+    let repeated: usize = rounds(nodes, &line).into_iter().map(|found| found.covered() - found.period).sum();
+    if repeated > 0 && nodes.root.len() - repeated <= MAX_PERIOD {
+        return;
+    }
     let mut names = Names::default();
     for piece in line.pieces() {
         let stem = names.fresh(piece.stem);
@@ -83,6 +92,8 @@ struct Line {
     outlines: Vec<OutlineId>,
     /// Number of values that are made before a node and used from it on.
     crossing: Vec<usize>,
+    /// How many of them may cross from one piece to the next.
+    max_crossing: usize,
 }
 
 /// Nodes that repeat.
@@ -223,7 +234,7 @@ impl Line {
         while from < end {
             let to = (from + PIECE / 2).min(end - 1);
             let cheapest = (from..=to).min_by_key(|&i| (self.crossing[i], Reverse(i)));
-            if let Some(cut) = cheapest.filter(|&i| self.crossing[i] <= MAX_CROSSING) {
+            if let Some(cut) = cheapest.filter(|&i| self.crossing[i] <= self.max_crossing) {
                 return Some(cut);
             }
             from = to + 1;
@@ -252,7 +263,7 @@ impl Line {
                 waiting.push(Candidate::new(run, Some(found.covered())));
                 continue;
             }
-            let is_cheap = |k: usize| self.crossing[found.start + k * found.period] <= MAX_CROSSING;
+            let is_cheap = |k: usize| self.crossing[found.start + k * found.period] <= self.max_crossing;
             if (0..=found.times).all(is_cheap) {
                 decided.insert(found.start, found.end());
                 chosen.push(found);
@@ -303,6 +314,39 @@ impl Line {
         let offset = better.filter(|&other| cost(other).1 < cost(offset).1).unwrap_or(offset);
         Repetition { start: start + offset, period, times: (length - offset) / period }
     }
+}
+
+/// Nodes that repeat with the same parameters, on the same values or on what was made as long before.
+fn rounds(nodes: &Nodes<'_>, line: &Line) -> Vec<Repetition> {
+    let graph = nodes.graph;
+    let parameters: Vec<Vec<ValueId>> =
+        nodes.root.iter().map(|&node| calls::parameters(nodes, node)).collect();
+    let mut known: HashMap<(OutlineId, &[ValueId]), OutlineId> = HashMap::new();
+    let outlines = line.outlines.iter().zip(&parameters).map(|(&outline, parameters)| {
+        let next = OutlineId::at(known.len());
+        *known.entry((outline, parameters)).or_insert(next)
+    });
+    let line =
+        Line { outlines: outlines.collect(), crossing: line.crossing.clone(), max_crossing: UNCUT - 1 };
+    let places: HashMap<NodeId, usize> = nodes.root.iter().enumerate().map(|(i, &node)| (node, i)).collect();
+    let maker = |value: ValueId| graph.producer(value).and_then(|node| places.get(&node)).copied();
+    let follows = |i: usize, period: usize| {
+        let of = |i: usize| nodes.root.get(i).map(|&node| nodes::operands(graph, node)).unwrap_or_default();
+        let (now, before) = (of(i), of(i - period));
+        now.len() == before.len()
+            && now.into_iter().zip(before).all(|(now, before)| {
+                now == before
+                    || maker(now).is_some_and(|at| maker(before).is_some_and(|other| at == other + period))
+            })
+    };
+    let mut found = line.repetitions();
+    found.retain(|found| {
+        let mut first = parameters.iter().skip(found.start).take(found.period);
+        found.times >= MIN_ROUNDS
+            && first.any(|parameters| !parameters.is_empty())
+            && (found.start + 2 * found.period..found.end()).all(|i| follows(i, found.period))
+    });
+    found
 }
 
 /// Positions that no cut may take count as so many values: still few enough to add to.
@@ -371,13 +415,13 @@ fn reads(graph: &Graph, nodes: &Nodes<'_>) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Id;
 
     /// A line of nodes, a letter for what each does, that one value crosses everywhere.
     fn line(text: &str) -> Line {
         Line {
             outlines: text.bytes().map(|letter| OutlineId::at(usize::from(letter))).collect(),
             crossing: vec![1; text.len() + 1],
+            max_crossing: MAX_CROSSING,
         }
     }
 

@@ -68,6 +68,18 @@ impl Uses {
         }
     }
 
+    /// The one module in which all uses are, the model itself where nodes have no other.
+    fn place<'g>(&self, graph: &'g Graph, value: ValueId) -> Option<&'g str> {
+        let mut paths = self.users.get(&value)?.iter().map(|&id| {
+            graph.node(id).origin.scope.last().map_or("", |leaf| match leaf.class.is_empty() {
+                true => unnumbered(&leaf.path),
+                false => &leaf.path,
+            })
+        });
+        let first = paths.next()?;
+        paths.all(|path| path == first).then_some(first)
+    }
+
     /// The one module in which all uses are.
     fn module<'g>(&self, graph: &'g Graph, value: ValueId) -> Option<&'g str> {
         let mut paths = self.users.get(&value)?.iter().map(|&id| {
@@ -120,12 +132,16 @@ fn looks(graph: &Graph, value: ValueId) -> Option<Looks<'_>> {
 /// Parameters that look alike and yet are not the same; of one that has more of them, the rest is not looked at.
 const MOST_ALIKE: usize = 32;
 
-/// Copies and what they are copies of: equal parameters that are made of the same, or have one name, or are of one module.
+/// Copies and what they are copies of: equal parameters that are made of the same, or have one name, or are of one module; equal
+/// numbers of one module that are no parameters.
 fn copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
     let mut by_looks: HashMap<Looks<'_>, Vec<ValueId>> = HashMap::new();
     let mut by_key: HashMap<(Looks<'_>, &str), Vec<ValueId>> = HashMap::new();
     let mut by_module: HashMap<(Looks<'_>, &str), Vec<ValueId>> = HashMap::new();
     let mut copies = BTreeMap::new();
+    // Where the file tells which constants are the network's, the others are numbers that it computes with.
+    let tells = graph.constants.iter().any(|constant| constant.provenance.is_some());
+    let mut by_place: HashMap<(Looks<'_>, &str), Vec<ValueId>> = HashMap::new();
     for &value in uses.users.keys() {
         let Some(looks) = looks(graph, value) else { continue };
         let (key, module) = (key(graph, value), uses.module(graph, value));
@@ -140,13 +156,25 @@ fn copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
         let of_the_same = by_looks.get(&looks).into_iter().flatten().take(MOST_ALIKE).filter(|&&other| {
             made.is_some() && graph.provenance(other) == made && equal(graph, value, other)
         });
-        let original =
-            named.take(MOST_ALIKE).chain(nearby.take(MOST_ALIKE)).filter(same).chain(of_the_same).min();
+        let is_large =
+            graph.constant(value).is_some_and(|constant| constant.data.num_elements() >= MIN_ELEMENTS);
+        let place = uses.place(graph, value).filter(|_| tells && made.is_none() && is_large);
+        let place = place.map(|place| (looks, place));
+        let of_numbers = place.and_then(|place| by_place.get(&place)).into_iter().flatten();
+        let of_numbers = of_numbers.take(MOST_ALIKE).filter(|&&other| equal(graph, value, other));
+        let original = named
+            .take(MOST_ALIKE)
+            .chain(nearby.take(MOST_ALIKE))
+            .filter(same)
+            .chain(of_the_same)
+            .chain(of_numbers)
+            .min();
         if let Some(&original) = original {
             copies.insert(value, original);
             continue;
         }
         by_looks.entry(looks).or_default().push(value);
+        place.into_iter().for_each(|place| by_place.entry(place).or_default().push(value));
         in_key.into_iter().for_each(|place| by_key.entry(place).or_default().push(value));
         in_module.into_iter().for_each(|place| by_module.entry(place).or_default().push(value));
     }
