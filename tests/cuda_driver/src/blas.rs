@@ -11,6 +11,7 @@ use cudarc::cublaslt::sys::{
 };
 use half::{bf16, f16};
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the one algorithm is known by.
@@ -154,6 +155,30 @@ impl Operand {
             |at: usize| matrix * next + if turned { row * leading + at } else { at * leading + row };
         // SAFETY: the caller says so.
         (0..depth).map(|at| unsafe { read(kind, self.start, element(at)) }).collect()
+    }
+}
+
+/// What a workspace's start is a multiple of.
+const WORKSPACE_ALIGNMENT: usize = 256;
+/// And that of a bias or sums, which algorithms read and write so many bytes at a time whatever they are told of matrices.
+const VECTOR_ALIGNMENT: u64 = 16;
+
+impl Product {
+    /// Whether the library says what it computes: of elements that lie whole, into memory that it does not read meanwhile but as what is added, in the same places.
+    fn is_defined(&self) -> bool {
+        let size = element_bytes(self.d.lie.kind).unwrap_or(1);
+        let range = |operand: &Operand| operand.start..operand.start + operand.bytes() as u64;
+        let vector = |start: u64| start..start + (self.d.lie.rows * size) as u64;
+        let written: Vec<_> = [range(&self.d)].into_iter().chain(self.epilogue.sums.map(vector)).collect();
+        let read: Vec<_> =
+            [range(&self.a), range(&self.b)].into_iter().chain(self.epilogue.bias.map(vector)).collect();
+        let added = self.c.as_ref().map(range);
+        let is_in_place = added.as_ref().is_some_and(|added| added.start == self.d.start);
+        let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        let mut read_elsewhere = read.iter().chain(added.as_ref().filter(|_| !is_in_place));
+        let is_apart = read_elsewhere.all(|read| !written.iter().any(|written| meet(read, written)));
+        let is_whole = |range: &Range<u64>| range.start.is_multiple_of(size as u64);
+        is_apart && written.iter().chain(&read).chain(&added).all(is_whole)
     }
 }
 
@@ -529,6 +554,14 @@ unsafe extern "C" fn cublasLtMatmul(
             epilogue,
             depth,
         };
+        if !product.is_defined() || !(workspace as usize).is_multiple_of(WORKSPACE_ALIGNMENT) {
+            return CUBLAS_STATUS_INVALID_VALUE;
+        }
+        // A device faults.
+        let mut vectors = product.epilogue.bias.iter().chain(&product.epilogue.sums);
+        if !vectors.all(|start| start.is_multiple_of(VECTOR_ALIGNMENT)) {
+            return CUBLAS_STATUS_EXECUTION_FAILED;
+        }
         match driver::call(stream, Box::new(product)) {
             true => CUBLAS_STATUS_SUCCESS,
             false => CUBLAS_STATUS_EXECUTION_FAILED,

@@ -238,6 +238,10 @@ impl State {
                     there(self.holds(buffer, 1))?;
                 }
                 let function = self.functions[*function].clone();
+                for given in kiln_cuda_host::given(&function, buffers, words).iter().flatten() {
+                    let memory = &given.memory;
+                    there(self.holds(memory.start, (memory.end - memory.start) as usize))?;
+                }
                 kiln_cuda_host::run(&function, *blocks, *threads, buffers, words).map_err(|said| {
                     eprintln!("{said}");
                     CUDA_ERROR_LAUNCH_FAILED

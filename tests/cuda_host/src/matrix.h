@@ -70,21 +70,20 @@ static inline unsigned anew(unsigned x) { return x; }
 static inline unsigned halves(float low, float high) { return float_to_half(low) | (unsigned)float_to_half(high) << 16; }
 static inline unsigned upper_halves(float low, float high) { return float_to_bfloat(low) | (unsigned)float_to_bfloat(high) << 16; }
 
-static inline unsigned (*hear_row(const unsigned* row))[6] {
-    // A device reads 16 bytes at once.
-    if ((unsigned long long)row % 16) __builtin_trap();
-    const unsigned own[4] = {row[0], row[1], row[2], row[3]};
+template <typename Row> static inline unsigned (*hear_row(Row row))[6] {
+    unsigned own[4] = {};
+    row.read(own);
     return hear(own);
 }
 
-static __attribute__((noinline)) void load_matrices(unsigned& w0, unsigned& w1, unsigned& w2, unsigned& w3, const unsigned* row) {
+template <typename Row> static __attribute__((noinline)) void load_matrices(unsigned& w0, unsigned& w1, unsigned& w2, unsigned& w3, Row row) {
     unsigned (*lanes)[6] = hear_row(row);
     unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     unsigned* words[4] = {&w0, &w1, &w2, &w3};
     for (unsigned n = 0; n < 4; n++) *words[n] = lanes[8 * n + g][t];
 }
 
-static __attribute__((noinline)) void load_transposed(unsigned& w0, unsigned& w1, unsigned& w2, unsigned& w3, const unsigned* row) {
+template <typename Row> static __attribute__((noinline)) void load_transposed(unsigned& w0, unsigned& w1, unsigned& w2, unsigned& w3, Row row) {
     unsigned (*lanes)[6] = hear_row(row);
     unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     unsigned* words[4] = {&w0, &w1, &w2, &w3};
@@ -94,10 +93,7 @@ static __attribute__((noinline)) void load_transposed(unsigned& w0, unsigned& w1
     }
 }
 
-// What a device copies later is there at once.
-static inline void copy_four(unsigned* to, const void* from, bool within) {
-    if ((unsigned long long)to % 16) __builtin_trap();
-    for (unsigned n = 0; n < 4; n++) to[n] = within ? ((const unsigned*)from)[n] : 0;
-}
+// What a device copies later is not there before it is waited for.
+template <typename Place> static inline void copy_four(Place to, const void* from, bool within) { to.copy(from, within); }
 
-static inline void copies_done() {}
+static inline void copies_done() { tell(COPIES_DONE); }

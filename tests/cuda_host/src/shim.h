@@ -27,20 +27,6 @@ static uint3 threadIdx, blockIdx, gridDim;
 static void (*barrier)(void*);
 static void* barrier_data;
 
-#define __syncthreads() barrier(barrier_data)
-
-extern "C" void kiln_host_begin(const uint3* grid, const uint3* block, void (*wait)(void*)) {
-    gridDim = *grid;
-    blockIdx = *block;
-    barrier = wait;
-    for (char* byte = __start_kiln_shared; byte != __stop_kiln_shared; byte++) *byte = (char)0xff;
-}
-
-extern "C" void kiln_host_thread(const uint3* thread, void* data) {
-    threadIdx = *thread;
-    barrier_data = data;
-}
-
 template <typename To, typename From> static inline To same_bits(From x) {
     To y;
     __builtin_memcpy(&y, &x, sizeof y);
@@ -85,14 +71,6 @@ static inline unsigned atomicMax(unsigned* place, unsigned x) {
     if (x > before) *place = x;
     return before;
 }
-
-static inline unsigned atomicInc(unsigned* place, unsigned largest) {
-    unsigned before = *place;
-    *place = before >= largest ? 0 : before + 1;
-    return before;
-}
-
-static inline void __threadfence() {}
 
 #define fmaf __builtin_fmaf
 #define fminf __builtin_fminf
@@ -166,23 +144,3 @@ static inline unsigned short float_to_half(float x) {
     return sign | ((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - 0x1c000;
 }
 
-// What the lanes of a warp do together, for one thread at a time: each says what the others need, waits for all of the block, and looks
-// at what they said. They say it in two places by turns: who is ahead writes where nobody reads any more.
-static unsigned said[2][1024][6];
-static unsigned char turns[1024];
-
-// What the lanes of the thread's warp say, once all have.
-template <int count> static __attribute__((noinline)) unsigned (*hear(const unsigned (&words)[count]))[6] {
-    unsigned thread = threadIdx.x, turn = turns[thread] ^= 1;
-    __builtin_memcpy(said[turn][thread], words, sizeof words);
-    barrier(barrier_data);
-    return said[turn] + thread / 32 * 32;
-}
-
-template <typename T> static inline T exchange(T x, unsigned lanes) {
-    unsigned own[(sizeof(T) + 3) / 4] = {};
-    __builtin_memcpy(own, &x, sizeof x);
-    T of_other;
-    __builtin_memcpy(&of_other, hear(own)[threadIdx.x % 32 ^ lanes], sizeof x);
-    return of_other;
-}

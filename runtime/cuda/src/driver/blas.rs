@@ -24,6 +24,9 @@ const LEAST_OF_TENSOR_CORES: usize = 1 << 19;
 const LEAST_OF_ROWS: usize = 1 << 27;
 /// Bytes that our kernel reads at once, where what it reads is aligned to that.
 const WIDE: usize = 16;
+/// What the address of a bias, or of sums, is a multiple of. The library is told how its matrices are aligned, but has no such attribute for these, and
+/// advises algorithms that read them so many bytes at once (a fault of the device for others, with CUDA 13.3 on Turing; PyTorch, pull request 194497).
+const ALIGNMENT_OF_VECTORS: u64 = 16;
 /// Plans that are kept.
 const MOST_PLANS: usize = 4096;
 
@@ -150,6 +153,12 @@ fn least(product: &Product) -> usize {
     }
 }
 
+/// Whether a bias or sums, if there are any, begin where the library reads or writes them.
+fn has_aligned_vectors(product: &Product) -> bool {
+    let vectors = [product.bias, product.sums].into_iter().flatten();
+    vectors.into_iter().all(|start| start.0.is_multiple_of(ALIGNMENT_OF_VECTORS))
+}
+
 /// What the library does behind a product; nothing where it does not do that. Its GELU is the one by tanh, whose exactness it does not state:
 /// that of 16 bits is asked of it, and of sums of factors that were rounded to 11. Its ReLU may make 0
 /// of NaN (NVIDIA does not state it; version 13 kept it on an H100), and is asked for where a user [allows](crate::set_library_relu) that.
@@ -190,6 +199,7 @@ impl Blas {
     pub fn takes(&self, product: &Product) -> bool {
         let has_it = data_type(product.dtype).is_some()
             && epilogue(product).is_some()
+            && has_aligned_vectors(product)
             && (self.sums || product.sums.is_none());
         let [rows, columns, depth] = product.size;
         let products =
@@ -504,6 +514,27 @@ fn layout(
 mod tests {
     use super::super::Address;
     use super::*;
+
+    #[test]
+    fn vectors_begin_at_sixteen_bytes() {
+        let matrices = Matrices { start: Address(514), next: 0, transposed: false, leading: 64 };
+        let product = |bias: Option<u64>, sums: Option<u64>| Product {
+            dtype: DType::BF16,
+            tf32: false,
+            size: [64; 3],
+            count: 1,
+            lhs: matrices,
+            rhs: matrices,
+            bias: bias.map(Address),
+            added: None,
+            activation: None,
+            out: Address(1024),
+            sums: sums.map(Address),
+        };
+        let of = |bias, sums| has_aligned_vectors(&product(bias, sums));
+        assert!(of(None, None) && of(Some(528), None) && of(None, Some(512)));
+        assert!(!of(Some(514), None) && !of(Some(520), None) && !of(None, Some(516)));
+    }
 
     #[test]
     fn one_row_is_the_librarys_only_where_it_is_huge() {

@@ -16,6 +16,7 @@ use kiln_tensor::{Activation, DType, bf16, f16};
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -189,6 +190,24 @@ impl State {
         before.is_some_and(|(start, bytes)| address.0 < start + bytes)
     }
 
+    /// Whether all bytes of a range are such.
+    fn holds(&self, range: &Range<u64>) -> bool {
+        let before = self.allocated.range(..=range.start).next_back();
+        before.is_some_and(|(start, bytes)| range.end <= start + bytes)
+    }
+
+    /// Whether all memory is there that a launch is given; of a table, the addresses are among the words.
+    fn has_memory_of(&self, owned: &Owned) -> Result<(), DriverError> {
+        let buffers: Vec<u64> = owned.buffers.iter().map(|address| address.0).collect();
+        let function = &self.functions[owned.function.0 as usize];
+        let given = kernels::given(function, &buffers, &owned.words);
+        let all = given.iter().flatten().all(|given| self.holds(&given.memory));
+        match all && owned.buffers.iter().all(|&address| self.is_there(address)) {
+            true => Ok(()),
+            false => Err(error("launch", "a kernel is given memory that was given back")),
+        }
+    }
+
     /// Whether there is memory for the code of a kernel.
     fn has_room(&self, call: &'static str) -> Result<(), DriverError> {
         let code = self.faults.code;
@@ -277,10 +296,6 @@ impl Driver for Host {
             state.broken = Some(reason);
             return Err(error("launch", reason));
         }
-        // Of a table, the addresses are among the words.
-        if !launch.buffers.iter().all(|&address| state.is_there(address)) {
-            return Err(error("launch", "a kernel is given memory that was given back"));
-        }
         let owned = Owned {
             function: launch.function,
             blocks: launch.blocks,
@@ -288,6 +303,7 @@ impl Driver for Host {
             buffers: launch.buffers.to_vec(),
             words: launch.words.to_vec(),
         };
+        state.has_memory_of(&owned)?;
         if let Some(written) = &mut state.written {
             written.push(Work::Launch(owned));
             return Ok(());
@@ -416,6 +432,7 @@ impl Driver for Host {
             match work {
                 Work::Launch(owned) => {
                     let state = self.here()?;
+                    state.has_memory_of(owned)?;
                     let (function, longer) =
                         (state.functions[owned.function.0 as usize].clone(), state.faults.kernels);
                     drop(state);

@@ -16,6 +16,10 @@ fn products<B: Backend>(device: &B::Device) -> Vec<Vec<f32>> {
     let bias = tensor::<B>(&[columns], 3, device);
     all.push(floats::<B>(B::matmul(x(), weight())));
     all.push(floats::<B>(B::linear(x(), &weight(), Some(&bias), None)));
+    // A part of a bias begins anywhere.
+    let longer = tensor::<B>(&[columns + 1], 14, device);
+    let part = B::slice(longer, &[range(1..columns + 1)]);
+    all.push(floats::<B>(B::linear(x(), &weight(), Some(&part), None)));
     let turned = |t: B::Primitive| B::permute(t, &[1, 0]);
     let (left, right) = (tensor::<B>(&[depth, rows], 4, device), tensor::<B>(&[columns, depth], 5, device));
     all.push(floats::<B>(B::matmul(turned(left.clone()), turned(right.clone()))));
