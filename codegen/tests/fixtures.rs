@@ -61,6 +61,7 @@ snapshots! {
     op_data_dependent
     op_gather_counted
     op_ml_classes
+    rounds_lists
     rounds_optical_flow
     rounds_recurrence
     rounds_recursive

@@ -121,6 +121,65 @@ class Recursive(nn.Module):
         return y, z
 
 
+class Stream(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(self.norm(x))))
+
+
+class JointBlock(nn.Module):
+    """Two streams that see each other, as in diffusion transformers."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.image, self.text = Stream(width), Stream(width)
+        self.to_image, self.to_text = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, image, text, time):
+        mixed = torch.softmax(image @ text.transpose(1, 2), -1)
+        image, text = image + self.to_image(mixed @ text + time), text + self.to_text(mixed.transpose(1, 2) @ image)
+        return image + self.image(image), text + self.text(text)
+
+
+class Lists(nn.Module):
+    """Lists of modules in step: blocks that carry two values, two lists at once, and results of all items."""
+
+    def __init__(self, width=4, depth=5):
+        super().__init__()
+        self.joint = nn.ModuleList([JointBlock(width) for _ in range(depth)])
+        self.gates = nn.ModuleList([Stream(width) for _ in range(depth)])
+        self.streams = nn.ModuleList([Stream(width) for _ in range(depth)])
+        self.deep = nn.ModuleList([Stream(width) for _ in range(depth)])
+
+    def forward(self, image, text, time):
+        time = time[:, None]
+        for block in self.joint:
+            image, text = block(image, text, time)
+        for i, stream in enumerate(self.streams):
+            image = image + stream(image)
+            image = image * torch.sigmoid(self.gates[i](image))
+        outputs = []
+        for stream in self.deep:
+            text = text + torch.tanh(stream(text))
+            outputs.append(text)
+        return image, torch.cat(outputs, -1)
+
+
+@case("rounds_lists")
+def rounds_lists(_):
+    torch.manual_seed(3)
+    model = Lists()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.15)
+    inputs = lambda n: (floats(n, 6, 4), floats(n, 3, 4, seed=8), floats(n, 4, seed=9))
+    return torch_case(model, [inputs(2), inputs(1)], dynamic_shapes=({0: BATCH}, {0: BATCH}, {0: BATCH}))
+
+
 @case("rounds_sparse_code")
 def sparse_code(_):
     return torch_case(SparseCode(), [(floats(2, 6),), (floats(3, 6, seed=8),)], dynamic_shapes=({0: BATCH},))

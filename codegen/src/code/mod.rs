@@ -82,7 +82,16 @@ pub enum Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     pub field: FieldId,
-    pub position: Option<usize>,
+    pub position: Option<Position>,
+}
+
+/// Which item of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// One by its number.
+    At(usize),
+    /// The one of a loop's round, see [`Repeat::items`].
+    OfRound,
 }
 
 /// A module that is called.
@@ -281,6 +290,8 @@ pub struct Repeat {
     pub condition: Dim,
     /// The number of the round.
     pub iteration: Symbol,
+    /// Sequences of which each round calls the next item, and the first round's.
+    pub items: Vec<(FieldId, usize)>,
     /// Whether another follows.
     pub again: Option<Dim>,
     /// What a round does. Its results are what it leaves, then what it carries on.
@@ -293,6 +304,20 @@ impl Repeat {
     /// The variables for what the rounds leave.
     pub fn left(&self) -> &[VarId] {
         self.outputs.get(self.parameters.len()..).unwrap_or_default()
+    }
+
+    /// Whether the number of the round is read.
+    pub fn counts(&self) -> bool {
+        let is_read = |symbols: BTreeSet<Symbol>| symbols.contains(&self.iteration);
+        is_read(self.body.symbols()) || self.again.as_ref().is_some_and(|again| is_read(again.symbols()))
+    }
+
+    /// The only sequence, where rounds need no number besides: they have its items in hand.
+    pub fn in_hand(&self) -> Option<(FieldId, usize)> {
+        match *self.items.as_slice() {
+            [only] if !self.counts() => Some(only),
+            _ => None,
+        }
     }
 
     fn dims(&self) -> impl Iterator<Item = &Dim> {

@@ -10,7 +10,7 @@
 mod found;
 mod line;
 
-use super::{Block, Body, Code, Repeat, Statement};
+use super::{Block, Body, Callee, Code, Position, Repeat, Statement};
 use crate::ids::{SlotId, VarId};
 use crate::spelling;
 use found::{Found, Gathered};
@@ -106,7 +106,7 @@ impl Rolling<'_> {
 
     /// One loop.
     fn round(&mut self, rounds: Found, to: &mut Rolled) {
-        let Found { period, times, carried, counted, gathered, positions, .. } = rounds;
+        let Found { period, times, carried, counted, items, gathered, positions, .. } = rounds;
         let mut all: Vec<Statement> =
             positions.into_iter().filter_map(|at| to.old.get_mut(at)?.take()).collect();
         let outputs_of = |statements: &[Statement], (at, n): (usize, usize)| -> Option<VarId> {
@@ -139,8 +139,16 @@ impl Rolling<'_> {
             }
         }
         let iteration = self.symbol(&body);
-        let start = first_number(counted.values().copied());
+        // Items of one sequence alone need no number.
+        let numbered = items.iter().filter(|_| items.len() > 1 || !counted.is_empty());
+        let numbered = numbered.map(|&(_, from)| (from as i64, 1));
+        let start = first_number(counted.values().copied().chain(numbered));
         body.visit_mut(&mut |code| {
+            if let Code::Module(Callee { place: Some(place), .. }, _) = code
+                && items.iter().any(|(field, _)| *field == place.field)
+            {
+                place.position = Some(Position::OfRound);
+            }
             if let Code::Slot(slot) = code
                 && let Some(&(base, step)) = counted.get(slot)
             {
@@ -156,6 +164,7 @@ impl Rolling<'_> {
             trip_count: Some(Dim::constant(times as i64)),
             condition: Dim::constant(1),
             iteration,
+            items,
             again: None,
             body,
             none: Vec::new(),

@@ -3,7 +3,7 @@
 use super::function::FunctionEmitter;
 use super::{Result, dims, syntax, tensor_type};
 use crate::Defect;
-use crate::code::{Callee, Code, Literal, Place};
+use crate::code::{Callee, Code, Literal, Place, Position};
 use crate::ids::{FieldId, SlotId};
 use crate::literals;
 use crate::names::ident;
@@ -145,7 +145,16 @@ impl FunctionEmitter<'_, '_> {
                 self.scoped(&function, None, args, call)?
             }
             Some(place) => {
-                let module = at(self.field(place.field)?, place.position)?;
+                let module = match (place.position, self.counted.get(&place.field)) {
+                    (Some(Position::OfRound), None) => {
+                        syntax::variable(ident(self.variables.in_hand(place.field)?))
+                    }
+                    (Some(Position::OfRound), Some(number)) => {
+                        let number = syntax::parsed(dims::size(number, self.variables)?)?;
+                        syntax::item(self.field(place.field)?, number)
+                    }
+                    (position, _) => at(self.field(place.field)?, position)?,
+                };
                 self.called(place, args, |args| syntax::method(module, name, args))?
             }
         };
@@ -251,10 +260,11 @@ impl FunctionEmitter<'_, '_> {
 }
 
 /// `of[2]` for an item of a sequence.
-fn at(of: Expr, position: Option<usize>) -> Result<Expr> {
+fn at(of: Expr, position: Option<Position>) -> Result<Expr> {
     match position {
         None => Ok(of),
-        Some(position) => Ok(syntax::item(of, syntax::int(position as i64)?)),
+        Some(Position::OfRound) => Err(Defect::Unnamed.into()),
+        Some(Position::At(position)) => Ok(syntax::item(of, syntax::int(position as i64)?)),
     }
 }
 

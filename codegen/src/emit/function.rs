@@ -2,7 +2,7 @@
 
 use super::{Emitter, Result, dims, profile, syntax};
 use crate::Defect;
-use crate::code::{Block, Callee, Code, Repeat, Statement};
+use crate::code::{Block, Callee, Code, Position, Repeat, Statement};
 use crate::ids::{FieldId, StructId, VarId};
 use crate::literals;
 use crate::names::ident;
@@ -29,6 +29,8 @@ pub(super) struct FunctionEmitter<'e, 'p> {
     pub(super) bound: Option<(FieldId, Ident)>,
     /// The variable that the loop in hand carries.
     pub(super) carried: Option<VarId>,
+    /// The number of the item of a sequence that a round of the loop in hand calls.
+    pub(super) counted: HashMap<FieldId, Dim>,
     /// The symbols that are found in the dims of each variable, with their axes.
     sources: HashMap<VarId, Vec<(usize, &'p Symbol)>>,
     /// The symbols that the body uses, once something was read: a number that is read for nothing has no name.
@@ -52,6 +54,7 @@ impl<'p> Emitter<'p> {
             uses_device: false,
             bound: None,
             carried: None,
+            counted: HashMap::new(),
             sources,
         })
     }
@@ -250,9 +253,16 @@ impl FunctionEmitter<'_, '_> {
             let name = ident(self.variables.name(list)?);
             to.push(syntax::parsed(quote!(let mut #name = Vec::new();))?);
         }
+        let in_hand = repeat.in_hand();
+        let counts = repeat.counts() || (in_hand.is_none() && !repeat.items.is_empty());
+        for &(field, from) in repeat.items.iter().filter(|_| counts) {
+            let number = Dim::symbol(repeat.iteration.clone());
+            self.counted.insert(field, &number + &Dim::constant(from as i64 - repeat.start));
+        }
         let body = self.round(repeat)?;
-        let counts = repeat.body.symbols().contains(&repeat.iteration)
-            || repeat.again.as_ref().is_some_and(|again| again.symbols().contains(&repeat.iteration));
+        repeat.items.iter().for_each(|(field, _)| {
+            self.counted.remove(field);
+        });
         let counter = dims::variable(&repeat.iteration, self.variables)?.0;
         let again = repeat.again.as_ref();
         match &repeat.trip_count {
@@ -267,7 +277,14 @@ impl FunctionEmitter<'_, '_> {
                 let counter = if counts { quote!(#counter) } else { quote!(_) };
                 let end = again.map(|again| dims::negated(again, self.variables)).transpose()?;
                 let end = end.map(|end| quote!(if #end { break; }));
-                to.push(syntax::parsed(quote!(for #counter in #numbers { #(#body)* #end }))?);
+                let head = match (in_hand, most.as_constant().and_then(|most| usize::try_from(most).ok())) {
+                    (Some((field, from)), Some(times)) => {
+                        let item = ident(self.variables.in_hand(field)?);
+                        self.items(field, from, times, &item)?
+                    }
+                    _ => quote!(#counter in #numbers),
+                };
+                to.push(syntax::parsed(quote!(for #head { #(#body)* #end }))?);
             }
             None => {
                 let flag = ident(self.variables.flag(&repeat.iteration)?);
@@ -374,30 +391,38 @@ impl FunctionEmitter<'_, '_> {
             return Ok(());
         }
         let place = callee.place.ok_or(Defect::EmptyLoop)?;
-        let body = &self.emitter.structure(self.id).body;
-        let (from, length) = (place.position.unwrap_or(0), body.length_at(place.field));
-        let field = ident(self.emitter.names.field(self.id, place.field)?);
-        let (start_at, end_at) = (literals::int(from as i64), literals::int((from + times) as i64));
-        let items = match (from == 0, from + times == length) {
-            (true, true) => quote!(&self.#field),
-            (false, true) => quote!(&self.#field[#start_at..]),
-            (_, false) => quote!(&self.#field[#start_at..#end_at]),
+        let from = match place.position {
+            Some(Position::At(from)) => from,
+            Some(Position::OfRound) | None => 0,
         };
         let item = ident(self.variables.item(output)?);
+        let head = self.items(place.field, from, times, &item)?;
         let args = self.all(args)?;
         let call = self.emitter.forward_name(callee.structure, self.asynchronous);
         let waits = self.emitter.waits(callee.structure, self.asynchronous);
         let module = syntax::variable(item.clone());
         let call = self.called_at(place.field, args, |args| syntax::method(module, call, args))?;
         let call = syntax::awaited(call, waits);
-        to.push(if self.is_profiled() {
-            let position = profile::position();
-            let counted = quote!(for (#position, #item) in (#start_at..).zip(#items) { #name = #call; });
-            syntax::parsed(counted)?
-        } else {
-            syntax::parsed(quote!(for #item in #items { #name = #call; }))?
-        });
+        to.push(syntax::parsed(quote!(for #head { #name = #call; }))?);
         Ok(())
+    }
+
+    /// `block in &self.blocks[1..]`: items of a sequence, by the first and their number.
+    fn items(&self, field: FieldId, from: usize, times: usize, item: &Ident) -> Result<TokenStream> {
+        let length = self.emitter.structure(self.id).body.length_at(field);
+        let field = ident(self.emitter.names.field(self.id, field)?);
+        let (start_at, end_at) = (literals::int(from as i64), literals::int((from + times) as i64));
+        let items = match (from == 0, from + times == length) {
+            (true, true) => quote!(&self.#field),
+            (false, true) => quote!(&self.#field[#start_at..]),
+            (_, false) => quote!(&self.#field[#start_at..#end_at]),
+        };
+        Ok(if self.is_profiled() {
+            let position = profile::position();
+            quote!((#position, #item) in (#start_at..).zip(#items))
+        } else {
+            quote!(#item in #items)
+        })
     }
 }
 

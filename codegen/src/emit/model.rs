@@ -307,6 +307,7 @@ impl Emitter<'_> {
         quote! {
             #blank
             /// The strings that the model knows: tensors hold their places in this list, and -1 for any other.
+            #[allow(dead_code, reason = "a program may do with places alone")]
             pub const STRINGS: [&str; #count] = [#(#table),*];
         }
     }

@@ -1,8 +1,8 @@
 //! Calls of modules that tell the runtime's profiler which module they are of.
 
 use super::function::FunctionEmitter;
-use super::{Result, syntax};
-use crate::code::Place;
+use super::{Result, dims, syntax};
+use crate::code::{Place, Position};
 use crate::ids::FieldId;
 use crate::{Defect, literals};
 use proc_macro2::{Ident, Span};
@@ -27,7 +27,14 @@ impl FunctionEmitter<'_, '_> {
         args: Vec<Expr>,
         call: impl FnOnce(Vec<Expr>) -> Expr,
     ) -> Result<Expr> {
-        let position = place.position.map(|position| syntax::int(position as i64)).transpose()?;
+        let position = match place.position {
+            None => None,
+            Some(Position::At(position)) => Some(syntax::int(position as i64)?),
+            Some(Position::OfRound) => Some(match self.counted.get(&place.field) {
+                Some(number) => syntax::parsed(dims::size(number, self.variables)?)?,
+                None => syntax::variable(position()),
+            }),
+        };
         let key = self.key(place.field)?;
         self.scoped(&key, position, args, call)
     }

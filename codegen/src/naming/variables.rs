@@ -18,6 +18,8 @@ pub struct Variables {
     symbols: BTreeMap<Symbol, (String, bool)>,
     /// The variable for an item of a sequence or for an optional field, by what the statement yields.
     items: HashMap<VarId, String>,
+    /// The variable for the items of a sequence that rounds go over.
+    in_hand: HashMap<FieldId, String>,
     /// Variables that are assigned to.
     mutable: HashSet<VarId>,
     /// What rounds carry on and is assigned to the loop's variable where it is made.
@@ -41,6 +43,11 @@ impl Variables {
     /// The variable for the items of what a loop goes over, or for the optional field of a statement.
     pub fn item(&self, output: VarId) -> Result<&str, CodegenError> {
         self.items.get(&output).map(String::as_str).ok_or_else(|| Defect::Unnamed.into())
+    }
+
+    /// The variable for the items of a sequence that the rounds of a loop go over.
+    pub fn in_hand(&self, field: FieldId) -> Result<&str, CodegenError> {
+        self.in_hand.get(&field).map(String::as_str).ok_or_else(|| Defect::Unnamed.into())
     }
 
     /// The variable that says whether a loop goes on.
@@ -71,6 +78,7 @@ pub fn name_variables(
     for &id in used.iter().rev() {
         let mut namer = Namer::new(program, id, structs, &fields[id], &mut arguments);
         namer.name_inputs();
+        namer.name_items();
         namer.block(&program.structs[id].body.block);
         variables.insert(id, namer.variables);
     }
@@ -414,6 +422,20 @@ impl<'a> Namer<'a> {
         }
     }
 
+    /// Names the variables for the items of sequences that rounds go over, which no other variable has.
+    fn name_items(&mut self) {
+        let structure = self.structure;
+        for statement in structure.body.block.all_statements() {
+            let Statement::Repeat(repeat) = statement else { continue };
+            let Some((field, _)) = repeat.in_hand() else { continue };
+            if !self.variables.in_hand.contains_key(&field) {
+                let name = self.names.fresh(self.singular(field));
+                self.reserved.push(name.clone());
+                self.variables.in_hand.insert(field, name);
+            }
+        }
+    }
+
     /// Names what there is in a statement, and notes how functions are called.
     fn inside(&mut self, statement: &'a Statement) {
         match statement {
@@ -451,13 +473,17 @@ impl<'a> Namer<'a> {
 
     /// Names the variable for the items of a field.
     fn name_item(&mut self, output: VarId, field: FieldId) {
+        self.variables.items.insert(output, self.names.free(self.singular(field)));
+    }
+
+    /// What one of the things in a field is called.
+    fn singular(&self, field: FieldId) -> &'a str {
         let field = self.fields[field].trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-        let singular = match field.strip_suffix('s') {
+        match field.strip_suffix('s') {
             Some(stem) if stem.len() > 2 && !stem.ends_with('s') => stem,
             _ if field.len() < 3 => "block",
             _ => field,
-        };
-        self.variables.items.insert(output, self.names.free(singular));
+        }
     }
 
     /// Gives back the names of functions that are called here alone: what they yield may be called like them.

@@ -1,7 +1,7 @@
 //! Where things are in a module's fields.
 
 use super::{Draft, Sharing};
-use crate::code::Place;
+use crate::code::{Place, Position};
 use crate::ids::{Arena, FieldId, ModuleId};
 use crate::tree::{Content, Field};
 use kiln_importer::ir::{NodeId, ValueId};
@@ -32,7 +32,7 @@ impl Places {
 fn child_at(fields: &Arena<FieldId, Field>, place: Place) -> Option<ModuleId> {
     match (&fields.get(place.field)?.content, place.position) {
         (Content::Module(child), None) => Some(*child),
-        (Content::Sequence(children), Some(position)) => children.get(position).copied(),
+        (Content::Sequence(children), Some(Position::At(position))) => children.get(position).copied(),
         _ => None,
     }
 }
@@ -53,7 +53,11 @@ impl Sharing<'_, '_> {
                 Content::Module(child) => self.add_child(&mut places, *child, alone),
                 Content::Sequence(children) => {
                     for (position, &child) in children.iter().enumerate() {
-                        self.add_child(&mut places, child, Place { field, position: Some(position) });
+                        self.add_child(
+                            &mut places,
+                            child,
+                            Place { field, position: Some(Position::At(position)) },
+                        );
                     }
                 }
                 Content::Absent => {}

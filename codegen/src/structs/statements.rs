@@ -147,6 +147,7 @@ impl Sharing<'_, '_> {
             trip_count: trip_count.as_ref().map(|most| most * condition),
             condition: condition.clone(),
             iteration: iteration.clone(),
+            items: Vec::new(),
             again: repeated.again(graph).cloned(),
             body,
             none,

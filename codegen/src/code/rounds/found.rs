@@ -2,8 +2,8 @@
 
 use super::line::{Line, Step};
 use super::listed;
-use crate::code::{Code, Literal};
-use crate::ids::{SlotId, VarId};
+use crate::code::{Code, Literal, Place as Held, Position};
+use crate::ids::{FieldId, SlotId, VarId};
 use std::collections::{BTreeMap, HashMap};
 
 /// Where a round makes a value: the statement in it, and which of its results.
@@ -35,6 +35,8 @@ pub(super) struct Found {
     pub(super) carried: Vec<Carried>,
     /// The numbers that grow, by their literals in the second round: the first round's, and the step.
     pub(super) counted: BTreeMap<SlotId, (i64, i64)>,
+    /// The sequences of modules of which each round calls the next, and the first that is called.
+    pub(super) items: Vec<(FieldId, usize)>,
     pub(super) gathered: Vec<Gathered>,
     /// Where its statements stand in the block.
     pub(super) positions: Vec<usize>,
@@ -52,6 +54,7 @@ impl Found {
             times,
             carried: Vec::new(),
             counted: BTreeMap::new(),
+            items: Vec::new(),
             gathered: Vec::new(),
             positions: line.positions.get(start..start + period * times)?.to_vec(),
             before: Vec::new(),
@@ -65,10 +68,12 @@ impl Found {
         for at in start..start + period {
             found.read(line, at)?;
             found.count(line, at)?;
+            found.call(line, at)?;
         }
         for at in start..start + period {
             found.leave(line, at)?;
         }
+        found.calls_items_alone(line).then_some(())?;
         (!found.carried.is_empty() || !found.gathered.is_empty()).then_some(found)
     }
 
@@ -200,6 +205,38 @@ impl Found {
             self.counted.insert(slot(at + self.period), (first, step));
         }
         Some(())
+    }
+
+    /// Looks at the modules that a statement of the rounds calls: the same in each, or the next of one sequence.
+    fn call(&mut self, line: &Line<'_>, at: usize) -> Option<()> {
+        for n in 0..line.operands[at].places.len() {
+            let place = |at: usize| line.operands[at].places[n];
+            let first = place(at);
+            if self.each(at).all(|at| place(at) == first) {
+                continue;
+            }
+            let Some(Position::At(from)) = first.position else { return None };
+            let item = |round: usize| Held { position: Some(Position::At(from + round)), ..first };
+            if !self.each(at).enumerate().all(|(round, at)| place(at) == item(round)) {
+                return None;
+            }
+            if !self.items.contains(&(first.field, from)) {
+                self.items.push((first.field, from));
+            }
+        }
+        Some(())
+    }
+
+    /// Whether rounds that go over sequences call of each only the round's item.
+    fn calls_items_alone(&self, line: &Line<'_>) -> bool {
+        let calls = (self.start + self.period..self.start + 2 * self.period)
+            .filter_map(|at| line.operands.get(at))
+            .flat_map(|operands| &operands.places);
+        let is_items = |place: &Held| {
+            let mut items = self.items.iter().filter(|(field, _)| *field == place.field);
+            items.all(|(_, from)| place.position == Some(Position::At(from + 1)))
+        };
+        calls.into_iter().all(is_items)
     }
 
     /// Looks at who uses what a statement of the rounds makes.

@@ -2,7 +2,7 @@
 
 use super::found::{Crossings, Found};
 use super::{Around, listed};
-use crate::code::{Block, Body, Code, Statement};
+use crate::code::{Block, Body, Callee, Code, Place, Statement};
 use crate::ids::{Id, SlotId, VarId};
 use kiln_importer::ir::ValueId;
 use kiln_types::DTypeKind;
@@ -21,9 +21,11 @@ const MAX_STARTS: usize = 6;
 const MAX_GAP: usize = 4;
 /// What a loop must save, in half lines.
 const MIN_SAVED: usize = 16;
+/// Likewise, where the original network has a loop over its modules.
+const MIN_SAVED_OF_ITEMS: usize = 8;
 /// What a value that is carried costs, and a list.
 const CARRIED: usize = 4;
-const LIST: usize = 6;
+const LIST: usize = 4;
 
 /// What a statement does, operands and numbers aside: equal shapes are the same thing done to others.
 #[derive(PartialEq, Eq, Hash)]
@@ -37,6 +39,8 @@ pub(super) struct Operands {
     /// Variables and parameters.
     pub(super) values: Vec<Code>,
     pub(super) slots: Vec<SlotId>,
+    /// Where the modules are that it calls.
+    pub(super) places: Vec<Place>,
     /// Half lines that it takes, about.
     weight: usize,
 }
@@ -193,7 +197,8 @@ impl<'a> Line<'a> {
 
     /// What a statement does, if it may be part of a round, and with what.
     fn outline(&self, statement: &Statement) -> (Option<Outline>, Operands) {
-        let mut operands = Operands { values: Vec::new(), slots: Vec::new(), weight: weight(statement) };
+        let mut operands =
+            Operands { values: Vec::new(), slots: Vec::new(), places: Vec::new(), weight: weight(statement) };
         let can_repeat = |statement: &Statement| match statement {
             Statement::Bind { .. } | Statement::Loop { .. } | Statement::Repeat(_) => true,
             Statement::Read { .. }
@@ -223,6 +228,10 @@ impl<'a> Line<'a> {
             Code::Slot(slot) => {
                 operands.slots.push(*slot);
                 *slot = SlotId::at(0);
+            }
+            Code::Module(Callee { place: Some(place), .. }, _) => {
+                operands.places.push(*place);
+                place.position = None;
             }
             code => code.normalize(),
         });
@@ -307,7 +316,7 @@ impl<'a> Line<'a> {
     fn between(&mut self, first: usize, end: usize, period: usize) -> Option<Found> {
         let weight: usize = self.operands[end - period..end].iter().map(|operands| operands.weight).sum();
         let most = (end - first) / period;
-        if weight * (most - 1) < MIN_SAVED + CARRIED.min(weight) {
+        if weight * (most - 1) < MIN_SAVED_OF_ITEMS + CARRIED.min(weight) {
             return None;
         }
         let crossings = Crossings::new(self, end, period);
@@ -316,7 +325,8 @@ impl<'a> Line<'a> {
             .collect();
         starts.sort_by_key(|&start| (crossings.at(start), Reverse((end - start) / period), Reverse(start)));
         let is_worth = |found: &Found| {
-            let costs = MIN_SAVED + CARRIED * found.carried.len() + LIST * found.gathered.len();
+            let least = if found.items.is_empty() { MIN_SAVED } else { MIN_SAVED_OF_ITEMS };
+            let costs = least + CARRIED * found.carried.len() + LIST * found.gathered.len();
             weight * (found.times - 1) >= costs
         };
         starts.truncate(MAX_STARTS);
@@ -341,6 +351,8 @@ impl<'a> Line<'a> {
 fn weight(statement: &Statement) -> usize {
     match statement {
         Statement::Bind { code: code @ Code::Method(..), .. } if code.vars().len() < 2 => 1,
+        // The results are taken apart.
+        Statement::Bind { outputs, code: Code::Module(_, args) } if outputs.len() > 1 => 4 + args.len(),
         Statement::Bind { .. }
         | Statement::Read { .. }
         | Statement::Optional { .. }
