@@ -133,33 +133,40 @@ class Stream(nn.Module):
 
 
 class JointBlock(nn.Module):
-    """Two streams that see each other, as in diffusion transformers."""
+    """Two streams that see each other, as in diffusion transformers; the last one of such a network leaves the text alone."""
 
-    def __init__(self, width):
+    def __init__(self, width, is_last=False):
         super().__init__()
-        self.image, self.text = Stream(width), Stream(width)
-        self.to_image, self.to_text = nn.Linear(width, width), nn.Linear(width, width)
+        self.is_last = is_last
+        self.modulate = nn.Linear(width, width)
+        self.image, self.to_image = Stream(width), nn.Linear(width, width)
+        if not is_last:
+            self.text, self.to_text = Stream(width), nn.Linear(width, width)
 
     def forward(self, image, text, time):
+        scale = 1 + self.modulate(F.silu(time))[:, None]
         mixed = torch.softmax(image @ text.transpose(1, 2), -1)
-        image, text = self.to_image(mixed @ text + time), self.to_text(mixed.transpose(1, 2) @ image)
-        return image + self.image(image), text + self.text(text)
+        hidden = self.to_image(mixed @ text) * scale
+        if self.is_last:
+            return hidden + self.image(hidden)
+        text = self.to_text(mixed.transpose(1, 2) @ image)
+        return hidden + self.image(hidden), text + self.text(text)
 
 
 class Lists(nn.Module):
-    """Lists of modules in step: blocks that carry two values, two lists at once, and results of all items."""
+    """Lists of modules: blocks that carry two values, the last of them one, two lists at once, and results of all items."""
 
     def __init__(self, width=4, depth=5):
         super().__init__()
-        self.joint = nn.ModuleList([JointBlock(width) for _ in range(depth)])
+        self.joint = nn.ModuleList([JointBlock(width, is_last=n + 1 == depth) for n in range(depth)])
         self.gates = nn.ModuleList([Stream(width) for _ in range(depth)])
         self.streams = nn.ModuleList([Stream(width) for _ in range(depth)])
         self.deep = nn.ModuleList([Stream(width) for _ in range(depth)])
 
     def forward(self, image, text, time):
-        time = time[:, None]
-        for block in self.joint:
+        for block in self.joint[:-1]:
             image, text = block(image, text, time)
+        image = self.joint[-1](image, text, time)
         for i, stream in enumerate(self.streams):
             image = image + stream(image)
             image = image * torch.sigmoid(self.gates[i](image))

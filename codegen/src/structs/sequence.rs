@@ -6,6 +6,9 @@ use crate::tree::{Content, Field, Step, operands};
 use kiln_importer::ir::ValueId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Fewer children that are alike are fields of their own where others of their container are not.
+const MIN_OF_MORE: usize = 3;
+
 /// Splits a key like `layer.11` into the container's key and the number.
 fn numbered(key: &str) -> Option<(&str, usize)> {
     let (stem, number) = key.rsplit_once('.').unwrap_or(("", key));
@@ -16,7 +19,7 @@ fn numbered(key: &str) -> Option<(&str, usize)> {
         .map(|n| (stem, n))
 }
 
-/// Children of one struct with the keys `stem.0`, `stem.1`, …, in the order of their keys.
+/// Children of one struct with the keys `stem.0`, `stem.1`, …, in the order of their keys: all of their container, or the first ones.
 struct Run {
     stem: String,
     children: Vec<ModuleId>,
@@ -38,18 +41,18 @@ impl Sharing<'_, '_> {
                 }
             }
         }
-        let is_run = |(stem, children): &(&str, BTreeMap<usize, ModuleId>)| {
-            let first = children.first_key_value().map(|(_, &child)| self.modules[child].structure);
-            children.len() >= 2
-                && !spoilt.contains(stem)
-                && children.keys().copied().eq(0..children.len())
-                && children.values().all(|&child| Some(self.modules[child].structure) == first)
+        let run = |(stem, children): (&str, BTreeMap<usize, ModuleId>)| {
+            let structure = |child: ModuleId| self.modules[child].structure;
+            let first = structure(*children.first_key_value()?.1);
+            let alike = children.iter().enumerate();
+            let alike = alike.take_while(|&(n, (&number, &child))| n == number && structure(child) == first);
+            let alike: Vec<ModuleId> = alike.map(|(_, (_, &child))| child).collect();
+            // The last ones may differ, as blocks do whose results nobody reads in full.
+            let least = if alike.len() == children.len() { 2 } else { MIN_OF_MORE };
+            (alike.len() >= least && !spoilt.contains(stem))
+                .then(|| Run { stem: stem.to_owned(), children: alike })
         };
-        let run = |(stem, children): (&str, BTreeMap<usize, ModuleId>)| Run {
-            stem: stem.to_owned(),
-            children: children.into_values().collect(),
-        };
-        by_stem.into_iter().filter(is_run).map(run).collect()
+        by_stem.into_iter().filter_map(run).collect()
     }
 
     /// Whether a module does nothing but call its numbered children, so that its parent can hold them in a `Vec`.

@@ -1,5 +1,6 @@
 //! Which modules each node is in.
 
+use super::calls;
 use super::layers::Layers;
 use super::nodes::Nodes;
 use super::partition;
@@ -45,7 +46,9 @@ pub fn placements(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<NodeId, Placem
         let depth = placement.modules.iter().position(|entry| layer_paths.contains(&entry.path));
         placement.modules.truncate(depth.unwrap_or(MAX_DEPTH));
     }
-    place_the_rest(nodes, &mut placements, has_scopes);
+    let users = users(nodes);
+    place_the_rest(nodes, &users, &mut placements, has_scopes);
+    lift_shared(nodes, &users, &mut placements);
     for &node in &nodes.all {
         let inner = || Placement { modules: Vec::new(), layer: scopes.placement(node).layer };
         placements.entry(node).or_insert_with(inner);
@@ -179,15 +182,69 @@ fn unnumbered(path: &str) -> Option<&str> {
         .then_some(stem)
 }
 
-/// Puts nodes of which the file says nothing into the module of those that use them: that adds no dependency between
-/// modules that was not there.
-fn place_the_rest(nodes: &Nodes<'_>, placements: &mut BTreeMap<NodeId, Placement>, has_scopes: bool) {
+/// The nodes that use what each yields.
+fn users(nodes: &Nodes<'_>) -> BTreeMap<NodeId, Vec<NodeId>> {
     let mut users: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
     for &node in &nodes.root {
         for producer in nodes.dependencies(node) {
             users.entry(producer).or_default().push(node);
         }
     }
+    users
+}
+
+/// Takes what modules of one class compute alike of values from around them out of the first of these: exporters keep one of
+/// equal nodes, as where every block of a diffusion transformer activates the embedding of the time.
+fn lift_shared(
+    nodes: &Nodes<'_>,
+    users: &BTreeMap<NodeId, Vec<NodeId>>,
+    placements: &mut BTreeMap<NodeId, Placement>,
+) {
+    for &node in &nodes.root {
+        let Some(users) = users.get(&node) else { continue };
+        let Some(placement) = placements.get(&node) else { continue };
+        if placement.layer.is_some() || !calls::parameters(nodes, node).is_empty() {
+            continue;
+        }
+        let mut lifted = None;
+        for (depth, own) in placement.modules.iter().enumerate().rev() {
+            let is_inside = |node: &NodeId| {
+                placements
+                    .get(node)
+                    .and_then(|other| other.modules.get(depth))
+                    .is_some_and(|e| e.path == own.path)
+            };
+            let is_alike = |node: &NodeId| {
+                let Some(modules) = placements.get(node).map(|other| &other.modules) else { return false };
+                let is_around = |(a, b): (&ScopeEntry, &ScopeEntry)| a.path == b.path;
+                modules.get(depth).is_some_and(|other| other.class == own.class && other.path != own.path)
+                    && modules.iter().zip(&placement.modules).take(depth).all(is_around)
+            };
+            if nodes.dependencies(node).iter().any(is_inside) {
+                break;
+            }
+            // A module of its own, an activation's, say, has no users in it.
+            if users.iter().any(is_inside) {
+                if own.class.is_empty() || !users.iter().any(is_alike) {
+                    break;
+                }
+                lifted = Some(depth);
+            }
+        }
+        if let (Some(depth), Some(placement)) = (lifted, placements.get_mut(&node)) {
+            placement.modules.truncate(depth);
+        }
+    }
+}
+
+/// Puts nodes of which the file says nothing into the module of those that use them: that adds no dependency between
+/// modules that was not there.
+fn place_the_rest(
+    nodes: &Nodes<'_>,
+    users: &BTreeMap<NodeId, Vec<NodeId>>,
+    placements: &mut BTreeMap<NodeId, Placement>,
+    has_scopes: bool,
+) {
     let placed: BTreeSet<NodeId> = placements
         .iter()
         .filter(|(_, placement)| placement.layer.is_some() || !placement.modules.is_empty())
