@@ -144,12 +144,12 @@ class JointBlock(nn.Module):
             self.text, self.to_text = Stream(width), nn.Linear(width, width)
 
     def forward(self, image, text, time):
-        scale = 1 + self.modulate(F.silu(time))[:, None]
-        mixed = torch.softmax(image @ text.transpose(1, 2), -1)
-        hidden = self.to_image(mixed @ text) * scale
+        scale = torch.sigmoid(self.modulate(F.silu(time)))[:, None]
+        mixed = torch.softmax(torch.tanh(image @ text.transpose(1, 2)), -1)
+        hidden = torch.tanh(self.to_image(mixed @ text)) * scale
         if self.is_last:
             return hidden + self.image(hidden)
-        text = self.to_text(mixed.transpose(1, 2) @ image)
+        text = torch.tanh(self.to_text(mixed.transpose(1, 2) @ image))
         return hidden + self.image(hidden), text + self.text(text)
 
 
