@@ -3,7 +3,7 @@
 //! Every name that comes from a file passes through here and leaves as a plain ASCII identifier, so nothing in a file
 //! can reach the source as anything else.
 
-pub use kiln_importer::ir::is_anonymous;
+pub use kiln_importer::ir::{is_anonymous, names_an_operation};
 
 use proc_macro2::{Ident, Span};
 use std::collections::{BTreeMap, BTreeSet};
@@ -256,63 +256,6 @@ const KINDS: &[&str] = &[
     "proj",
     "self",
 ];
-
-/// What PyTorch's exporter calls results that nobody named: by the operation. With a number they are counted, see [`is_anonymous`].
-const OPERATIONS: &[&str] = &[
-    "add",
-    "addmm",
-    "bmm",
-    "cat",
-    "clamp",
-    "clone",
-    "convolution",
-    "copy",
-    "div",
-    "einsum",
-    "embedding",
-    "expand",
-    "flatten",
-    "gather",
-    "gelu",
-    "getitem",
-    "index",
-    "log_softmax",
-    "matmul",
-    "max",
-    "mean",
-    "min",
-    "mm",
-    "mul",
-    "neg",
-    "pad",
-    "permute",
-    "pow",
-    "relu",
-    "repeat",
-    "reshape",
-    "select",
-    "sigmoid",
-    "silu",
-    "slice",
-    "softmax",
-    "split",
-    "squeeze",
-    "stack",
-    "sub",
-    "sum",
-    "tanh",
-    "to",
-    "transpose",
-    "unbind",
-    "unsqueeze",
-    "view",
-    "where",
-];
-
-/// Whether a word names an operation rather than what it yields.
-pub fn names_an_operation(word: &str) -> bool {
-    OPERATIONS.contains(&word)
-}
 
 /// Whether a word names a layer's kind: `norm`, `final_layer_norm`, `c_proj`.
 pub fn names_a_kind(word: &str) -> bool {

@@ -118,7 +118,9 @@ def strings(rng):
     g.show("both", "Concat", y, column, axis=1, dtype=STRING, dims=["n", 3])
     best = g.op("ArgMax", g.input("scores", F32, ["n", 3]), axis=1, keepdims=0)
     g.show("best", "Gather", g.const(texts("small", "crème brûlée", "red")), best, dtype=STRING, dims=["n"])
-    g.show("is_red", "Equal", x, g.const(texts("red")), dtype=BOOL, dims=["n"])
+    g.show("is_red", "Equal", x, g.op("Constant", value_strings=["red"]), dtype=BOOL, dims=["n"])
+    g.show("is_one", "Equal", g.op("Constant", value=numpy_helper.from_array(texts("large"))), y, dtype=BOOL, dims=["n", 2])
+    g.show("same", "Cast", x, to=STRING, dtype=STRING, dims=["n"])
     first = [texts("red", "blue", "grey", "green"), texts(["small", "tiny"], ["large", "?"], ["_", "tiny"], ["red", "large"])]
     first += [np.array([7, 3, 0, 8]), floats(rng, 4, 3)]
     return Case(g.model(), [first, [texts("blue"), texts(["tiny", "small"]), np.array([3]), floats(rng, 1, 3)]], checked=False)
@@ -173,6 +175,11 @@ def label_encoder_4(rng):
     g.ml(
         "ints", "LabelEncoder", y, keys_tensor=tensor(3, 4, dtype=np.int64), dtype=I64, dims=["n"],
         values_tensor=tensor(30, 40, dtype=np.int64), default_tensor=tensor(-7, dtype=np.int64),
+    )  # fmt: skip
+    words = lambda *words: numpy_helper.from_array(texts(*words))
+    g.ml(
+        "words", "LabelEncoder", y, keys_tensor=tensor(3, 4, dtype=np.int64), dtype=STRING, dims=["n"],
+        values_tensor=words("three", "four"), default_tensor=words("many"),
     )  # fmt: skip
     z = g.input("z", F32, ["n"])
     nan = dict(keys_floats=[1.0, float("nan")], values_floats=[3.0, 4.0], default_float=-1.0)

@@ -36,17 +36,41 @@ pub(super) struct Arguments {
     /// Give a tied parameter contents of its own, by its key
     #[arg(long, value_name = "KEY")]
     untie: Vec<String>,
+    #[command(flatten)]
+    bindings: Bindings,
+    /// Name of the runtime crate in the manifest of the crate that uses the source
+    #[arg(long, default_value = "kiln")]
+    pub(super) runtime_crate: String,
+    #[command(flatten)]
+    pub(super) weights: weights::CheckpointArguments,
+}
+
+/// What of a model is settled when it is imported.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Bindings {
     /// Fix a symbolic dim
     #[arg(long, value_name = "NAME=N", value_parser = parse_bind)]
     bind: Vec<(String, usize)>,
     /// Bind an input to numbers or `true` and `false`, in row-major order: it becomes a constant
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = parse_bind_input)]
     bind_input: Vec<(String, Vec<Scalar>)>,
-    /// Name of the runtime crate in the manifest of the crate that uses the source
-    #[arg(long, default_value = "kiln")]
-    pub(super) runtime_crate: String,
-    #[command(flatten)]
-    pub(super) weights: weights::CheckpointArguments,
+}
+
+impl Bindings {
+    /// The option that was given, if one was.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let given = [("--bind", !self.bind.is_empty()), ("--bind-input", !self.bind_input.is_empty())];
+        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// The default options with these.
+    pub(super) fn options(&self) -> CompileOptions {
+        CompileOptions {
+            bind_dims: self.bind.iter().cloned().collect(),
+            bind_inputs: self.bind_input.iter().cloned().collect(),
+            ..CompileOptions::default()
+        }
+    }
 }
 
 /// [`RecordType`] as the command line names it.
@@ -116,7 +140,7 @@ impl From<RecordFormat> for RecordType {
 }
 
 /// Parses `batch=1`.
-pub(super) fn parse_bind(text: &str) -> Result<(String, usize), String> {
+fn parse_bind(text: &str) -> Result<(String, usize), String> {
     let (name, size) = text.split_once('=').ok_or("expected NAME=N, for example batch=1")?;
     let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
     if name.is_empty() {
@@ -126,7 +150,7 @@ pub(super) fn parse_bind(text: &str) -> Result<(String, usize), String> {
 }
 
 /// Parses `sr=16000` and `axes=0,2`.
-pub(super) fn parse_bind_input(text: &str) -> Result<(String, Vec<Scalar>), String> {
+fn parse_bind_input(text: &str) -> Result<(String, Vec<Scalar>), String> {
     // Names may hold `=`, numbers do not.
     let (name, numbers) = text.rsplit_once('=').ok_or("expected NAME=VALUE, for example sr=16000")?;
     if name.is_empty() {
@@ -151,10 +175,9 @@ fn of_models(arguments: &Arguments) -> Option<&'static str> {
         ("--precision", arguments.precision.is_some()),
         ("--trainable", arguments.trainable),
         ("--untie", !arguments.untie.is_empty()),
-        ("--bind", !arguments.bind.is_empty()),
-        ("--bind-input", !arguments.bind_input.is_empty()),
     ];
-    given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    let given = given.into_iter().find(|(_, given)| *given).map(|(option, _)| option);
+    given.or_else(|| arguments.bindings.given())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
@@ -175,10 +198,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         embed_states: arguments.embed,
         trainable: arguments.trainable,
         untie: arguments.untie.clone(),
-        bind_dims: arguments.bind.iter().cloned().collect(),
-        bind_inputs: arguments.bind_input.iter().cloned().collect(),
         runtime_crate: arguments.runtime_crate.clone(),
-        ..CompileOptions::default()
+        ..arguments.bindings.options()
     };
     let bar = spinner(format!("converting {}", arguments.model.display()));
     let mut compiled = compile(&arguments.model, &options)?;

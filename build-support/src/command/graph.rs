@@ -4,6 +4,7 @@ mod dot;
 mod layout;
 mod svg;
 
+use super::convert::Bindings;
 use super::{CommandError, Outcome, show};
 use crate::compile::import;
 use clap::Args;
@@ -18,9 +19,8 @@ pub(super) struct Arguments {
     /// The picture to write: a `.svg`, or a `.dot` for Graphviz
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Fix a symbolic dim
-    #[arg(long, value_name = "NAME=N", value_parser = super::convert::parse_bind)]
-    bind: Vec<(String, usize)>,
+    #[command(flatten)]
+    bindings: Bindings,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
@@ -31,11 +31,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
             arguments.output.display()
         )));
     }
-    let options = crate::CompileOptions {
-        bind_dims: arguments.bind.iter().cloned().collect(),
-        ..crate::CompileOptions::default()
-    };
-    let graph = import(&arguments.model, &options)?.graph;
+    let graph = import(&arguments.model, &arguments.bindings.options())?.graph;
     let tree = Module::tree(&graph);
     let text = match extension {
         "dot" => dot::print(&graph, &tree),

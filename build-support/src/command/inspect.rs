@@ -1,8 +1,9 @@
 //! `kiln inspect`.
 
+use super::convert::Bindings;
 use super::{Outcome, checkpoint, json, plain, show, warn, weights};
+use crate::BuildError;
 use crate::compile::{import, import_error};
-use crate::{BuildError, CompileOptions};
 use clap::Args;
 use kiln_importer::ImportErrorKind;
 use kiln_importer::onnx::{PortSummary, Summary, TrainingLosses, summarize, training_losses};
@@ -31,19 +32,15 @@ pub(super) struct Arguments {
     /// Print the optimized graph
     #[arg(long)]
     graph: bool,
-    /// Fix a symbolic dim
-    #[arg(long, value_name = "NAME=N", value_parser = super::convert::parse_bind)]
-    bind: Vec<(String, usize)>,
+    #[command(flatten)]
+    bindings: Bindings,
 }
 
 /// What only models have.
 fn of_models(arguments: &Arguments) -> Option<&'static str> {
-    let given = [
-        ("--passes", arguments.passes),
-        ("--graph", arguments.graph),
-        ("--bind", !arguments.bind.is_empty()),
-    ];
-    given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    let given = [("--passes", arguments.passes), ("--graph", arguments.graph)];
+    let given = given.into_iter().find(|(_, given)| *given).map(|(option, _)| option);
+    given.or_else(|| arguments.bindings.given())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
@@ -59,10 +56,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     }
     let summary = summarize(&arguments.model).map_err(import_error)?;
     let training = training_losses(&arguments.model).map_err(import_error)?;
-    let options =
-        CompileOptions { bind_dims: arguments.bind.iter().cloned().collect(), ..CompileOptions::default() };
     // A model that cannot be imported still has an outline to show.
-    let (imported, problem) = match import(&arguments.model, &options) {
+    let (imported, problem) = match import(&arguments.model, &arguments.bindings.options()) {
         Ok(imported) => (Some(imported), None),
         Err(error) => (None, Some(error)),
     };

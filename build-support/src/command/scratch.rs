@@ -3,11 +3,11 @@
 //! It lives in a cache folder. Sources decide the crate's folder by their content, all crates share one target folder,
 //! and weights and golden data stay outside the crate: a second run compiles nothing.
 
+use super::convert::Bindings;
 use super::{CommandError, Target, json, runner, show, spinner, warn};
 use crate::compile::write_golden;
 use crate::golden::{data_set_dirs, read_data_set};
 use crate::{BuildError, CompileOptions, RecordType, compile};
-use kiln_types::Scalar;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,8 +30,8 @@ pub(super) struct Scratch {
     /// Whether the runner records what operations take.
     profiled: bool,
     root: PathBuf,
-    /// Contents for inputs of all cases.
-    bind_inputs: BTreeMap<String, Vec<Scalar>>,
+    /// What is settled in all cases.
+    bindings: Bindings,
     modules: Vec<runner::Module>,
     /// What rustc says of modules that do not compile: defects of Kiln, each its own case's failure.
     broken: BTreeMap<usize, String>,
@@ -41,13 +41,13 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new(to: Target) -> Self {
         let (modules, broken) = (Vec::new(), BTreeMap::new());
-        let bind_inputs = BTreeMap::new();
-        Self { to, profiled: false, root: cache_dir(), bind_inputs, modules, broken, executable: None }
+        let bindings = Bindings::default();
+        Self { to, profiled: false, root: cache_dir(), bindings, modules, broken, executable: None }
     }
 
-    /// One whose models have constants for some inputs.
-    pub(super) fn bound(to: Target, bind_inputs: BTreeMap<String, Vec<Scalar>>) -> Self {
-        Self { bind_inputs, ..Self::new(to) }
+    /// One in whose models something is settled.
+    pub(super) fn bound(to: Target, bindings: Bindings) -> Self {
+        Self { bindings, ..Self::new(to) }
     }
 
     /// One whose runner records what operations take.
@@ -70,8 +70,7 @@ impl Scratch {
             record_type: RecordType::Safetensors,
             precision: self.to.precision.into(),
             profiled: self.profiled,
-            bind_inputs: self.bind_inputs.clone(),
-            ..CompileOptions::default()
+            ..self.bindings.options()
         };
         let mut compiled = compile(&model, &options)?;
         let mut hasher = DefaultHasher::new();

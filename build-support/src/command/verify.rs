@@ -1,10 +1,9 @@
 //! `kiln verify`: the import proves itself (design, law 12).
 
-use super::convert::{Products, parse_bind_input};
+use super::convert::{Bindings, Products};
 use super::scratch::{Case, Scratch};
 use super::{Outcome, Target, json, plain, show};
 use clap::Args;
-use kiln_types::Scalar;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
@@ -25,9 +24,8 @@ pub(super) struct Arguments {
     /// Tolerance in proportion to an output's largest element; 0, with products of bf16 0.04
     #[arg(long)]
     of_largest: Option<f64>,
-    /// Bind an input of every case to numbers or `true` and `false`: it becomes a constant
-    #[arg(long, value_name = "NAME=VALUE,…", value_parser = parse_bind_input)]
-    bind_input: Vec<(String, Vec<Scalar>)>,
+    #[command(flatten)]
+    bindings: Bindings,
     /// Print one JSON object a case
     #[arg(long)]
     json: bool,
@@ -35,8 +33,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     arguments.target.check()?;
-    let bound = arguments.bind_input.iter().cloned().collect();
-    let mut scratch = Scratch::bound(arguments.target, bound);
+    let mut scratch = Scratch::bound(arguments.target, arguments.bindings.clone());
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     // As the runtime's `Tolerance` has them.

@@ -206,31 +206,25 @@ fn lift_shared(
         if placement.layer.is_some() || !calls::parameters(nodes, node).is_empty() {
             continue;
         }
-        let mut lifted = None;
-        for (depth, own) in placement.modules.iter().enumerate().rev() {
-            let is_inside = |node: &NodeId| {
-                placements
-                    .get(node)
-                    .and_then(|other| other.modules.get(depth))
-                    .is_some_and(|e| e.path == own.path)
-            };
-            let is_alike = |node: &NodeId| {
-                let Some(modules) = placements.get(node).map(|other| &other.modules) else { return false };
-                let is_around = |(a, b): (&ScopeEntry, &ScopeEntry)| a.path == b.path;
-                modules.get(depth).is_some_and(|other| other.class == own.class && other.path != own.path)
-                    && modules.iter().zip(&placement.modules).take(depth).all(is_around)
-            };
-            if nodes.dependencies(node).iter().any(is_inside) {
-                break;
-            }
-            // A module of its own, an activation's, say, has no users in it.
-            if users.iter().any(is_inside) {
-                if own.class.is_empty() || !users.iter().any(is_alike) {
-                    break;
-                }
-                lifted = Some(depth);
+        // How many of the modules around the node are around another.
+        let shared = |other: &NodeId| {
+            let modules = placements.get(other).map(|other| other.modules.as_slice()).unwrap_or_default();
+            let is_same = |(a, b): &(&ScopeEntry, &ScopeEntry)| a.path == b.path;
+            modules.iter().zip(&placement.modules).take_while(is_same).count()
+        };
+        let made = nodes.dependencies(node).iter().map(shared).max().unwrap_or(0);
+        // Beyond it lies what has no users in it: a module of its own, an activation's, say.
+        let used = users.iter().map(shared).max().unwrap_or(0);
+        let mut alike = BTreeSet::new();
+        for user in users {
+            let depth = shared(user);
+            let class = |node: &Placement| node.modules.get(depth).map(|entry| entry.class.clone());
+            let own = class(placement).filter(|class| !class.is_empty());
+            if own.is_some() && own == placements.get(user).and_then(class) {
+                alike.insert(depth);
             }
         }
+        let lifted = (made..used).rev().take_while(|depth| alike.contains(depth)).last();
         if let (Some(depth), Some(placement)) = (lifted, placements.get_mut(&node)) {
             placement.modules.truncate(depth);
         }

@@ -39,7 +39,7 @@ pub use graph::{
     ValueDef, ValueId,
 };
 pub(crate) use known::known;
-pub use naming::is_anonymous;
+pub use naming::{is_anonymous, names_an_operation};
 pub use op::*;
 pub(crate) use provenance::Sources;
 pub use provenance::{Channels, KeyName, Norm, Provenance};

@@ -12,6 +12,63 @@ pub fn is_anonymous(name: &str) -> bool {
         || name.starts_with('/')
 }
 
+/// What PyTorch's exporter calls results that nobody named: by the operation. Later ones have a number besides.
+const OPERATIONS: &[&str] = &[
+    "add",
+    "addmm",
+    "bmm",
+    "cat",
+    "clamp",
+    "clone",
+    "convolution",
+    "copy",
+    "div",
+    "einsum",
+    "embedding",
+    "expand",
+    "flatten",
+    "gather",
+    "gelu",
+    "getitem",
+    "index",
+    "log_softmax",
+    "matmul",
+    "max",
+    "mean",
+    "min",
+    "mm",
+    "mul",
+    "neg",
+    "pad",
+    "permute",
+    "pow",
+    "relu",
+    "repeat",
+    "reshape",
+    "select",
+    "sigmoid",
+    "silu",
+    "slice",
+    "softmax",
+    "split",
+    "squeeze",
+    "stack",
+    "sub",
+    "sum",
+    "tanh",
+    "to",
+    "transpose",
+    "unbind",
+    "unsqueeze",
+    "view",
+    "where",
+];
+
+/// Whether a word names an operation rather than what it yields.
+pub fn names_an_operation(word: &str) -> bool {
+    OPERATIONS.contains(&word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,5 +81,11 @@ mod tests {
         for name in ["pos_embed", "cls_token", "layer1.0.conv1.weight"] {
             assert!(!is_anonymous(name), "{name}");
         }
+    }
+
+    #[test]
+    fn operations_are_no_results() {
+        assert!(["view", "getitem", "log_softmax"].into_iter().all(names_an_operation));
+        assert!(!["logits", "label", "views"].into_iter().any(names_an_operation));
     }
 }

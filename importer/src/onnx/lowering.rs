@@ -203,7 +203,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
     pub(crate) fn initializers(&mut self, graph: &'m GraphProto) -> Result<(), ImportErrorKind> {
         for proto in &graph.initializer {
             if proto.data_type == tensor::STRING {
-                match tensor::strings(proto) {
+                match self.read_strings(proto) {
                     Ok((texts, shape)) => {
                         let strings = self.constant_strings(Some(proto.name.clone()), &texts, &shape);
                         self.bind(&proto.name, Some(strings))?;

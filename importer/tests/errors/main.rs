@@ -207,6 +207,48 @@ fn inputs_are_bound() {
     assert!(error.contains("input `x`: is f32[2, 3], and is bound to 1 numbers"), "{error}");
 }
 
+/// A function is read as often as it is called, its strings too.
+#[test]
+fn strings_of_functions_take_steps() {
+    let texts: Vec<_> = (0..20_000).map(|n| format!("{n}").into_bytes().into()).collect();
+    let mut inner = node("o", "Constant", &[], &["texts"]);
+    inner.attribute = vec![AttributeProto {
+        name: "value_strings".into(),
+        r#type: attribute_type::STRINGS,
+        strings: texts,
+        ..AttributeProto::default()
+    }];
+    let call =
+        |name: &str, from: &str, to: &str| NodeProto { domain: "f".into(), ..node(to, name, &[from], &[to]) };
+    let function = |name: &str, nodes: Vec<NodeProto>| FunctionProto {
+        name: name.into(),
+        domain: "f".into(),
+        input: vec!["x".into()],
+        output: vec!["y".into()],
+        opset_import: vec![
+            OperatorSetIdProto { domain: String::new(), version: 18 },
+            OperatorSetIdProto { domain: "f".into(), version: 1 },
+        ],
+        node: nodes,
+        ..FunctionProto::default()
+    };
+    let often = |name: &str| {
+        let values: Vec<String> = (0..100).map(|n| format!("v{n}")).collect();
+        let mut nodes: Vec<NodeProto> = values.iter().map(|value| call(name, "x", value)).collect();
+        nodes.push(node("out", "Identity", &["v0"], &["y"]));
+        nodes
+    };
+    let mut model = model(vec![value("x", &[size(2)])], vec![call("c", "x", "y")], &["y"]);
+    model.opset_import.push(OperatorSetIdProto { domain: "f".into(), version: 1 });
+    model.functions = vec![
+        function("a", vec![inner, node("out", "Relu", &["x"], &["y"])]),
+        function("b", often("a")),
+        function("c", often("b")),
+    ];
+    let message = error(&model);
+    assert!(message.contains("written out, are out of proportion"), "{message}");
+}
+
 #[test]
 fn functions_that_call_themselves_are_refused() {
     let call = |name: &str| NodeProto { domain: "f".into(), ..node("call", name, &["x"], &["y"]) };

@@ -2,23 +2,23 @@
 
 use super::line::{Line, Step};
 use super::listed;
-use crate::code::{Code, Literal, Place as Held, Position};
+use crate::code::{Code, Literal, Place, Position};
 use crate::ids::{FieldId, SlotId, VarId};
 use std::collections::{BTreeMap, HashMap};
 
-/// Where a round makes a value: the statement in it, and which of its results.
-pub(super) type Place = (usize, usize);
+/// What makes a value in a round: the statement in it, and which of its results.
+pub(super) type Maker = (usize, usize);
 
 /// A value that a round leaves for the next.
 pub(super) struct Carried {
-    pub(super) place: Place,
+    pub(super) place: Maker,
     /// What the first round has instead.
     pub(super) init: Code,
 }
 
 /// A value that all rounds leave for one call.
 pub(super) struct Gathered {
-    pub(super) place: Place,
+    pub(super) place: Maker,
     /// The call.
     pub(super) call: usize,
     /// What it takes before those of the rounds.
@@ -156,7 +156,7 @@ impl Found {
     }
 
     /// A value that each round has of the one before.
-    fn carry(&mut self, line: &Line<'_>, place: Place, init: &Code) -> Option<()> {
+    fn carry(&mut self, line: &Line<'_>, place: Maker, init: &Code) -> Option<()> {
         if let Some(known) = self.carried.iter().find(|carried| carried.place == place) {
             return (known.init == *init).then_some(());
         }
@@ -173,7 +173,7 @@ impl Found {
     }
 
     /// The variable that the first round has for a place.
-    fn output(&self, line: &Line<'_>, (at, n): Place) -> Option<VarId> {
+    fn output(&self, line: &Line<'_>, (at, n): Maker) -> Option<VarId> {
         line.statement(self.start + at)?.outputs().get(n).copied()
     }
 
@@ -216,7 +216,7 @@ impl Found {
                 continue;
             }
             let Some(Position::At(from)) = first.position else { return None };
-            let item = |round: usize| Held { position: Some(Position::At(from + round)), ..first };
+            let item = |round: usize| Place { position: Some(Position::At(from + round)), ..first };
             if !self.each(at).enumerate().all(|(round, at)| place(at) == item(round)) {
                 return None;
             }
@@ -232,7 +232,7 @@ impl Found {
         let calls = (self.start + self.period..self.start + 2 * self.period)
             .filter_map(|at| line.operands.get(at))
             .flat_map(|operands| &operands.places);
-        let is_items = |place: &Held| {
+        let is_items = |place: &Place| {
             let mut items = self.items.iter().filter(|(field, _)| *field == place.field);
             items.all(|(_, from)| place.position == Some(Position::At(from + 1)))
         };
@@ -273,7 +273,7 @@ impl Found {
     fn gather(
         &self,
         line: &Line<'_>,
-        place: Place,
+        place: Maker,
         vars: &[VarId],
         later: &dyn Fn(&VarId) -> Vec<usize>,
     ) -> Option<Gathered> {
@@ -307,7 +307,7 @@ impl Crossings {
     /// Of the rounds before a statement.
     pub(super) fn new(line: &Line<'_>, end: usize, period: usize) -> Self {
         // How long after it was made each value is used, at most.
-        let mut spans: HashMap<Place, usize> = HashMap::new();
+        let mut spans: HashMap<Maker, usize> = HashMap::new();
         for at in end - period..end {
             for (n, value) in line.operands[at].values.iter().enumerate() {
                 if line.step(at, period, n) == Step::Moved

@@ -6,6 +6,7 @@ use crate::error::ImportErrorKind;
 use crate::ir::{RuleError, RuleResult, ValueId};
 use crate::onnx::proto::{NodeProto, SparseTensorProto, TensorProto};
 use crate::onnx::tensor;
+use bytes::Bytes;
 use kiln_types::{DType, TensorData};
 
 /// Steps of one node, its operands and attributes apart.
@@ -26,6 +27,11 @@ pub(super) fn names<'n>(names: impl IntoIterator<Item = &'n String>) -> usize {
     names.into_iter().map(|name| 1 + name.len() / BYTES).fold(0, usize::saturating_add)
 }
 
+/// Steps of reading strings, likewise.
+fn texts<'b>(texts: impl IntoIterator<Item = &'b Bytes>) -> usize {
+    texts.into_iter().map(|text| 1 + text.len() / BYTES).fold(0, usize::saturating_add)
+}
+
 impl<'m> Lowering<'_, 'm> {
     /// Takes steps; an error when no file of this size may ask for so many.
     pub(super) fn spend(&self, steps: usize) -> Result<(), ImportErrorKind> {
@@ -44,7 +50,8 @@ impl<'m> Lowering<'_, 'm> {
     pub(super) fn spend_node(&self, node: &NodeProto) -> Result<(), ImportErrorKind> {
         let attributes = node.attribute.iter().map(|attribute| {
             let numbers = attribute.ints.len() + attribute.floats.len();
-            numbers.saturating_add(names([&attribute.name])).saturating_add(attribute.s.len() / BYTES)
+            let texts = texts(attribute.strings.iter().chain([&attribute.s]));
+            numbers.saturating_add(names([&attribute.name])).saturating_add(texts)
         });
         let own = [&node.name, &node.op_type, &node.domain, &node.overload];
         let metadata = node.metadata_props.iter().flat_map(|entry| [&entry.key, &entry.value]);
@@ -118,6 +125,17 @@ impl<'m> Lowering<'_, 'm> {
         self.builder.graph.budget.grow(self.folder().take_mapped());
         self.reserve(data.bytes.len().saturating_add(proto.name.len()))?;
         Ok(data)
+    }
+
+    /// A tensor of strings in the file, and its shape, taken from the budget.
+    pub(crate) fn read_strings(
+        &self,
+        proto: &TensorProto,
+    ) -> Result<(Vec<String>, Vec<usize>), ImportErrorKind> {
+        self.spend(texts(&proto.string_data))?;
+        let bytes = proto.string_data.iter().map(|text| size_of::<String>() + text.len());
+        self.reserve(bytes.fold(0, usize::saturating_add))?;
+        tensor::strings(proto)
     }
 
     /// Contents of a sparse tensor in the file, all elements of which are taken from the budget.

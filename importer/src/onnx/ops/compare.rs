@@ -32,7 +32,9 @@ impl<'m> Operator<'m> for Compare {
             // All strings that the model does not know have one place: of two unknown ones nothing can be said.
             if [a, b].iter().all(|&value| to.constant(value).is_none()) {
                 return Err(RuleError::Unsupported {
-                    what: "strings that are equal to other inputs".to_owned(),
+                    what: "a comparison of strings of which neither are constants: those that the model does not know \
+                           have one place, whatever they are"
+                        .to_owned(),
                 });
             }
             return Ok(to.compare(self.op, a, b)?.into());

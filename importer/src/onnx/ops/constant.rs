@@ -1,7 +1,7 @@
 //! `Constant`.
 
 use super::super::proto::{SparseTensorProto, TensorProto};
-use super::super::tensor::{STRING, strings};
+use super::super::tensor::STRING;
 use super::prelude::*;
 use kiln_types::TensorData;
 
@@ -16,12 +16,7 @@ pub(super) enum Constant<'m> {
 impl<'m> Constant<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         if let Some(tensor) = node.tensor("value")? {
-            return match tensor.data_type {
-                STRING => strings(tensor)
-                    .map(|(texts, shape)| Self::Strings(texts, shape))
-                    .map_err(|error| invalid("value", error.to_string())),
-                _ => Ok(Self::Tensor(tensor)),
-            };
+            return Ok(Self::Tensor(tensor));
         }
         if let Some(tensor) = node.sparse_tensor("sparse_value")? {
             return Ok(Self::Sparse(tensor));
@@ -60,6 +55,11 @@ impl<'m> Operator<'m> for Constant<'m> {
             Self::Data(data) => {
                 to.reserve(data.bytes.len())?;
                 Ok(data.clone())
+            }
+            Self::Tensor(proto) if proto.data_type == STRING => {
+                let strings = to.read_strings(proto);
+                let (texts, shape) = strings.map_err(|error| invalid("value", error.to_string()))?;
+                return Ok(Outputs(vec![to.constant_strings(None, &texts, &shape)]));
             }
             Self::Tensor(proto) => to.read(proto),
             Self::Sparse(proto) => to.read_sparse(proto),

@@ -1,7 +1,7 @@
 //! `LabelEncoder` and `CategoryMapper`: numbers or strings looked up in a list of keys.
 
 use super::super::proto::TensorProto;
-use super::super::tensor::{STRING, strings};
+use super::super::tensor::STRING;
 use super::prelude::*;
 use super::scores::first_of_run;
 use crate::ir::op;
@@ -44,20 +44,25 @@ impl<'m> List<'m> {
         if let Some(numbers) = node.floats(&floats)? {
             return Ok(Self::Floats(numbers));
         }
-        let Some(proto) = node.tensor(&tensor)? else {
-            return Err(invalid(&integers, "is missing"));
-        };
-        if proto.data_type != STRING {
-            return Ok(Self::Tensor(proto));
+        node.tensor(&tensor)?.map(Self::Tensor).ok_or_else(|| invalid(&integers, "is missing"))
+    }
+
+    fn are_strings(&self) -> bool {
+        match self {
+            Self::Strings(_) => true,
+            Self::Tensor(proto) => proto.data_type == STRING,
+            Self::Integers(_) | Self::Floats(_) => false,
         }
-        let (texts, _) = strings(proto).map_err(|error| invalid(&tensor, error.to_string()))?;
-        Ok(Self::Strings(texts))
     }
 
     /// What tensors hold for it.
     fn data(&self, to: &mut Lowering<'_, 'm>, what: &str) -> RuleResult<TensorData> {
         let data = match self {
             Self::Strings(texts) => TensorData::new(to.places(texts), [texts.len()]),
+            Self::Tensor(proto) if proto.data_type == STRING => {
+                let texts = to.read_strings(proto).map_err(|error| invalid(what, error.to_string()))?.0;
+                TensorData::new(to.places(&texts), [texts.len()])
+            }
             Self::Integers(numbers) => TensorData::new(numbers.clone(), [numbers.len()]),
             Self::Floats(numbers) => {
                 let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
@@ -115,11 +120,11 @@ impl<'m> LabelEncoder<'m> {
 
     /// What unknown keys become, as tensors hold it.
     fn default(&self, to: &mut Lowering<'_, 'm>, values: &List<'m>, dtype: DType) -> RuleResult<Scalar> {
-        if let List::Strings(_) = values {
+        if values.are_strings() {
             let text = match self.tensor {
                 Some(proto) => {
-                    let (texts, _) =
-                        strings(proto).map_err(|error| invalid("default_tensor", error.to_string()))?;
+                    let strings = to.read_strings(proto);
+                    let (texts, _) = strings.map_err(|error| invalid("default_tensor", error.to_string()))?;
                     texts.into_iter().next().ok_or_else(|| invalid("default_tensor", "is empty"))?
                 }
                 None => self.string.clone(),
@@ -147,11 +152,8 @@ impl<'m> Operator<'m> for LabelEncoder<'m> {
             false => (&self.keys, &self.values),
             true => (&self.values, &self.keys),
         };
-        let x = match keys {
-            List::Strings(_) => args.strings("X")?,
-            List::Integers(_) | List::Floats(_) | List::Tensor(_) => args.value("X")?,
-        };
-        let yields_strings = matches!(values, List::Strings(_));
+        let x = if keys.are_strings() { args.strings("X")? } else { args.value("X")? };
+        let yields_strings = values.are_strings();
         let (keys, data) = (keys.data(to, "keys")?, values.data(to, "values")?);
         let default = self.default(to, values, data.dtype)?;
         let values = data;

@@ -222,7 +222,7 @@ impl Classes {
         self.at(to, best)
     }
 
-    /// The second label where the only score of `[samples, 1]` is above a threshold, else the first; 1 and 0 if there are not two.
+    /// The second label where the only score of `[samples, 1]` is above a threshold, else the first.
     pub(super) fn above(
         &self,
         to: &mut Lowering<'_, '_>,
@@ -233,14 +233,7 @@ impl Classes {
         let threshold = to.number_like(score, threshold);
         let wins = to.compare(CompareOp::Greater, score, threshold)?;
         let place = to.cast(wins, DType::I64)?;
-        match &self.labels {
-            labels if labels.count() == 2 => self.at(to, place),
-            Labels::Integers(_) => Ok(Operand::Tensor(place)),
-            Labels::Strings(_) => {
-                let digits = Labels::Strings(vec!["0".to_owned(), "1".to_owned()]);
-                Classes { labels: digits }.at(to, place)
-            }
-        }
+        self.at(to, place)
     }
 }
 
