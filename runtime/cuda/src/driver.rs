@@ -1,5 +1,6 @@
 //! What the backend asks of a device: [NVIDIA's driver](nvidia), or what tests put in its place.
 
+mod allocator;
 mod blas;
 mod dnn;
 pub mod nvidia;

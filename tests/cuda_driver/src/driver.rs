@@ -188,6 +188,23 @@ impl State {
         before.is_some_and(|(&start, &(size, _))| address - start + bytes as u64 <= size as u64)
     }
 
+    /// New memory of the current context, full of NaNs.
+    fn allocate(&mut self, bytes: usize) -> Result<sys::CUdeviceptr, CUresult> {
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        if bytes == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc(layout) };
+        if start.is_null() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: there are so many bytes.
+        unsafe { start.write_bytes(0xff, bytes) };
+        self.memory.insert(start as u64, (bytes, CURRENT.get()));
+        Ok(start as u64)
+    }
+
     /// Queues work, or writes it down while the stream is captured, if it can be.
     fn ask(&mut self, stream: sys::CUstream, work: Work) -> Result<(), CUresult> {
         let can = matches!(work, Work::Launch { .. } | Work::Library(_));
@@ -314,6 +331,13 @@ fn is_pageable() -> bool {
     *PAGEABLE
 }
 
+/// Whether the devices have memory pools: the variable `KILN_CUDA_DRIVER_WITHOUT_POOLS` says that they have none.
+fn has_pools() -> bool {
+    static WITHOUT: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("KILN_CUDA_DRIVER_WITHOUT_POOLS").is_some());
+    !*WITHOUT
+}
+
 /// Whether nothing is computed, so that what is asked for can be counted in no time: the variable `KILN_CUDA_DRIVER_DRY` says so.
 fn is_dry() -> bool {
     static DRY: LazyLock<bool> = LazyLock::new(|| std::env::var_os("KILN_CUDA_DRIVER_DRY").is_some());
@@ -370,6 +394,7 @@ unsafe extern "C" fn cuDeviceGetAttribute(
         CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => Ok(0),
         // An H100's.
         CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => Ok(132),
+        CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => Ok(has_pools().into()),
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: as the reference says.
@@ -413,8 +438,12 @@ unsafe extern "C" fn cuDeviceGetDefaultMemPool(
     pool: *mut sys::CUmemoryPool,
     device: sys::CUdevice,
 ) -> CUresult {
+    let made = match has_pools() {
+        true => known(device).map(|()| (device as u64 + 1) as sys::CUmemoryPool),
+        false => Err(CUDA_ERROR_NOT_SUPPORTED),
+    };
     // SAFETY: as the reference says.
-    unsafe { given(pool, known(device).map(|()| (device as u64 + 1) as sys::CUmemoryPool)) }
+    unsafe { given(pool, made) }
 }
 
 #[unsafe(no_mangle)]
@@ -483,23 +512,10 @@ unsafe extern "C" fn cuMemAllocAsync(
     bytes: usize,
     stream: sys::CUstream,
 ) -> CUresult {
-    let made = ready().and_then(|mut state| {
-        if state.stream(stream)?.captured.is_some() {
-            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        }
-        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        if bytes == 0 {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        // SAFETY: the layout has a size.
-        let start = unsafe { alloc(layout) };
-        if start.is_null() {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        // SAFETY: there are so many bytes.
-        unsafe { start.write_bytes(0xff, bytes) };
-        state.memory.insert(start as u64, (bytes, CURRENT.get()));
-        Ok(start as u64)
+    let made = ready().and_then(|mut state| match state.stream(stream)?.captured {
+        Some(_) => Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+        None if !has_pools() => Err(CUDA_ERROR_NOT_SUPPORTED),
+        None => state.allocate(bytes),
     });
     // SAFETY: as the reference says.
     unsafe { given(address, made) }
@@ -507,7 +523,22 @@ unsafe extern "C" fn cuMemAllocAsync(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemFreeAsync(address: sys::CUdeviceptr, stream: sys::CUstream) -> CUresult {
-    code(ready().and_then(|mut state| state.ask(stream, Work::Free(address))))
+    code(ready().and_then(|mut state| match has_pools() {
+        true => state.ask(stream, Work::Free(address)),
+        false => Err(CUDA_ERROR_NOT_SUPPORTED),
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAlloc_v2(address: *mut sys::CUdeviceptr, bytes: usize) -> CUresult {
+    // SAFETY: as the reference says.
+    unsafe { given(address, ready().and_then(|mut state| state.allocate(bytes))) }
+}
+
+/// Whoever frees memory that is still to be used reaches memory that is gone, as on a GPU.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemFree_v2(address: sys::CUdeviceptr) -> CUresult {
+    code(ready().and_then(|mut state| state.perform(&Work::Free(address))))
 }
 
 #[unsafe(no_mangle)]

@@ -1,5 +1,6 @@
 //! NVIDIA's driver and its compiler, NVRTC, from the libraries of the machine.
 
+use super::allocator::Allocator;
 use super::blas::{self, Blas, WORKSPACE_BYTES};
 use super::dnn::{self, Dnn, Lack};
 use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, Uploads};
@@ -9,7 +10,7 @@ use super::{
 };
 use crate::InitError;
 use crate::cache::Cache;
-use cudarc::driver::result::{self, device, event, graph, mem_pool, module, primary_ctx, stream};
+use cudarc::driver::result::{self, device, event, graph, module, primary_ctx, stream};
 use cudarc::driver::sys;
 use cudarc::nvrtc;
 use kiln_gpu::language::Factors;
@@ -118,6 +119,7 @@ pub struct Nvidia {
     stream: sys::CUstream,
     /// What is done at once while the other writes down.
     aside: sys::CUstream,
+    allocator: Allocator,
     capturing: AtomicBool,
     name: String,
     capability: (i32, i32),
@@ -249,19 +251,7 @@ impl Nvidia {
         // SAFETY: the context was just had.
         unsafe { result::ctx::set_current(context) }.map_err(failed("cuCtxSetCurrent"))?;
         let new_stream = || stream::create(stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"));
-        // The pool of Kiln decides what goes back to the system: the driver's keeps what it is given.
-        // SAFETY: the device is valid, and so is its pool; the attribute is a number of 64 bits.
-        unsafe {
-            let pool =
-                device::get_default_mem_pool(cu_device).map_err(failed("cuDeviceGetDefaultMemPool"))?;
-            let mut kept: u64 = 256 << 20;
-            mem_pool::set_attribute(
-                pool,
-                sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                (&raw mut kept).cast::<c_void>(),
-            )
-            .map_err(failed("cuMemPoolSetAttribute"))?;
-        }
+        let allocator = Allocator::of(cu_device)?;
         let (stream, aside) = (new_stream()?, new_stream()?);
         let blas = if is_wanted("cublaslt") {
             Blas::open(format!("{name} sm_{}{}", capability.0, capability.1), Cache::of_user())
@@ -282,8 +272,8 @@ impl Nvidia {
         let workspace = match blas.is_some() || dnn.is_some() {
             true => {
                 // SAFETY: the stream is valid; the memory is kept as long as the device.
-                let start = unsafe { result::malloc_async(stream, WORKSPACE_BYTES) };
-                Some(Mutex::new((Address(start.map_err(failed("cuMemAllocAsync"))?), WORKSPACE_BYTES)))
+                let start = unsafe { allocator.allocate(stream, WORKSPACE_BYTES) }?;
+                Some(Mutex::new((start, WORKSPACE_BYTES)))
             }
             false => None,
         };
@@ -291,6 +281,7 @@ impl Nvidia {
             primary: Arc::new(Primary { device: cu_device, context, is_open: RwLock::new(true) }),
             stream,
             aside,
+            allocator,
             blas,
             dnn,
             workspace,
@@ -411,27 +402,21 @@ impl Driver for Nvidia {
         let _entered = self.enter()?;
         let transfers = self.transfers();
         // SAFETY: the stream is valid.
-        let address = unsafe { result::malloc_async(transfers.0, bytes as usize) }
-            .map_err(failed("cuMemAllocAsync"))?;
+        let address = unsafe { self.allocator.allocate(transfers.0, bytes as usize) }?;
         self.wait_for(transfers)?;
-        Ok(Address(address))
+        Ok(address)
     }
 
     fn free(&self, address: Address) -> Result<(), DriverError> {
         let _entered = self.enter()?;
         // SAFETY: the caller gives back what it had from `allocate`, once; what uses it was asked for before on the same stream.
-        unsafe { result::free_async(address.0, self.stream) }.map_err(failed("cuMemFreeAsync"))
+        unsafe { self.allocator.free(address, self.stream) }
     }
 
     fn trim(&self) -> Result<(), DriverError> {
         self.synchronize()?;
         let _entered = self.enter()?;
-        // SAFETY: the device is valid, and so is its pool.
-        unsafe {
-            let pool = device::get_default_mem_pool(self.primary.device)
-                .map_err(failed("cuDeviceGetDefaultMemPool"))?;
-            mem_pool::trim_to(pool, 0).map_err(failed("cuMemPoolTrimTo"))
-        }
+        self.allocator.trim()
     }
 
     fn compile(&self, source: &str) -> Result<Vec<u8>, DriverError> {
@@ -653,8 +638,8 @@ impl Nvidia {
             }
             let larger = bytes.next_power_of_two();
             // SAFETY: the stream is valid; the memory is kept as long as the device.
-            let start = unsafe { result::malloc_async(self.stream, larger) };
-            *workspace = (Address(start.map_err(|_| Lack::Memory(there_are))?), larger);
+            let start = unsafe { self.allocator.allocate(self.stream, larger) };
+            *workspace = (start.map_err(|_| Lack::Memory(there_are))?, larger);
             return Ok(workspace.0.0 as *mut c_void);
         }
         Ok(start.0 as *mut c_void)

@@ -6,6 +6,7 @@ mod products;
 mod stand_in;
 mod tuning;
 
+use kiln_cuda::driver::{Driver, nvidia::Nvidia};
 use kiln_cuda::{Cuda, CudaDevice, Graph, reopen, set_library_relu, set_tf32, statistics};
 use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
@@ -67,6 +68,22 @@ fn large_tensors_arrive_whole() {
     for (size, tensor) in sizes.into_iter().zip(tensors) {
         assert_eq!(floats::<Cuda>(tensor), values(size));
     }
+}
+
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn memory_is_given_back_once_it_is_used() {
+    let _alone = alone();
+    let driver = Nvidia::open(DEVICE.index).expect("a device");
+    let bytes: Vec<u8> = (0..9 << 20).map(|n: u32| (n % 251) as u8).collect();
+    let [first, second] = [(); 2].map(|()| driver.allocate(bytes.len() as u64).expect("memory"));
+    driver.upload(first, &bytes).expect("a copy");
+    driver.copy_from(second, &driver, first, bytes.len()).expect("a copy");
+    let read = driver.download(&[(second, bytes.len())]).expect("a copy");
+    driver.free(first).expect("memory that was had");
+    driver.free(second).expect("memory that was had");
+    driver.trim().expect("what is not used");
+    assert!(read.wait().expect("a copy") == [bytes]);
 }
 
 #[test]
@@ -720,18 +737,34 @@ fn uploads_wait_for_nothing() {
     assert_eq!(floats::<Cuda>(y), vec![1.5; 1 << 10]);
 }
 
-/// In a process of its own: the variable is read once.
+/// Runs tests in a process of their own where a variable is set, which is read once.
+fn pass_with(variable: &str, tests: &[&str]) {
+    let own = std::env::current_exe().expect("this program");
+    let mut process = std::process::Command::new(own);
+    let process = process.args(["--ignored", "--exact"]).args(tests);
+    let run = process.env(variable, "1").output().expect("it runs");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains(&format!("{} passed", tests.len())), "{said}");
+}
+
 #[test]
 #[ignore = "asks what stands in for NVIDIA's libraries"]
 fn a_machine_without_page_locked_memory_copies_too() {
     let _alone = alone();
-    let own = std::env::current_exe().expect("this program");
-    let mut process = std::process::Command::new(own);
-    let tests =
-        ["--ignored", "--exact", "large_tensors_arrive_whole", "products::large_products_agree_with_the_cpu"];
-    let run = process.args(tests).env("KILN_CUDA_DRIVER_PAGEABLE", "1").output().expect("it runs");
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("2 passed"), "{said}");
+    pass_with(
+        "KILN_CUDA_DRIVER_PAGEABLE",
+        &["large_tensors_arrive_whole", "products::large_products_agree_with_the_cpu"],
+    );
+}
+
+#[test]
+#[ignore = "asks what stands in for NVIDIA's libraries"]
+fn a_device_without_memory_pools_computes_too() {
+    let _alone = alone();
+    pass_with(
+        "KILN_CUDA_DRIVER_WITHOUT_POOLS",
+        &["large_tensors_arrive_whole", "memory_is_given_back_once_it_is_used"],
+    );
 }
 
 /// The cache's files that hold what cuBLASLt advised.
