@@ -14,6 +14,7 @@ use kiln_types::{DType, FloatDType, Precision, Scalar};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// How a model is compiled.
@@ -95,6 +96,8 @@ pub struct Compiled {
     pub outputs: Vec<Port>,
     /// Inputs of the file that are constants.
     pub bound_inputs: Vec<BoundInput>,
+    /// Outputs that are the items of one sequence in the file, in order.
+    pub output_sequences: Vec<Range<usize>>,
     /// Strings that tensors hold the places of.
     pub strings: Strings,
     /// Files and folders that it was made from, as they were before they were read.
@@ -168,6 +171,7 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
             })
             .collect(),
         bound_inputs: graph.bound_inputs.clone(),
+        output_sequences: graph.output_sequences.clone(),
         strings: graph.strings.clone(),
         sources,
         written: Vec::new(),

@@ -4,9 +4,10 @@ use crate::cargo::checked;
 use crate::compile::Port;
 use crate::{BuildError, CompileOptions, Compiled};
 use kiln_importer::ir::BoundInput;
-use kiln_importer::onnx::{GoldenTensor, SourceFile, read_maps, read_tensor};
+use kiln_importer::onnx::{GoldenTensor, SourceFile, read_maps, read_sequence, read_tensor};
 use kiln_types::TensorData;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// One `test_data_set_*` folder.
@@ -45,37 +46,42 @@ pub fn data_set_dirs(case: &Path) -> Result<Vec<PathBuf>, BuildError> {
 /// Reads a data set for a model. Tensors carry names where the file has them, and are put in the graph's order by these.
 pub fn read_data_set(dir: &Path, model: &Compiled) -> Result<DataSet, BuildError> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let inputs = read_tensors(dir, "input", &model.inputs, model)?;
-    let outputs = read_tensors(dir, "output", &model.outputs, model)?;
+    let inputs = read_tensors(dir, "input", (&model.inputs, &[]), model)?;
+    let outputs = read_tensors(dir, "output", (&model.outputs, &model.output_sequences), model)?;
     Ok(DataSet { name, inputs, outputs })
 }
 
-/// Reads `prefix_0.pb`, `prefix_1.pb`, … until one is missing.
+/// Reads `prefix_0.pb`, `prefix_1.pb`, … until one is missing. A file may hold the items of a sequence.
 fn read_tensors(
     dir: &Path,
     prefix: &str,
-    ports: &[Port],
+    (ports, sequences): (&[Port], &[Range<usize>]),
     model: &Compiled,
 ) -> Result<Vec<TensorData>, BuildError> {
     let mut tensors: Vec<GoldenTensor> = Vec::new();
+    let mut files = 0;
     loop {
-        let path = dir.join(format!("{prefix}_{}.pb", tensors.len()));
+        let path = dir.join(format!("{prefix}_{files}.pb"));
         if !path.exists() {
             break;
         }
         let bytes = fs::read(&path).map_err(BuildError::io(&path))?;
-        let tensor = match ports.get(tensors.len()).and_then(|port| port.columns.as_deref()) {
-            Some(keys) => read_maps(&bytes, keys),
-            None => read_tensor(&bytes, &model.strings),
+        let at = tensors.len();
+        let is_sequence = sequences.binary_search_by_key(&at, |items| items.start).is_ok();
+        let read = match ports.get(at).and_then(|port| port.columns.as_deref()) {
+            Some(keys) => read_maps(&bytes, keys).map(|tensor| vec![tensor]),
+            None if is_sequence => read_sequence(&bytes),
+            None => read_tensor(&bytes, &model.strings).map(|tensor| vec![tensor]),
         };
-        tensors.push(tensor.map_err(|error| BuildError::Golden { path, reason: error.to_string() })?);
+        tensors.extend(read.map_err(|error| BuildError::Golden { path, reason: error.to_string() })?);
+        files += 1;
     }
     if prefix == "input" && tensors.len() == ports.len() + model.bound_inputs.len() {
         leave_out(dir, &mut tensors, &model.bound_inputs)?;
     }
     if tensors.len() != ports.len() {
         let reason = format!(
-            "the model has {} {prefix}s ({}), the folder has {} files `{prefix}_*.pb`",
+            "the model has {} {prefix}s ({}), the folder's files `{prefix}_*.pb` have {}",
             ports.len(),
             ports.iter().map(|port| port.name.escape_debug().to_string()).collect::<Vec<_>>().join(", "),
             tensors.len()

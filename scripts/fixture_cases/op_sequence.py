@@ -112,6 +112,20 @@ def scan(rng):
     return Case(g.model(), [[floats(rng, 2), floats(rng, 4, 2)]])
 
 
+@case("op_sequence_outputs")
+def sequence_outputs(rng):
+    """Outputs that are sequences, beside tensors and each other."""
+    g = Graph("sequence_outputs", opset=17)
+    x, y = g.input("x", F32, ["n", 6]), g.input("y", F32, ["n", 2])
+    of_tensors = onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(F32, None))
+    g.show("sum", "Add", y, np.float32(1), dtype=F32, dims=["n", 2])
+    g.show("parts", "SplitToSequence", x, [1, 3, 2], axis=1, dtype=of_tensors)
+    g.show("columns", "SplitToSequence", y, axis=1, keepdims=0, dtype=of_tensors)
+    g.show("both", "SequenceConstruct", g.op("SequenceAt", "parts", np.int64(2)), y, dtype=of_tensors)
+    g.show("product", "Mul", y, y, dtype=F32, dims=["n", 2])
+    return Case(g.model(), [[floats(rng, 3, 6), floats(rng, 3, 2)], [floats(rng, 1, 6), floats(rng, 1, 2)]])
+
+
 @case("op_scan_8")
 def scan_8(rng):
     """The first form of `Scan`: a batch on the first axis, of one item, of several and of any number; directions; lengths."""

@@ -4,7 +4,7 @@
     <case>/test_data_set_<k>/input_<i>.pb      serialized onnx.TensorProto, in the order of the graph's inputs
     <case>/test_data_set_<k>/output_<i>.pb     the expected outputs, by ONNX Runtime's CPU provider
 
-Maps are an onnx.SequenceProto. The bytes depend on the arguments alone, so that running a maker again changes nothing.
+Maps, and sequences of tensors, are an onnx.SequenceProto. The bytes depend on the arguments alone, so that running a maker again changes nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"
 SIZE_LIMIT = 1_000_000
 
 
-def write_tensor(path: pathlib.Path, name: str, value: np.ndarray | list[dict]) -> None:
-    is_maps = isinstance(value, list) and isinstance(value[0], dict)
-    proto = sequence_of_maps(value, name) if is_maps else numpy_helper.from_array(np.asarray(value), name)
+def write_tensor(path: pathlib.Path, name: str, value: np.ndarray | list[dict] | list[np.ndarray]) -> None:
+    match value:
+        case [dict(), *_]:
+            proto = sequence_of_maps(value, name)
+        case [np.ndarray(), *_]:
+            proto = numpy_helper.from_list(value, name)
+        case _:
+            proto = numpy_helper.from_array(np.asarray(value), name)
     path.write_bytes(proto.SerializeToString(deterministic=True))
 
 

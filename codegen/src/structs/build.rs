@@ -11,9 +11,9 @@ use crate::tree::{
     Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
 };
 use crate::{CodegenError, Defect, names};
-use kiln_importer::ir::{TensorType, ValueId};
+use kiln_importer::ir::{Graph, TensorType, ValueId};
 use kiln_types::{DType, DTypeKind};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Constructors with more parameters would be hard to call; such modules get structs of their own.
 pub(super) const MAX_PARAMETERS: usize = 12;
@@ -174,7 +174,7 @@ impl Sharing<'_, '_> {
         draft.inputs = body.inputs.iter().map(|&var| body.vars[var]).collect();
         draft.body = body;
         if module == self.tree.root {
-            hint_outputs(&self.tree.graph.output_names, &mut draft.body);
+            hint_outputs(self.tree.graph, &mut draft.body);
         }
         pass_hints_back(&mut draft.body);
         signature::find_symbols(self.tree, &mut draft);
@@ -386,15 +386,19 @@ impl Sharing<'_, '_> {
 }
 
 /// What a model yields beside other things is called as the file calls it, where that says something.
-fn hint_outputs(output_names: &[String], body: &mut Body) {
+fn hint_outputs(graph: &Graph, body: &mut Body) {
     if body.block.results.len() < 2 {
         return;
     }
-    for (result, name) in body.block.results.iter().zip(output_names) {
+    let items: BTreeSet<usize> = graph.output_sequences.iter().cloned().flatten().collect();
+    for (at, (result, name)) in body.block.results.iter().zip(&graph.output_names).enumerate() {
         let Some(var) = result.var().filter(|var| !body.inputs.contains(var)) else { continue };
         let word = names::snake(name, "");
+        // Items of a sequence are counted by Kiln.
+        let given =
+            name.rsplit_once('_').filter(|_| items.contains(&at)).map_or(name.as_str(), |(name, _)| name);
         // An exporter's own names are counted, or are those of operations.
-        let counted = name.ends_with(|c: char| c.is_ascii_digit()) || names::is_anonymous(name);
+        let counted = given.ends_with(|c: char| c.is_ascii_digit()) || names::is_anonymous(given);
         if word.len() > 2 && !counted && !names::names_an_operation(&word) && !names::names_a_kind(&word) {
             body.hints.entry(var).or_insert(word);
         }

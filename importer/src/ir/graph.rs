@@ -4,6 +4,7 @@ use super::dim::Bounds;
 use super::{Budget, Dim, Op, Provenance, Strings, Symbol, TensorType};
 use kiln_types::{CompareOp, TensorData};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 macro_rules! id {
@@ -210,6 +211,8 @@ pub struct Graph {
     pub buffers: BTreeSet<String>,
     /// Inputs of the file that are constants here, in the file's order.
     pub bound_inputs: Vec<BoundInput>,
+    /// Outputs that are the items of one sequence in the file, in order.
+    pub output_sequences: Vec<Range<usize>>,
     /// Strings that tensors hold the places of.
     pub strings: Strings,
     /// What may still be made and computed while the graph is built and optimized.

@@ -1,4 +1,4 @@
-//! Golden data: files of one tensor, or of one sequence of maps.
+//! Golden data: files of one tensor, of one sequence of tensors, or of one of maps.
 
 use super::lowering::numbers;
 use super::proto::{MapProto, SequenceProto, TensorProto};
@@ -34,6 +34,19 @@ pub fn read_tensor(bytes: &[u8], strings: &Strings) -> Result<GoldenTensor, Impo
     let place = |text: &String| places.get(text.as_str()).copied().unwrap_or(-1);
     let data = TensorData::new(texts.iter().map(place).collect::<Vec<i64>>(), shape.as_slice());
     Ok(GoldenTensor { name: proto.name, data })
+}
+
+/// Reads a file that holds one `SequenceProto` of tensors.
+///
+/// # Errors
+/// When the bytes are not a sequence of tensors of supported dtypes.
+pub fn read_sequence(bytes: &[u8]) -> Result<Vec<GoldenTensor>, ImportErrorKind> {
+    let sequence: SequenceProto = wire::decode(Bytes::copy_from_slice(bytes))?;
+    let read = |item: TensorProto| {
+        let data = tensor::read(&item, &Folder::none())?;
+        Ok(GoldenTensor { name: item.name, data })
+    };
+    sequence.tensor_values.into_iter().map(read).collect()
 }
 
 /// Reads a file that holds one `SequenceProto` of maps from keys to numbers, as `ZipMap` makes it: a row of `f32` for each map, a

@@ -90,46 +90,51 @@ fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportRes
     let outputs = lowering.conclude(outputs)?;
     let nodes = std::mem::take(&mut lowering.builder.nodes);
     graph.root.nodes = nodes;
-    graph.root.outputs = outputs;
-    graph.output_names = names.into_iter().map(str::to_owned).collect();
+    (graph.output_names, graph.root.outputs) = outputs.into_iter().unzip();
     for key in &options.untie {
         super::untie::untie(&mut graph, key)?;
     }
     Ok(graph)
 }
 
-/// The values of the graph's outputs.
+/// The names and values of the graph's outputs. Those of a sequence are its items'.
 fn lower<'m>(
     lowering: &mut Lowering<'_, 'm>,
     source: &'m GraphProto,
     options: &LoadOptions,
     names: &[&'m str],
-) -> ImportResult<Vec<ValueId>> {
+) -> ImportResult<Vec<(String, ValueId)>> {
     add_inputs(lowering, source, options)?;
     lowering.initializers(source)?;
     let outputs = lowering.body(&source.node, names)?;
-    let strings = &mut lowering.builder.graph.strings;
-    let mut values = Vec::with_capacity(outputs.len());
-    for (at, operand) in outputs.iter().enumerate() {
-        values.push(match operand {
-            Operand::Tensor(value) => *value,
+    let mut values: Vec<(String, ValueId)> = Vec::with_capacity(outputs.len());
+    for (operand, &name) in outputs.iter().zip(names) {
+        let at = values.len();
+        let strings = &mut lowering.builder.graph.strings;
+        match operand {
+            Operand::Tensor(value) => values.push((name.to_owned(), *value)),
             Operand::Strings(places) => {
                 strings.outputs.insert(at);
-                *places
+                values.push((name.to_owned(), *places));
             }
             Operand::Maps(rows, keys) => {
                 strings.columns.insert(at, keys.to_vec());
-                *rows
+                values.push((name.to_owned(), *rows));
+            }
+            Operand::Sequence(items) if !items.is_empty() => {
+                lowering.spend_numbered(items.len(), name)?;
+                lowering.builder.graph.output_sequences.push(at..at + items.len());
+                values.extend(items.iter().enumerate().map(|(n, &item)| (format!("{name}_{n}"), item)));
             }
             Operand::Sequence(_) | Operand::Absent => {
                 return Err(ImportErrorKind::Interface {
                     what: "output",
-                    name: names.get(at).copied().unwrap_or_default().to_owned(),
-                    reason: format!("is {}, which is not supported", operand.kind()),
+                    name: name.to_owned(),
+                    reason: format!("holds nothing: it is {}", operand.kind()),
                 }
                 .into());
             }
-        });
+        }
     }
     Ok(values)
 }

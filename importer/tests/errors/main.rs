@@ -207,6 +207,25 @@ fn inputs_are_bound() {
     assert!(error.contains("input `x`: is f32[2, 3], and is bound to 1 numbers"), "{error}");
 }
 
+#[test]
+fn outputs_that_are_sequences_are_as_many() {
+    let x = || vec![value("x", &[size(2), size(3)])];
+    let construct = |operands: &[&str]| node("s", "SequenceConstruct", operands, &["parts"]);
+    let graph = import(&model(x(), vec![construct(&["x", "x"])], &["parts"])).expect("a graph");
+    assert_eq!(graph.output_names, ["parts_0", "parts_1"]);
+    assert_eq!(graph.output_sequences, vec![0..2; 1]);
+
+    let message = error(&model(x(), vec![node("e", "SequenceEmpty", &[], &["parts"])], &["parts"]));
+    assert_eq!(message, "output `parts`: holds nothing: it is a sequence");
+
+    // Each name of one sequence would be as many outputs.
+    let same: Vec<String> = (0..2_000).map(|n| format!("same_{n}")).collect();
+    let mut nodes = vec![construct(&vec!["x"; 2_000])];
+    nodes.extend(same.iter().map(|name| node(name, "Identity", &["parts"], &[name])));
+    let message = error(&model(x(), nodes, &same.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert!(message.contains("sequences"), "{message}");
+}
+
 /// A function is read as often as it is called, its strings too.
 #[test]
 fn strings_of_functions_take_steps() {

@@ -46,6 +46,11 @@ impl<'m> Lowering<'_, 'm> {
         self.spend(steps).map_err(|kind| RuleError::TooLarge { what: kind.to_string() })
     }
 
+    /// Takes the steps of so many values that have a name of the file and a number.
+    pub(crate) fn spend_numbered(&self, count: usize, name: &str) -> Result<(), ImportErrorKind> {
+        self.spend(count.saturating_mul(1 + name.len() / BYTES))
+    }
+
     /// Takes the steps of reading a node.
     pub(super) fn spend_node(&self, node: &NodeProto) -> Result<(), ImportErrorKind> {
         let attributes = node.attribute.iter().map(|attribute| {
