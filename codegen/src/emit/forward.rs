@@ -96,7 +96,7 @@ impl Emitter<'_> {
         let allow = too_many(parameters.len() + 1);
         let frame = quote!(#[doc = #doc] #allow #start #name(&self, #(#parameters),*) -> #result {});
         let mut function: ImplItemFn = syntax::parsed(frame)?;
-        function.block = syntax::block(statements, value);
+        syntax::set_body(&mut function.sig, &mut function.block, statements, value);
         Ok(function)
     }
 
@@ -115,7 +115,7 @@ impl Emitter<'_> {
             let frame =
                 quote!(#[doc = #doc] #allow #start #name<B: #backend>(#(#parameters),*) -> #result {});
             let mut function: ItemFn = syntax::parsed(frame)?;
-            *function.block = syntax::block(statements, value);
+            syntax::set_body(&mut function.sig, &mut function.block, statements, value);
             items.push(Item::Fn(function));
         }
         Ok(items)

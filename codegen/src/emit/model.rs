@@ -367,7 +367,7 @@ impl Emitter<'_> {
             }
         };
         let mut function: ImplItemFn = syntax::parsed(frame)?;
-        function.block = syntax::block(statements, value);
+        syntax::set_body(&mut function.sig, &mut function.block, statements, value);
         methods.push(ImplItem::Fn(function));
         Ok(methods)
     }

@@ -8,15 +8,16 @@ use crate::literals;
 use crate::print::PrintError;
 use crate::{CodegenError, Defect};
 use proc_macro2::{Ident, Literal, Span, TokenStream};
+use std::collections::HashMap;
 use syn::parse::{Parse, Parser};
 use syn::punctuated::Punctuated;
 use syn::{
     AngleBracketedGenericArguments, AttrStyle, Attribute, BinOp, Block, Expr, ExprArray, ExprAwait,
     ExprBinary, ExprBlock, ExprCall, ExprField, ExprIf, ExprIndex, ExprLit, ExprMethodCall, ExprParen,
     ExprPath, ExprRange, ExprReference, ExprStruct, ExprTuple, ExprUnary, Field, FieldMutability, FieldValue,
-    Fields, FieldsNamed, File, GenericArgument, Item, Lit, LitBool, Local, LocalInit, MacroDelimiter, Member,
-    Meta, MetaList, Pat, PatIdent, PatTuple, PatWild, Path, PathArguments, RangeLimits, Stmt, Type, TypePath,
-    UnOp, Visibility,
+    Fields, FieldsNamed, File, FnArg, GenericArgument, Item, Lit, LitBool, Local, LocalInit, MacroDelimiter,
+    Member, Meta, MetaList, Pat, PatIdent, PatTuple, PatType, PatWild, Path, PathArguments, RangeLimits,
+    Signature, Stmt, Type, TypePath, UnOp, Visibility,
 };
 
 /// Tokens as what they are the text of.
@@ -337,6 +338,44 @@ pub(super) fn tuple_pattern(items: Vec<Pat>) -> Pat {
         paren_token: Default::default(),
         elems: items.into_iter().collect(),
     })
+}
+
+/// Gives a function its body. A parameter that is only made mutable, `let mut x = x;`, is mutable itself.
+pub(super) fn set_body(signature: &mut Signature, body: &mut Block, mut statements: Vec<Stmt>, result: Expr) {
+    let mut parameters: HashMap<Ident, &mut PatIdent> = HashMap::new();
+    for input in &mut signature.inputs {
+        if let FnArg::Typed(PatType { pat, .. }) = input
+            && let Pat::Ident(pattern) = &mut **pat
+        {
+            parameters.insert(pattern.ident.clone(), pattern);
+        }
+    }
+    statements.retain(|statement| {
+        let Stmt::Local(Local { pat, init, .. }) = statement else { return true };
+        // A name that is bound anew is the parameter's no more.
+        let bound: Vec<_> = names_of(pat).iter().filter_map(|name| parameters.remove(name)).collect();
+        match (pat, init, bound.as_slice()) {
+            (Pat::Ident(PatIdent { ident, mutability: Some(mutable), .. }), Some(init), [_])
+                if matches!(&*init.expr, Expr::Path(value) if value.path.is_ident(ident)) =>
+            {
+                bound.into_iter().for_each(|parameter| parameter.mutability = Some(*mutable));
+                false
+            }
+            _ => true,
+        }
+    });
+    *body = block(statements, result);
+}
+
+/// The names that a pattern binds.
+fn names_of(pattern: &Pat) -> Vec<Ident> {
+    match pattern {
+        Pat::Ident(pattern) => vec![pattern.ident.clone()],
+        Pat::Tuple(tuple) => tuple.elems.iter().flat_map(names_of).collect(),
+        Pat::Slice(slice) => slice.elems.iter().flat_map(names_of).collect(),
+        Pat::Type(typed) => names_of(&typed.pat),
+        _ => Vec::new(),
+    }
 }
 
 /// `{ statements result }`
