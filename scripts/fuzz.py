@@ -29,6 +29,8 @@ import onnx
 from fixture_lib.case import evaluate_with_numpy, write_case
 from fuzz_lib.draw import Draw, Refused
 from fuzz_lib.nodes import FAMILIES
+from fuzz_lib.patterns import PATTERNS
+from fuzz_lib.rare import RARE
 
 OPSETS = [13, 17, 18, 21]
 REFUSALS = ["not supported", "must be a constant"]
@@ -40,7 +42,7 @@ def draw(seed: int) -> tuple[onnx.ModelProto, list[np.ndarray]] | None:
     wanted = choices.randint(1, 7)
     for _ in range(4 * wanted):
         try:
-            choices.choice(FAMILIES)(drawing)
+            choices.choice(choices.choice([FAMILIES, PATTERNS, RARE]))(drawing)
         except Refused:
             continue
         wanted -= 1
@@ -52,13 +54,28 @@ def draw(seed: int) -> tuple[onnx.ModelProto, list[np.ndarray]] | None:
 
 
 def write(folder: pathlib.Path, model: onnx.ModelProto, inputs: list[np.ndarray], by_specification=False) -> bool:
-    """Whether the model has answers."""
-    try:
-        write_case(folder, model, [inputs], numpy_answers=by_specification, checked=False)
-    except Exception:
-        shutil.rmtree(folder, ignore_errors=True)
-        return False
-    return True
+    """Whether the model has answers: for its inputs, and where it has any, for inputs of other sizes."""
+    others = resized(model, inputs)
+    same = all(one.shape == other.shape for one, other in zip(inputs, others, strict=True))
+    for sets in [[inputs]] if same else [[inputs, others], [inputs]]:
+        try:
+            write_case(folder, model, sets, numpy_answers=by_specification, checked=False)
+            return True
+        except Exception:
+            shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def resized(model: onnx.ModelProto, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """Inputs whose free axes have other sizes, the same where they had the same. One element may stand for many: it stays one."""
+    others = {2: 4, 3: 5, 4: 7, 5: 3}
+
+    def sizes(declared: onnx.ValueInfoProto, array: np.ndarray) -> list[int]:
+        dims = declared.type.tensor_type.shape.dim
+        return [others.get(size, size) if dim.dim_param else size for dim, size in zip(dims, array.shape, strict=True)]
+
+    given = zip(model.graph.input, inputs, strict=True)
+    return [np.resize(array, sizes(declared, array)) for declared, array in given]
 
 
 def verify(kiln: pathlib.Path, folders: list[pathlib.Path]) -> dict[pathlib.Path, str | None]:

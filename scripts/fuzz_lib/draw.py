@@ -112,9 +112,9 @@ class Draw:
 
     def model(self) -> onnx.ModelProto:
         """With every value as an output that no other node uses, and a few that are used."""
-        used = {name for node in self.graph.nodes for name in node.input}
+        used = {name for node in self.graph.nodes for name in [*node.input, *outer_names(node)]}
         made = [name for node in self.graph.nodes for name in node.output]
-        shown = [name for name in made if name not in used or self.random.random() < 0.15]
+        shown = [n for n in made if n in self.values and (n not in used or self.random.random() < 0.15)]
         for name in shown:
             value = self.values[name]
             self.graph.output(name, helper.np_dtype_to_tensor_dtype(value.dtype), [None] * value.ndim)
@@ -125,8 +125,20 @@ def broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
     return all(x == y or 1 in (x, y) for x, y in zip(reversed(a), reversed(b)))
 
 
+def outer_names(node: onnx.NodeProto) -> list[str]:
+    """What the graphs in a node use of those around them."""
+    found = []
+    for attribute in node.attribute:
+        graph = attribute.g
+        own = {value.name for value in [*graph.input, *graph.initializer]}
+        own |= {name for inner in graph.node for name in inner.output}
+        used = [name for inner in graph.node for name in [*inner.input, *outer_names(inner)]]
+        found += [name for name in [*used, *(output.name for output in graph.output)] if name and name not in own]
+    return found
+
+
 def run_node(node: onnx.NodeProto, values: dict[str, np.ndarray], opset: int) -> list[np.ndarray]:
-    names = [name for name in dict.fromkeys(node.input) if name]
+    names = [name for name in dict.fromkeys([*node.input, *outer_names(node)]) if name]
     info = lambda name: helper.make_tensor_value_info(
         name, helper.np_dtype_to_tensor_dtype(values[name].dtype), values[name].shape
     )
