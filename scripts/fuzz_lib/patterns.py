@@ -32,7 +32,7 @@ def norm(d: Draw):
     if d.random.random() < 0.5:
         square = either(d, "Mul", centered, centered)
     else:
-        square = d.op("Pow", centered, number(d, 2, 3, 1))
+        square = d.op("Pow", centered, number(d, 2, 3, 4))
     variance = either(d, "Add", means(d, square, axes), number(d, 1e-5, 1e-3, 0.0))
     if d.random.random() < 0.5:
         y = d.op("Div", centered, d.op("Sqrt", variance))
