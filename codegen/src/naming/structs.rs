@@ -118,14 +118,18 @@ fn mentioned_paths(program: &Program<'_>) -> BTreeSet<Name> {
             });
         };
         for init in body.inits.iter() {
-            if let Init::Layer { config, .. } = init {
-                collect(config);
+            for item in init.items() {
+                if let Init::Layer { config, .. } = item {
+                    collect(config);
+                }
             }
         }
         body.block.codes().into_iter().for_each(&mut collect);
         for init in body.inits.iter() {
-            if let Init::Layer { ty, .. } = init {
-                paths.insert((*ty).into());
+            for item in init.items() {
+                if let Init::Layer { ty, .. } = item {
+                    paths.insert((*ty).into());
+                }
             }
         }
     }

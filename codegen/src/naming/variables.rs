@@ -1,6 +1,6 @@
 //! Names of functions' variables.
 
-use crate::code::{Block, Code, Repeat, Statement};
+use crate::code::{Block, Code, Place, Repeat, Statement};
 use crate::emit::{Scope, is_signed};
 use crate::ids::{Arena, FieldId, StructId, VarId};
 use crate::names::{Names, ident, names_a_kind, snake};
@@ -479,8 +479,10 @@ impl<'a> Namer<'a> {
     /// What one of the things in a field is called.
     fn singular(&self, field: FieldId) -> &'a str {
         let field = self.fields[field].trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-        match field.strip_suffix('s') {
-            Some(stem) if stem.len() > 2 && !stem.ends_with('s') => stem,
+        // Branches, boxes and losses.
+        let has_es = ["nches", "tches", "shes", "sses", "xes"].iter().any(|end| field.ends_with(end));
+        match field.strip_suffix(if has_es { "es" } else { "s" }) {
+            Some(stem) if stem.len() > 2 && (has_es || !stem.ends_with('s')) => stem,
             _ if field.len() < 3 => "block",
             _ => field,
         }
@@ -658,7 +660,10 @@ impl<'a> Namer<'a> {
         let mut part = code;
         let key = loop {
             let field = match part {
-                Code::Layer(field, ..) | Code::Parameter(field) => *field,
+                Code::Parameter(field) => *field,
+                Code::Layer(Place { field, position: None }, ..) => *field,
+                // One of several has not the name of all.
+                Code::Layer(..) => return None,
                 Code::Module(callee, _) => callee.place?.field,
                 Code::Make(_, name, _) => break name.as_ref(),
                 _ => {
