@@ -302,7 +302,8 @@ class Convolution(nn.Module):
 
 
 class Lists(nn.Module):
-    """Layers in lists: convolutions into which norms are folded, norms behind an activation, linear layers of which one is read twice."""
+    """Layers in lists: convolutions into which norms are folded, norms behind an activation, linear layers of which one is
+    read twice, weights that are not transposed."""
 
     def __init__(self):
         super().__init__()
@@ -312,6 +313,7 @@ class Lists(nn.Module):
         widths = [3, 8, 8, 8, 5]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
         self.scales = nn.ModuleList(nn.LayerNorm(b) for b in widths[1:])
+        self.straight = nn.ModuleList(Conv1D(5, 5) for _ in range(3))
 
     def forward(self, x):
         for conv, norm, after in zip(self.convs, self.norms, self.after):
@@ -319,6 +321,8 @@ class Lists(nn.Module):
         x = x.mean((2, 3))
         for layer, scale in zip(self.layers, self.scales):
             x = scale(torch.tanh(layer(x)))
+        for layer in self.straight:
+            x = torch.sigmoid(layer(x))
         return nn.functional.linear(x, self.layers[-1].weight.T)
 
 
