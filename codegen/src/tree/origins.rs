@@ -81,7 +81,7 @@ pub fn of_list(items: &[Option<FieldOrigin>]) -> Option<Option<FieldOrigin>> {
                 _ => None,
             };
             let path = numbered(&items.iter().map(path).collect::<Option<Vec<_>>>()?)?;
-            Some(FieldOrigin::BatchNorm { path, epsilon: epsilon.clone(), biased: *biased })
+            Some(FieldOrigin::BatchNorm { path, epsilon: *epsilon, biased: *biased })
         }
         Some(FieldOrigin::Derived(texts)) => {
             let text = |(n, (name, _)): (usize, &(&'static str, String))| {
