@@ -59,11 +59,9 @@ impl Sharing<'_, '_> {
         let mut by_stem: BTreeMap<&str, BTreeMap<usize, (ItemType, &Content)>> = BTreeMap::new();
         let mut spoilt: BTreeSet<&str> = BTreeSet::new();
         for field in draft.fields.iter() {
-            let Some((stem, n)) = numbered(&field.key) else {
-                // The `Vec` would have its key.
-                spoilt.insert(&field.key);
-                continue;
-            };
+            // A `Vec` would have its key.
+            spoilt.insert(&field.key);
+            let Some((stem, n)) = numbered(&field.key) else { continue };
             match self.item_type(field) {
                 Some(ty) => {
                     by_stem.entry(stem).or_default().insert(n, (ty, &field.content));
