@@ -301,6 +301,31 @@ class Convolution(nn.Module):
         return torch.relu(self.norm(self.conv(x)))
 
 
+class Lists(nn.Module):
+    """Layers in lists: convolutions into which norms are folded, norms behind an activation, linear layers of which one is
+    read twice, weights that are not transposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(3))
+        self.after = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(3))
+        widths = [3, 8, 8, 8, 5]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+        self.scales = nn.ModuleList(nn.LayerNorm(b) for b in widths[1:])
+        self.straight = nn.ModuleList(Conv1D(5, 5) for _ in range(3))
+
+    def forward(self, x):
+        for conv, norm, after in zip(self.convs, self.norms, self.after):
+            x = after(torch.relu(norm(conv(x))))
+        x = x.mean((2, 3))
+        for layer, scale in zip(self.layers, self.scales):
+            x = scale(torch.tanh(layer(x)))
+        for layer in self.straight:
+            x = torch.sigmoid(layer(x))
+        return nn.functional.linear(x, self.layers[-1].weight.T)
+
+
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 8 * 8).sin().view(2, 3, 8, 8)
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
 UNFOLDED = {"do_constant_folding": False, "training": torch.onnx.TrainingMode.PRESERVE}
@@ -314,6 +339,7 @@ CASES = [
     ("recurrent", Recurrent, TOKENS, export_dynamo, {"optimize": False}),
     ("computed", Computed, IMAGE, export_dynamo, {"optimize": False}),
     ("shared", Shared, TOKENS, export_dynamo, {"optimize": False}),
+    ("lists", Lists, IMAGE, export_dynamo, {"optimize": False}),
     ("cells_torchscript", Cells, TOKENS, export_torchscript, UNFOLDED),
     # Default options: the exporter folds normalizations, and transposes weights.
     ("cnn_folded", Cnn, IMAGE, export_dynamo, {}),

@@ -2,7 +2,7 @@
 
 use crate::ids::ModuleId;
 use crate::structs::Program;
-use crate::tree::{Content, Field};
+use crate::tree::Content;
 use crate::{CodegenError, Defect};
 use kiln_importer::ir::{Graph, ValueId};
 use kiln_record::safetensors::TensorToWrite;
@@ -130,7 +130,7 @@ fn module(program: &Program<'_>, module: ModuleId, path: &str) -> Result<RecordN
     let structure = &program.structs[data.structure];
     let mut fields = Vec::with_capacity(data.fields.len());
     for (id, field) in data.fields.enumerate() {
-        let value = content(program, field, &join(path, &field.key))?;
+        let value = held(program, &field.content, &join(path, &field.key))?;
         let present = structure.optional.contains_key(&id) && field.content != Content::Absent;
         let value = if present { RecordNode::Some(Box::new(value)) } else { value };
         fields.push(FieldNode { name: field.key.clone(), value });
@@ -146,15 +146,15 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn content(program: &Program<'_>, field: &Field, path: &str) -> Result<RecordNode, CodegenError> {
+fn held(program: &Program<'_>, content: &Content, path: &str) -> Result<RecordNode, CodegenError> {
     let graph = program.graph();
-    match &field.content {
+    match content {
         Content::Absent => Ok(RecordNode::None),
         Content::Parameter(value) => parameter(graph, *value, path),
         Content::Module(child) => module(program, *child, path),
-        Content::Sequence(children) => {
-            let items = children.iter().enumerate();
-            let items = items.map(|(i, &child)| module(program, child, &join(path, &i.to_string())));
+        Content::Sequence(items) => {
+            let items = items.iter().enumerate();
+            let items = items.map(|(i, item)| held(program, item, &join(path, &i.to_string())));
             Ok(RecordNode::Seq(items.collect::<Result<_, _>>()?))
         }
         Content::Layer(node) => {

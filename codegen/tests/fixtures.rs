@@ -40,6 +40,10 @@ macro_rules! snapshots {
 
 snapshots! {
     if_nested
+    lists_order
+    lists_pairs
+    lists_perceptron
+    lists_pyramid
     loop_branches
     loop_counted
     loop_counters

@@ -36,8 +36,52 @@ pub enum Init {
     Parameter { dtype: DType, rank: usize, dims: Vec<Code>, fixed: bool },
     /// A module of a struct, with the arguments of its constructor.
     Module { structure: StructId, args: Vec<Code> },
-    /// Several modules of one struct.
-    Sequence { structure: StructId, elements: Vec<Vec<Code>> },
+    /// Several layers of one type, or modules of one struct; at least one.
+    Sequence(Vec<Init>),
+}
+
+impl Init {
+    /// The expressions in it.
+    pub fn codes(&self) -> Vec<&Code> {
+        match self {
+            Init::Layer { config, .. } => vec![config],
+            Init::Parameter { dims, .. } => dims.iter().collect(),
+            Init::Module { args, .. } => args.iter().collect(),
+            Init::Sequence(items) => items.iter().flat_map(Init::codes).collect(),
+        }
+    }
+
+    /// Visits every expression in it, to change, parents first.
+    pub fn visit_mut(&mut self, f: &mut dyn FnMut(&mut Code)) {
+        match self {
+            Init::Layer { config, .. } => config.visit_mut(f),
+            Init::Parameter { dims, .. } => dims.iter_mut().for_each(|dim| dim.visit_mut(f)),
+            Init::Module { args, .. } => args.iter_mut().for_each(|arg| arg.visit_mut(f)),
+            Init::Sequence(items) => items.iter_mut().for_each(|item| item.visit_mut(f)),
+        }
+    }
+
+    /// The literals in it, in order.
+    pub fn slots(&self) -> Vec<SlotId> {
+        self.codes().into_iter().flat_map(Code::slots).collect()
+    }
+
+    /// The layers and modules in it: the items of a sequence, or itself.
+    pub fn items(&self) -> &[Init] {
+        match self {
+            Init::Sequence(items) => items,
+            Init::Layer { .. } | Init::Parameter { .. } | Init::Module { .. } => std::slice::from_ref(self),
+        }
+    }
+
+    /// The struct of the modules in it.
+    fn structure(&self) -> Option<StructId> {
+        match self {
+            Init::Module { structure, .. } => Some(*structure),
+            Init::Sequence(items) => items.first()?.structure(),
+            Init::Layer { .. } | Init::Parameter { .. } => None,
+        }
+    }
 }
 
 /// A symbol that is found in the dims of a value.
@@ -104,16 +148,13 @@ impl Body {
 
     /// The struct of the modules in a field.
     pub fn struct_at(&self, field: FieldId) -> Option<StructId> {
-        match self.inits.get(field)? {
-            Init::Module { structure, .. } | Init::Sequence { structure, .. } => Some(*structure),
-            Init::Layer { .. } | Init::Parameter { .. } => None,
-        }
+        self.inits.get(field)?.structure()
     }
 
-    /// The number of modules in a field.
+    /// The number of items in a field that is a sequence.
     pub fn length_at(&self, field: FieldId) -> usize {
         match self.inits.get(field) {
-            Some(Init::Sequence { elements, .. }) => elements.len(),
+            Some(Init::Sequence(items)) => items.len(),
             Some(Init::Layer { .. } | Init::Parameter { .. } | Init::Module { .. }) | None => 0,
         }
     }
@@ -145,9 +186,7 @@ impl Body {
             source.symbol = numbered(&source.symbol).unwrap_or_else(|| source.symbol.clone());
         }
         let inits = self.inits.iter().cloned().map(|mut init| {
-            if let Init::Layer { config, .. } = &mut init {
-                config.visit_mut(&mut Code::normalize);
-            }
+            init.visit_mut(&mut Code::normalize);
             init
         });
         let ty = |&value: &ValueId| (graph.ty(value).dtype.kind(), graph.ty(value).rank());

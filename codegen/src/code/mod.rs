@@ -71,7 +71,7 @@ pub enum Code {
     /// `{ let a = …; result }`
     Block(Vec<(String, Code)>, Box<Code>),
     /// `self.field.method(args)` on a layer.
-    Layer(FieldId, &'static str, Vec<Code>),
+    Layer(Place, &'static str, Vec<Code>),
     /// A call of a module's `forward`, values first, then literals, then symbols.
     Module(Callee, Vec<Code>),
     /// A variable that holds a symbol, as it is.
@@ -161,6 +161,24 @@ macro_rules! parts {
 }
 
 impl Code {
+    /// Where the layer or the module is held that this part itself calls.
+    pub fn callee(&self) -> Option<Place> {
+        match self {
+            Code::Layer(place, ..) => Some(*place),
+            Code::Module(callee, _) => callee.place,
+            _ => None,
+        }
+    }
+
+    /// Likewise, to change.
+    pub fn callee_mut(&mut self) -> Option<&mut Place> {
+        match self {
+            Code::Layer(place, ..) => Some(place),
+            Code::Module(callee, _) => callee.place.as_mut(),
+            _ => None,
+        }
+    }
+
     parts!(
         /// Calls `f` with the parts, in the order in which Rust evaluates them.
         each_part,
@@ -206,6 +224,17 @@ impl Code {
     /// The first variable in it, in the order of evaluation.
     pub fn first_var(&self) -> Option<VarId> {
         self.var().or_else(|| self.parts().into_iter().find_map(Code::first_var))
+    }
+
+    /// The literals in it, in order.
+    pub fn slots(&self) -> Vec<SlotId> {
+        let mut slots = Vec::new();
+        self.visit(&mut |part| {
+            if let Code::Slot(id) = part {
+                slots.push(*id);
+            }
+        });
+        slots
     }
 
     /// Forgets its numbers: what is left is equal for code that does the same with other sizes.

@@ -10,7 +10,7 @@
 mod found;
 mod line;
 
-use super::{Block, Body, Callee, Code, Position, Repeat, Statement};
+use super::{Block, Body, Code, Position, Repeat, Statement};
 use crate::ids::{SlotId, VarId};
 use crate::spelling;
 use found::{Found, Gathered};
@@ -144,7 +144,7 @@ impl Rolling<'_> {
         let numbered = numbered.map(|&(_, from)| (from as i64, 1));
         let start = first_number(counted.values().copied().chain(numbered));
         body.visit_mut(&mut |code| {
-            if let Code::Module(Callee { place: Some(place), .. }, _) = code
+            if let Some(place) = code.callee_mut()
                 && items.iter().any(|(field, _)| *field == place.field)
             {
                 place.position = Some(Position::OfRound);

@@ -45,10 +45,10 @@ impl FunctionEmitter<'_, '_> {
             Code::Size(dim) => syntax::parsed(dims::size(dim, self.variables)?)?,
             Code::Integer(dim) => syntax::parsed(dims::integer(dim, self.variables)?)?,
             Code::Symbol(symbol) => syntax::variable(dims::variable(symbol, self.variables)?.0),
-            Code::Layer(field, method, args) => {
-                let (layer, args) = (self.field(*field)?, self.all(args)?);
-                let place = Place { field: *field, position: None };
-                self.called(place, args, |args| syntax::method(layer, ident(method), args))?
+            Code::Layer(place, method, args) => {
+                let args = self.all(args)?;
+                let layer = self.callee(*place)?;
+                self.called(*place, args, |args| syntax::method(layer, ident(method), args))?
             }
             Code::Module(callee, args) => self.call_module(*callee, args)?,
             // An empty array says no type.
@@ -145,20 +145,25 @@ impl FunctionEmitter<'_, '_> {
                 self.scoped(&function, None, args, call)?
             }
             Some(place) => {
-                let module = match (place.position, self.counted.get(&place.field)) {
-                    (Some(Position::OfRound), None) => {
-                        syntax::variable(ident(self.variables.in_hand(place.field)?))
-                    }
-                    (Some(Position::OfRound), Some(number)) => {
-                        let number = syntax::parsed(dims::size(number, self.variables)?)?;
-                        syntax::item(self.field(place.field)?, number)
-                    }
-                    (position, _) => at(self.field(place.field)?, position)?,
-                };
+                let module = self.callee(place)?;
                 self.called(place, args, |args| syntax::method(module, name, args))?
             }
         };
         Ok(syntax::awaited(call, waits))
+    }
+
+    /// `self.conv1`, `self.layers[2]`, or the variable of the item that a loop has in hand.
+    fn callee(&self, place: Place) -> Result<Expr> {
+        match (place.position, self.counted.get(&place.field)) {
+            (Some(Position::OfRound), None) => {
+                Ok(syntax::variable(ident(self.variables.in_hand(place.field)?)))
+            }
+            (Some(Position::OfRound), Some(number)) => {
+                let number = syntax::parsed(dims::size(number, self.variables)?)?;
+                Ok(syntax::item(self.field(place.field)?, number))
+            }
+            (position, _) => at(self.field(place.field)?, position),
+        }
     }
 
     /// `self.conv1`, or the variable of an optional field that is there.

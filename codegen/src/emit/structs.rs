@@ -3,7 +3,7 @@
 use super::expression::derived_value;
 use super::{Emitter, Result, field_ids, syntax, tensor_type};
 use crate::code::{Code, Init, Literal};
-use crate::ids::{FieldId, StructId};
+use crate::ids::{Id, SlotId, StructId};
 use crate::names::{comment, ident};
 use crate::print::markers;
 use crate::structs::{Derived, Parameter, ParameterKind, Struct};
@@ -151,8 +151,8 @@ impl<'p> Emitter<'p> {
                 syntax::generic(param, vec![syntax::type_argument(tensor)], false)
             }
             Init::Module { structure, .. } => of_backend(ident(self.struct_name(*structure)).into()),
-            Init::Sequence { structure, .. } => {
-                let item = of_backend(ident(self.struct_name(*structure)).into());
+            Init::Sequence(items) => {
+                let item = self.field_type(items.first().ok_or(Defect::EmptyLoop)?)?;
                 syntax::generic(ident("Vec").into(), vec![syntax::type_argument(item)], false)
             }
         })
@@ -216,7 +216,8 @@ impl<'p> Emitter<'p> {
         let mut values = Vec::with_capacity(structure.body.inits.len());
         for field in field_ids(structure) {
             let name = ident(self.names.field(id, field)?);
-            let mut value = self.field_value(id, field)?;
+            let init = structure.body.inits.get(field).ok_or(Defect::Unnamed)?;
+            let mut value = self.initial(id, init)?;
             if let Some(&slot) = structure.optional.get(&field) {
                 let flag = self.initializer(id)?.code(&Code::Slot(slot))?;
                 let derived = structure.parameter_of(slot).and_then(|parameter| parameter.derived.as_ref());
@@ -232,9 +233,9 @@ impl<'p> Emitter<'p> {
         Ok(values)
     }
 
-    fn field_value(&mut self, id: StructId, field: FieldId) -> Result<Expr> {
+    /// What a field, or an item of one, is made with.
+    fn initial(&mut self, id: StructId, init: &Init) -> Result<Expr> {
         let structure = self.structure(id);
-        let init = structure.body.inits.get(field).ok_or(Defect::Unnamed)?;
         let device = || syntax::variable(ident("device"));
         Ok(match init {
             Init::Layer { config, dtype, fixed, .. } => {
@@ -271,16 +272,17 @@ impl<'p> Emitter<'p> {
                 syntax::parsed(quote!(#param::initialized(#id::new(), #tensor::empty(#dims, #options))))?
             }
             Init::Module { structure, args } => self.construct(id, *structure, args)?,
-            Init::Sequence { structure: child, elements } => {
-                let arguments: Vec<Vec<Argument<'_>>> = elements
-                    .iter()
-                    .map(|args| args.iter().map(|arg| argument(structure, arg)).collect())
-                    .collect();
-                let equal = arguments.iter().all(|other| *other == arguments[0]);
-                let shown = if equal { &elements[..1] } else { elements };
-                let items: Vec<_> =
-                    shown.iter().map(|args| self.construct(id, *child, args)).collect::<Result<_>>()?;
-                let length = literals::int(elements.len() as i64);
+            Init::Sequence(items) => {
+                let length = literals::int(items.len() as i64);
+                let shown = match items.split_first() {
+                    Some((first, others))
+                        if others.iter().all(|other| is_made_alike(structure, first, other)) =>
+                    {
+                        std::slice::from_ref(first)
+                    }
+                    _ => items,
+                };
+                let items: Vec<_> = shown.iter().map(|item| self.initial(id, item)).collect::<Result<_>>()?;
                 syntax::parsed(match items.as_slice() {
                     [item] => quote!((0..#length).map(|_| #item).collect()),
                     items => markers::list(items),
@@ -323,6 +325,22 @@ impl<'p> Emitter<'p> {
 /// The parameters that a struct's constructor takes.
 fn given(structure: &Struct) -> impl Iterator<Item = &Parameter> {
     structure.parameters.iter().filter(|parameter| parameter.is_given())
+}
+
+/// Whether two items of a sequence are made by the same expression.
+fn is_made_alike(structure: &Struct, a: &Init, b: &Init) -> bool {
+    let without_literals = |init: &Init| {
+        let mut init = init.clone();
+        init.visit_mut(&mut |code| {
+            if let Code::Slot(slot) = code {
+                *slot = SlotId::at(0);
+            }
+        });
+        init
+    };
+    let literals = |init: &Init| init.slots().into_iter().map(Code::Slot).collect::<Vec<_>>();
+    let equal = |(a, b): (&Code, &Code)| argument(structure, a) == argument(structure, b);
+    without_literals(a) == without_literals(b) && literals(a).iter().zip(&literals(b)).all(equal)
 }
 
 /// What an argument in a struct's constructor is.

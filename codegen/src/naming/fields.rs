@@ -68,7 +68,12 @@ fn stem<'c>(content: &Content, init: Option<&Init>, class_of: &dyn Fn(ModuleId) 
                 name.strip_suffix('d').map(|rest| rest.trim_end_matches(|c: char| c.is_ascii_digit()));
             short.filter(|short| short.len() + 2 == name.len()).unwrap_or(&name).to_owned()
         }
-        (Content::Sequence(_), _) => "blocks".to_owned(),
+        (Content::Sequence(items), init) => match items.first() {
+            Some(layer @ Content::Layer(_)) => {
+                format!("{}s", stem(layer, init.and_then(|init| init.items().first()), class_of))
+            }
+            _ => "blocks".to_owned(),
+        },
         (Content::Module(child), _) => {
             let class = class_of(*child);
             if is_container_class(class) { "block".to_owned() } else { snake(class, "block") }

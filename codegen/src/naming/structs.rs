@@ -118,14 +118,18 @@ fn mentioned_paths(program: &Program<'_>) -> BTreeSet<Name> {
             });
         };
         for init in body.inits.iter() {
-            if let Init::Layer { config, .. } = init {
-                collect(config);
+            for item in init.items() {
+                if let Init::Layer { config, .. } = item {
+                    collect(config);
+                }
             }
         }
         body.block.codes().into_iter().for_each(&mut collect);
         for init in body.inits.iter() {
-            if let Init::Layer { ty, .. } = init {
-                paths.insert((*ty).into());
+            for item in init.items() {
+                if let Init::Layer { ty, .. } = item {
+                    paths.insert((*ty).into());
+                }
             }
         }
     }
@@ -157,9 +161,9 @@ fn wanted(program: &Program<'_>, id: StructId) -> String {
 
 /// Structs that want one name.
 struct Family {
-    /// The words of the first one's fields, in order, and their number.
+    /// The words of the first one's fields, in order, and the number of layers, parameters and modules in them.
     first: Vec<String>,
-    fields: usize,
+    parts: usize,
     /// The words of all of them.
     words: HashSet<String>,
 }
@@ -168,7 +172,7 @@ impl Family {
     fn new(program: &Program<'_>, id: StructId) -> Self {
         let first = words_of(program, id);
         let words = first.iter().cloned().collect();
-        Self { first, fields: program.structs[id].body.inits.len(), words }
+        Self { first, parts: parts_of(program, id), words }
     }
 
     /// A name that says how a struct differs from the others: `BlockDownsample`, `BlockWithoutExcitation`, `ShortBlock`.
@@ -180,7 +184,7 @@ impl Family {
         } else if let Some(lacking) = self.first.iter().find(|word| !own.contains(word)) {
             format!("{wanted}Without{}", word(lacking))
         } else {
-            match program.structs[id].body.inits.len().cmp(&self.fields) {
+            match parts_of(program, id).cmp(&self.parts) {
                 std::cmp::Ordering::Less => format!("Short{wanted}"),
                 std::cmp::Ordering::Greater => format!("Long{wanted}"),
                 std::cmp::Ordering::Equal => wanted.to_owned(),
@@ -189,6 +193,11 @@ impl Family {
         self.words.extend(own);
         name
     }
+}
+
+/// The number of layers, parameters and modules in the fields of a struct.
+fn parts_of(program: &Program<'_>, id: StructId) -> usize {
+    program.structs[id].body.inits.iter().map(|init| init.items().len()).sum()
 }
 
 /// The words that say what a struct has: classes of its children, parts of its fields' keys.

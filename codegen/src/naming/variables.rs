@@ -1,6 +1,6 @@
 //! Names of functions' variables.
 
-use crate::code::{Block, Code, Repeat, Statement};
+use crate::code::{Block, Code, Place, Repeat, Statement};
 use crate::emit::{Scope, is_signed};
 use crate::ids::{Arena, FieldId, StructId, VarId};
 use crate::names::{Names, ident, names_a_kind, snake};
@@ -429,7 +429,7 @@ impl<'a> Namer<'a> {
             let Statement::Repeat(repeat) = statement else { continue };
             let Some((field, _)) = repeat.in_hand() else { continue };
             if !self.variables.in_hand.contains_key(&field) {
-                let name = self.names.fresh(self.singular(field));
+                let name = self.names.fresh(&self.singular(field));
                 self.reserved.push(name.clone());
                 self.variables.in_hand.insert(field, name);
             }
@@ -473,16 +473,21 @@ impl<'a> Namer<'a> {
 
     /// Names the variable for the items of a field.
     fn name_item(&mut self, output: VarId, field: FieldId) {
-        self.variables.items.insert(output, self.names.free(self.singular(field)));
+        self.variables.items.insert(output, self.names.free(&self.singular(field)));
     }
 
     /// What one of the things in a field is called.
-    fn singular(&self, field: FieldId) -> &'a str {
+    fn singular(&self, field: FieldId) -> String {
         let field = self.fields[field].trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-        match field.strip_suffix('s') {
-            Some(stem) if stem.len() > 2 && !stem.ends_with('s') => stem,
-            _ if field.len() < 3 => "block",
-            _ => field,
+        // Branches, boxes and losses.
+        let has_es = ["nches", "tches", "shes", "sses", "xes"].iter().any(|end| field.ends_with(end));
+        if let Some(stem) = field.strip_suffix("ies").filter(|_| !field.ends_with("series")) {
+            return format!("{stem}y");
+        }
+        match field.strip_suffix(if has_es { "es" } else { "s" }) {
+            Some(stem) if stem.len() > 2 && (has_es || !stem.ends_with('s')) => stem.to_owned(),
+            _ if field.len() < 3 => "block".to_owned(),
+            _ => field.to_owned(),
         }
     }
 
@@ -658,7 +663,10 @@ impl<'a> Namer<'a> {
         let mut part = code;
         let key = loop {
             let field = match part {
-                Code::Layer(field, ..) | Code::Parameter(field) => *field,
+                Code::Parameter(field) => *field,
+                Code::Layer(Place { field, position: None }, ..) => *field,
+                // One of several has not the name of all.
+                Code::Layer(..) => return None,
                 Code::Module(callee, _) => callee.place?.field,
                 Code::Make(_, name, _) => break name.as_ref(),
                 _ => {

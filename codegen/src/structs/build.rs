@@ -8,7 +8,7 @@ use crate::code::{
 };
 use crate::ids::{Arena, FieldId, ModuleId, SlotId, StructId, VarId};
 use crate::tree::{
-    Checkpoints, Content, Field, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
+    Checkpoints, Content, FieldOrigin, Module, ModuleTree, Step, is_container_class, is_literal,
 };
 use crate::{CodegenError, Defect, names};
 use kiln_importer::ir::{Graph, TensorType, ValueId};
@@ -152,7 +152,7 @@ impl Sharing<'_, '_> {
             let mut inits = Arena::default();
             for (id, field) in draft.fields.enumerate() {
                 lowering.field = Some(id);
-                inits.push(self.init(field, &mut lowering)?);
+                inits.push(self.init(&field.content, &mut lowering)?);
             }
             lowering.field = None;
             let mut body = Body { inits, ..Body::default() };
@@ -212,9 +212,9 @@ impl Sharing<'_, '_> {
             }
     }
 
-    fn init(&self, field: &Field, lowering: &mut Lowering<'_>) -> Result<Init, CodegenError> {
+    fn init(&self, content: &Content, lowering: &mut Lowering<'_>) -> Result<Init, CodegenError> {
         let graph = self.tree.graph;
-        Ok(match &field.content {
+        Ok(match content {
             Content::Layer(node) => {
                 let layer = self.tree.layer(*node);
                 let (_, layer) = layer.ok_or_else(|| Defect::node(graph.node(*node), "no layer"))?;
@@ -240,11 +240,9 @@ impl Sharing<'_, '_> {
                 structure: self.structure_of(*child)?,
                 args: self.struct_args(*child, lowering)?,
             },
-            Content::Sequence(children) => {
-                let first = children.first().ok_or(Defect::EmptyLoop)?;
-                let structure = self.structure_of(*first)?;
-                let elements = children.iter().map(|&child| self.struct_args(child, lowering));
-                Init::Sequence { structure, elements: elements.collect::<Result<_, _>>()? }
+            Content::Sequence(items) => {
+                let items = items.iter().map(|item| self.init(item, lowering));
+                Init::Sequence(items.collect::<Result<_, _>>()?)
             }
         })
     }

@@ -155,17 +155,18 @@ impl Sharing<'_, '_> {
     /// Whether two calls find the same in their fields.
     fn same_fields(&self, a: ModuleId, b: ModuleId) -> bool {
         let (a, b) = (&self.modules[a].fields, &self.modules[b].fields);
-        let same = |(a, b): (&Field, &Field)| {
-            a.key == b.key
-                && match (&a.content, &b.content) {
-                    (&Content::Module(a), &Content::Module(b)) => self.same_fields(a, b),
-                    (Content::Sequence(a), Content::Sequence(b)) => {
-                        a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| self.same_fields(a, b))
-                    }
-                    (a, b) => a == b,
-                }
-        };
+        let same = |(a, b): (&Field, &Field)| a.key == b.key && self.same_content(&a.content, &b.content);
         a.len() == b.len() && a.iter().zip(b.iter()).all(same)
+    }
+
+    fn same_content(&self, a: &Content, b: &Content) -> bool {
+        match (a, b) {
+            (&Content::Module(a), &Content::Module(b)) => self.same_fields(a, b),
+            (Content::Sequence(a), Content::Sequence(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.same_content(a, b))
+            }
+            (a, b) => a == b,
+        }
     }
 
     /// Later calls of a module that cannot be calls of one `forward`: their first calls.

@@ -2,8 +2,8 @@
 
 use super::build::MAX_PARAMETERS;
 use super::variants::{Group, plain_name};
-use super::{Derived, Parameter, ParameterKind, Sharing};
-use crate::code::Literal;
+use super::{Derived, Draft, Parameter, ParameterKind, Sharing};
+use crate::code::{Init, Literal};
 use crate::ids::{ModuleId, SlotId};
 use crate::names::{Names, snake};
 use crate::naming::field_names;
@@ -106,14 +106,17 @@ impl Sharing<'_, '_> {
         let data = &self.modules[member];
         let class_of = |child: ModuleId| self.tree.modules[child].class_name();
         let fields = field_names(&data.fields, &data.body.inits, &class_of, []);
+        let numbers = numbers_of_items(data);
         self.name_channels(member, found);
         let wanted: Vec<String> = found.iter().map(|found| found.parameter.name.clone()).collect();
         for Found { parameter, .. } in found {
             let repeated = wanted.iter().filter(|name| **name == parameter.name).count() > 1;
-            let field = parameter.slots.first().and_then(|&slot| data.body.slots.get(slot)?.field);
+            let slot = parameter.slots.first().copied();
+            let field = slot.and_then(|slot| data.body.slots.get(slot)?.field);
             let wanted = match field {
                 Some(field) if repeated && names.contains(&parameter.name) => {
-                    format!("{}_{}", fields[field], parameter.name)
+                    let number = slot.and_then(|slot| numbers.get(&slot)).map(usize::to_string);
+                    format!("{}{}_{}", fields[field], number.unwrap_or_default(), parameter.name)
                 }
                 _ => parameter.name.clone(),
             };
@@ -131,7 +134,7 @@ impl Sharing<'_, '_> {
             .enumerate()
             .filter(|(_, found)| found.parameter.name == "channels_out")
             .filter_map(|(i, found)| Some((i, field_of(found)?)))
-            .filter(|(_, field)| matches!(data.fields[*field].content, Content::Layer(_)))
+            .filter(|(_, field)| holds_layers(&data.fields[*field].content))
             .collect();
         let &[(first, _), .., (last, at)] = of_layers.as_slice() else { return };
         let after = data.fields.enumerate().filter(|(field, _)| *field > at);
@@ -152,6 +155,25 @@ impl Sharing<'_, '_> {
             }
         }
         found[last].parameter.name = "channels_out".to_owned();
+    }
+}
+
+/// The number of the item of a sequence that each literal belongs to.
+fn numbers_of_items(data: &Draft) -> HashMap<SlotId, usize> {
+    let sequences = data.body.inits.iter().filter_map(|init| match init {
+        Init::Sequence(items) => Some(items),
+        Init::Layer { .. } | Init::Parameter { .. } | Init::Module { .. } => None,
+    });
+    let of_item = |(n, item): (usize, &Init)| item.slots().into_iter().map(move |slot| (slot, n));
+    sequences.flat_map(|items| items.iter().enumerate().flat_map(of_item)).collect()
+}
+
+/// Whether a field is a layer or a list of layers.
+fn holds_layers(content: &Content) -> bool {
+    match content {
+        Content::Layer(_) => true,
+        Content::Sequence(items) => items.first().is_some_and(holds_layers),
+        Content::Parameter(_) | Content::Module(_) | Content::Absent => false,
     }
 }
 

@@ -28,11 +28,11 @@ impl Places {
     }
 }
 
-/// The child at a place.
-fn child_at(fields: &Arena<FieldId, Field>, place: Place) -> Option<ModuleId> {
+/// What is at a place.
+fn content_at(fields: &Arena<FieldId, Field>, place: Place) -> Option<&Content> {
     match (&fields.get(place.field)?.content, place.position) {
-        (Content::Module(child), None) => Some(*child),
-        (Content::Sequence(children), Some(Position::At(position))) => children.get(position).copied(),
+        (Content::Sequence(items), Some(Position::At(position))) => items.get(position),
+        (content, None) => Some(content),
         _ => None,
     }
 }
@@ -42,28 +42,30 @@ impl Sharing<'_, '_> {
     pub(super) fn places(&self, draft: &Draft) -> Places {
         let mut places = Places::default();
         for (field, data) in draft.fields.enumerate() {
-            let alone = Place { field, position: None };
             match &data.content {
-                Content::Layer(layer) => {
-                    places.layers.entry(*layer).or_insert(alone);
-                }
-                Content::Parameter(value) => {
-                    places.parameters.entry(*value).or_insert(field);
-                }
-                Content::Module(child) => self.add_child(&mut places, *child, alone),
-                Content::Sequence(children) => {
-                    for (position, &child) in children.iter().enumerate() {
-                        self.add_child(
-                            &mut places,
-                            child,
-                            Place { field, position: Some(Position::At(position)) },
-                        );
+                Content::Sequence(items) => {
+                    for (position, item) in items.iter().enumerate() {
+                        self.add(&mut places, item, Place { field, position: Some(Position::At(position)) });
                     }
                 }
-                Content::Absent => {}
+                content => self.add(&mut places, content, Place { field, position: None }),
             }
         }
         places
+    }
+
+    fn add(&self, places: &mut Places, content: &Content, place: Place) {
+        match content {
+            Content::Layer(layer) => {
+                places.layers.entry(*layer).or_insert(place);
+            }
+            Content::Parameter(value) => {
+                places.parameters.entry(*value).or_insert(place.field);
+            }
+            Content::Module(child) => self.add_child(places, *child, place),
+            // Items are no sequences themselves.
+            Content::Sequence(_) | Content::Absent => {}
+        }
     }
 
     fn add_child(&self, places: &mut Places, child: ModuleId, place: Place) {
@@ -80,16 +82,18 @@ impl Sharing<'_, '_> {
         loop {
             let place = *draft.places.layers.get(&layer)?;
             way.push(place);
-            match child_at(&draft.fields, place) {
-                Some(child) => draft = &self.modules[child],
-                None => return Some(way),
+            match content_at(&draft.fields, place)? {
+                Content::Module(child) => draft = &self.modules[*child],
+                Content::Layer(_) | Content::Parameter(_) | Content::Sequence(_) | Content::Absent => {
+                    return Some(way);
+                }
             }
         }
     }
 
-    /// The field of a layer that a module holds itself.
-    pub(super) fn layer_field(&self, draft: &Draft, layer: NodeId) -> Option<FieldId> {
-        let field = draft.places.layers.get(&layer)?.field;
-        matches!(draft.fields.get(field)?.content, Content::Layer(_)).then_some(field)
+    /// The place of a layer that a module holds itself.
+    pub(super) fn layer_place(&self, draft: &Draft, layer: NodeId) -> Option<Place> {
+        let place = *draft.places.layers.get(&layer)?;
+        matches!(content_at(&draft.fields, place)?, Content::Layer(_)).then_some(place)
     }
 }

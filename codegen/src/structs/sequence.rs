@@ -1,8 +1,8 @@
-//! Children that make a `Vec`, and calls of them that make a loop.
+//! Layers and children that make a `Vec`, and calls of children that make a loop.
 
 use super::{Draft, Sharing};
-use crate::ids::ModuleId;
-use crate::tree::{Content, Field, Step, operands};
+use crate::ids::{ModuleId, StructId};
+use crate::tree::{Content, Field, Step, of_list, operands, origin};
 use kiln_importer::ir::ValueId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,38 +19,71 @@ fn numbered(key: &str) -> Option<(&str, usize)> {
         .map(|n| (stem, n))
 }
 
-/// Children of one struct with the keys `stem.0`, `stem.1`, …, in the order of their keys: all of their container, or the first ones.
+/// Layers of one type or children of one struct with the keys `stem.0`, `stem.1`, …, in the order of their keys: all of
+/// their container, or, of children, the first ones.
 struct Run {
     stem: String,
-    children: Vec<ModuleId>,
+    items: Vec<Content>,
+}
+
+/// The type that all items of a `Vec` have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ItemType {
+    Layer(&'static str),
+    Module(Option<StructId>),
 }
 
 impl Sharing<'_, '_> {
-    /// The runs of a module's children, by stem.
-    fn runs(&self, draft: &Draft) -> Vec<Run> {
-        let mut by_stem: BTreeMap<&str, BTreeMap<usize, ModuleId>> = BTreeMap::new();
+    /// The type of what could be an item of a `Vec` in the module in hand.
+    fn item_type(&self, field: &Field) -> Option<ItemType> {
+        match field.content {
+            Content::Module(child) => {
+                (!self.is_function(child)).then(|| ItemType::Module(self.modules[child].structure))
+            }
+            Content::Layer(node) => Some(ItemType::Layer(self.tree.layer(node)?.1.declared.path)),
+            Content::Parameter(_) | Content::Sequence(_) | Content::Absent => None,
+        }
+    }
+
+    /// Whether one attribute can say how checkpoints fill all layers of a list.
+    fn has_one_origin(&self, base: &str, stem: &str, layers: &[Content]) -> bool {
+        let of = |(n, layer): (usize, &Content)| {
+            origin(self.tree, base, &Field { key: format!("{stem}.{n}"), content: layer.clone() })
+        };
+        of_list(&layers.iter().enumerate().map(of).collect::<Vec<_>>()).is_some()
+    }
+
+    /// The runs of a module's layers and children, by stem.
+    fn runs(&self, module: ModuleId, draft: &Draft) -> Vec<Run> {
+        let base = &self.tree.modules[module].path;
+        let mut by_stem: BTreeMap<&str, BTreeMap<usize, (ItemType, &Content)>> = BTreeMap::new();
         let mut spoilt: BTreeSet<&str> = BTreeSet::new();
         for field in draft.fields.iter() {
+            // A `Vec` would have its key.
+            spoilt.insert(&field.key);
             let Some((stem, n)) = numbered(&field.key) else { continue };
-            match field.content {
-                Content::Module(child) if !self.is_function(child) => {
-                    by_stem.entry(stem).or_default().insert(n, child);
+            match self.item_type(field) {
+                Some(ty) => {
+                    by_stem.entry(stem).or_default().insert(n, (ty, &field.content));
                 }
-                _ => {
+                None => {
                     spoilt.insert(stem);
                 }
             }
         }
-        let run = |(stem, children): (&str, BTreeMap<usize, ModuleId>)| {
-            let structure = |child: ModuleId| self.modules[child].structure;
-            let first = structure(*children.first_key_value()?.1);
-            let alike = children.iter().enumerate();
-            let alike = alike.take_while(|&(n, (&number, &child))| n == number && structure(child) == first);
-            let alike: Vec<ModuleId> = alike.map(|(_, (_, &child))| child).collect();
-            // The last ones may differ, as blocks do whose results nobody reads in full.
-            let least = if alike.len() == children.len() { 2 } else { MIN_OF_MORE };
-            (alike.len() >= least && !spoilt.contains(stem))
-                .then(|| Run { stem: stem.to_owned(), children: alike })
+        let run = |(stem, items): (&str, BTreeMap<usize, (ItemType, &Content)>)| {
+            let &(first, _) = items.first_key_value()?.1;
+            let alike = items.iter().enumerate();
+            let alike = alike.take_while(|&(n, (&number, &(ty, _)))| n == number && ty == first);
+            let alike: Vec<Content> = alike.map(|(_, (_, &(_, content)))| content.clone()).collect();
+            let is_all = alike.len() == items.len();
+            let is_list = match first {
+                // The last ones may differ, as blocks do whose results nobody reads in full.
+                ItemType::Module(_) => alike.len() >= if is_all { 2 } else { MIN_OF_MORE },
+                // Layers with others behind them are the parts of a whole.
+                ItemType::Layer(_) => is_all && alike.len() >= 2 && self.has_one_origin(base, stem, &alike),
+            };
+            (is_list && !spoilt.contains(stem)).then(|| Run { stem: stem.to_owned(), items: alike })
         };
         by_stem.into_iter().filter_map(run).collect()
     }
@@ -59,33 +92,38 @@ impl Sharing<'_, '_> {
     pub(super) fn is_list(&self, module: ModuleId) -> bool {
         let data = &self.modules[module];
         data.steps.iter().all(|step| matches!(step, Step::Call(_)))
-            && match self.runs(data).as_slice() {
-                [run] => run.stem.is_empty() && run.children.len() == data.fields.len(),
+            && match self.runs(module, data).as_slice() {
+                [run] => run.stem.is_empty() && run.items.len() == data.fields.len(),
                 _ => false,
             }
     }
 
-    /// Puts runs of children into `Vec`s, and calls in turn into loops.
+    /// Puts runs of layers and of children into `Vec`s, and calls in turn into loops.
     pub(super) fn collect_sequences(&mut self, module: ModuleId) {
         let mut draft = std::mem::take(&mut self.modules[module]);
         // The keys of a `Vec` begin with its field's name; a run without a stem has none.
-        let runs: Vec<Run> = self.runs(&draft).into_iter().filter(|run| !run.stem.is_empty()).collect();
+        let runs: Vec<Run> =
+            self.runs(module, &draft).into_iter().filter(|run| !run.stem.is_empty()).collect();
         let mut places: HashMap<ModuleId, (usize, usize)> = HashMap::new();
+        let mut lengths: HashMap<String, (usize, usize)> = HashMap::new();
         for (n, run) in runs.iter().enumerate() {
-            places.extend(run.children.iter().enumerate().map(|(i, &child)| (child, (n, i))));
+            lengths.insert(run.stem.clone(), (n, run.items.len()));
+            places.extend(run.items.iter().enumerate().filter_map(|(i, item)| match item {
+                Content::Module(child) => Some((*child, (n, i))),
+                _ => None,
+            }));
         }
         let mut waiting: Vec<Option<Run>> = runs.into_iter().map(Some).collect();
         let fields = std::mem::take(&mut draft.fields).into_iter().filter_map(|field| {
-            let place = match field.content {
-                Content::Module(child) => places.get(&child),
-                _ => None,
-            };
-            match place {
+            let run = numbered(&field.key).and_then(|(stem, number)| {
+                lengths.get(stem).filter(|&&(_, length)| number < length).map(|&(run, _)| run)
+            });
+            match run {
                 None => Some(field),
                 // The first of a run stands for all.
-                Some(&(run, _)) => waiting[run]
+                Some(run) => waiting[run]
                     .take()
-                    .map(|run| Field { key: run.stem, content: Content::Sequence(run.children) }),
+                    .map(|run| Field { key: run.stem, content: Content::Sequence(run.items) }),
             }
         });
         draft.fields = fields.collect();

@@ -163,10 +163,10 @@ impl Sharing<'_, '_> {
         }
         let code = match self.tree.layer(node) {
             Some((first, layer)) => {
-                let field = self.layer_field(draft, first);
-                let field = field.ok_or_else(|| Defect::node(data, "no field for its layer"))?;
+                let place = self.layer_place(draft, first);
+                let place = place.ok_or_else(|| Defect::node(data, "no field for its layer"))?;
                 let args = layer.args.iter().map(|arg| lowering.node(node, arg)).collect::<Result<_>>()?;
-                Code::Layer(field, layer.method, args)
+                Code::Layer(place, layer.method, args)
             }
             None => {
                 let call = self.tree.call(node);

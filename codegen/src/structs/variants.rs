@@ -281,11 +281,10 @@ fn fields_of(statement: &Statement) -> BTreeSet<FieldId> {
     let mut fields = BTreeSet::new();
     for code in statement.codes() {
         code.visit(&mut |part| match part {
-            Code::Layer(field, ..) | Code::Parameter(field) => {
+            Code::Parameter(field) => {
                 fields.insert(*field);
             }
-            Code::Module(callee, _) => fields.extend(callee.place.map(|place| place.field)),
-            _ => {}
+            part => fields.extend(part.callee().map(|place| place.field)),
         });
     }
     fields

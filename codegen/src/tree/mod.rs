@@ -23,7 +23,7 @@ use nodes::Nodes;
 pub use constants::is_literal;
 pub use keys::Keys;
 pub use nodes::{control_symbols, operands};
-pub use origins::{Checkpoints, FieldOrigin, origin};
+pub use origins::{Checkpoints, FieldOrigin, of_list, origin};
 
 /// Whether a class only holds other modules, so that its name says nothing.
 pub fn is_container_class(class: &str) -> bool {
@@ -71,8 +71,8 @@ pub enum Content {
     Parameter(ValueId),
     /// A child.
     Module(ModuleId),
-    /// Children with the keys `0`, `1`, ….
-    Sequence(Vec<ModuleId>),
+    /// Layers of one type, or children of one struct, with the keys `0`, `1`, ….
+    Sequence(Vec<Content>),
     /// An optional part that this module does not have.
     Absent,
 }

@@ -53,8 +53,90 @@ pub fn origin(tree: &ModuleTree<'_>, base: &str, field: &Field) -> Option<FieldO
             let parameters: Vec<Parameter<'_>> = parameters.collect();
             folded_norm(&parameters, base).or_else(|| derived(tree, &parameters, base))
         }
-        Content::Module(_) | Content::Sequence(_) | Content::Absent => None,
+        Content::Sequence(items) => {
+            let item = |(number, item): (usize, &Content)| {
+                let key = format!("{}.{number}", field.key);
+                origin(tree, base, &Field { key, content: item.clone() })
+            };
+            of_list(&items.iter().enumerate().map(item).collect::<Vec<_>>()).flatten()
+        }
+        Content::Module(_) | Content::Absent => None,
     }
+}
+
+/// How checkpoints fill the layers of a list, if that can be said of all at once.
+pub fn of_list(items: &[Option<FieldOrigin>]) -> Option<Option<FieldOrigin>> {
+    let first = items.first()?;
+    Some(match first {
+        None | Some(FieldOrigin::Constant) => {
+            items.iter().all(|item| item == first).then(|| first.clone())?
+        }
+        Some(FieldOrigin::BatchNorm { epsilon, biased, .. }) => {
+            let path = |item: &Option<FieldOrigin>| match item {
+                Some(FieldOrigin::BatchNorm { path, epsilon: e, biased: b })
+                    if (e, b) == (epsilon, biased) =>
+                {
+                    Some(path.clone())
+                }
+                _ => None,
+            };
+            let path = numbered(&items.iter().map(path).collect::<Option<Vec<_>>>()?)?;
+            Some(FieldOrigin::BatchNorm { path, epsilon: *epsilon, biased: *biased })
+        }
+        Some(FieldOrigin::Derived(texts)) => {
+            let text = |(n, (name, _)): (usize, &(&'static str, String))| {
+                let of = |item: &Option<FieldOrigin>| match item {
+                    Some(FieldOrigin::Derived(others)) if others.len() == texts.len() => {
+                        others.get(n).filter(|(other, _)| other == name).map(|(_, text)| text.clone())
+                    }
+                    _ => None,
+                };
+                Some((*name, numbered(&items.iter().map(of).collect::<Option<Vec<_>>>()?)?))
+            };
+            Some(FieldOrigin::Derived(texts.iter().enumerate().map(text).collect::<Option<_>>()?))
+        }
+    })
+}
+
+/// One text for all items of a list, in which `{}` stands for the number of the item.
+fn numbered(texts: &[String]) -> Option<String> {
+    let (first, second) = (texts.first()?, texts.get(1)?);
+    if first.contains("{}") {
+        return None;
+    }
+    let mut pattern = String::with_capacity(first.len());
+    let (mut a, mut b) = (words(first), words(second));
+    loop {
+        match (a.next(), b.next()) {
+            (None, None) => break,
+            (Some("0"), Some("1")) => pattern.push_str("{}"),
+            (Some(a), Some(b)) if a == b => pattern.push_str(a),
+            _ => return None,
+        }
+    }
+    let is_equal = |(number, text): (usize, &String)| {
+        let number = number.to_string();
+        let mut parts = pattern.split("{}");
+        let mut rest = text.strip_prefix(parts.next()?)?;
+        // Ends with the text: one pattern may be longer than all the others together.
+        for part in parts {
+            rest = rest.strip_prefix(&number)?.strip_prefix(part)?;
+        }
+        rest.is_empty().then_some(())
+    };
+    texts.iter().enumerate().all(|item| is_equal(item).is_some()).then_some(pattern)
+}
+
+/// The numbers in a text, and what is between them.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let is_digit = rest.starts_with(|c: char| c.is_ascii_digit());
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_digit).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        rest = behind;
+        (!word.is_empty()).then_some(word)
+    })
 }
 
 /// A parameter: of a layer, or (without a name) a field by itself.
@@ -288,17 +370,45 @@ fn parameters(tree: &ModuleTree<'_>) -> Vec<ValueId> {
         if !seen.insert(module) {
             continue;
         }
-        for field in &tree.modules[module].fields {
-            match &field.content {
+        let mut contents: Vec<&Content> =
+            tree.modules[module].fields.iter().rev().map(|field| &field.content).collect();
+        while let Some(content) = contents.pop() {
+            match content {
                 Content::Parameter(value) => found.push(*value),
                 Content::Layer(node) => {
                     found.extend(tree.layer(*node).into_iter().flat_map(|(_, layer)| layer.values()));
                 }
                 Content::Module(child) => waiting.push(*child),
-                Content::Sequence(children) => waiting.extend(children.iter().rev()),
+                Content::Sequence(items) => contents.extend(items.iter().rev()),
                 Content::Absent => {}
             }
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbered;
+
+    #[test]
+    fn texts_of_items_differ_in_their_numbers_alone() {
+        let cases: &[(&[&str], Option<&str>)] = &[
+            (&["norms.0", "norms.1", "norms.2"], Some("norms.{}")),
+            (&["norm", "norm"], Some("norm")),
+            (&["a1.0.b0 + 0", "a1.1.b1 + 0"], Some("a1.{}.b{} + 0")),
+            (&["0.b", "1.b", "3.b"], None),
+            (&["norms.1", "norms.2"], None),
+            (&["norms.0", "norms.1", "norms"], None),
+            (&["norms.0", "norms.1", "norms.2.x"], None),
+            (&["{}.0", "{}.1"], None),
+            (&["norms.0"], None),
+        ];
+        for (texts, expected) in cases {
+            let texts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+            assert_eq!(numbered(&texts).as_deref(), *expected, "{texts:?}");
+        }
+        let many: Vec<String> = (0..12).map(|i| format!("cat(0, q.{i}.weight, k.{i}.weight)")).collect();
+        assert_eq!(numbered(&many).as_deref(), Some("cat(0, q.{}.weight, k.{}.weight)"));
+    }
 }

@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub(super) carried: Vec<Carried>,
     /// The numbers that grow, by their literals in the second round: the first round's, and the step.
     pub(super) counted: BTreeMap<SlotId, (i64, i64)>,
-    /// The sequences of modules of which each round calls the next, and the first that is called.
+    /// The sequences of which each round calls the next, and the first that is called.
     pub(super) items: Vec<(FieldId, usize)>,
     pub(super) gathered: Vec<Gathered>,
     /// Where its statements stand in the block.
@@ -207,7 +207,7 @@ impl Found {
         Some(())
     }
 
-    /// Looks at the modules that a statement of the rounds calls: the same in each, or the next of one sequence.
+    /// Looks at the layers and modules that a statement of the rounds calls: the same in each, or the next of one sequence.
     fn call(&mut self, line: &Line<'_>, at: usize) -> Option<()> {
         for n in 0..line.operands[at].places.len() {
             let place = |at: usize| line.operands[at].places[n];

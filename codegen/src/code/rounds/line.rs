@@ -2,8 +2,8 @@
 
 use super::found::{Crossings, Found};
 use super::{Around, listed};
-use crate::code::{Block, Body, Callee, Code, Place, Statement};
-use crate::ids::{Id, SlotId, VarId};
+use crate::code::{Block, Body, Code, Place, Statement};
+use crate::ids::{FieldId, Id, SlotId, VarId};
 use kiln_importer::ir::ValueId;
 use kiln_types::DTypeKind;
 use std::cmp::Reverse;
@@ -21,8 +21,10 @@ const MAX_STARTS: usize = 6;
 const MAX_GAP: usize = 4;
 /// What a loop must save, in half lines.
 const MIN_SAVED: usize = 16;
-/// Likewise, where the original network has a loop over its modules.
+/// Likewise, where they go over some items of a list.
 const MIN_SAVED_OF_ITEMS: usize = 8;
+/// Likewise, where they go over all items, or all but the last: the original network has the loop, too.
+const MIN_SAVED_OF_ALL: usize = 0;
 /// What a value that is carried costs, and a list.
 const CARRIED: usize = 4;
 const LIST: usize = 4;
@@ -39,7 +41,7 @@ pub(super) struct Operands {
     /// Variables and parameters.
     pub(super) values: Vec<Code>,
     pub(super) slots: Vec<SlotId>,
-    /// Where the modules are that it calls.
+    /// Where the layers and modules are that it calls.
     pub(super) places: Vec<Place>,
     /// Half lines that it takes, about.
     weight: usize,
@@ -229,11 +231,13 @@ impl<'a> Line<'a> {
                 operands.slots.push(*slot);
                 *slot = SlotId::at(0);
             }
-            Code::Module(Callee { place: Some(place), .. }, _) => {
-                operands.places.push(*place);
-                place.position = None;
+            code => {
+                if let Some(place) = code.callee_mut() {
+                    operands.places.push(*place);
+                    place.position = None;
+                }
+                code.normalize();
             }
-            code => code.normalize(),
         });
         block.visit_vars(&mut |var| {
             if let Some(&number) = own.get(var) {
@@ -316,7 +320,12 @@ impl<'a> Line<'a> {
     fn between(&mut self, first: usize, end: usize, period: usize) -> Option<Found> {
         let weight: usize = self.operands[end - period..end].iter().map(|operands| operands.weight).sum();
         let most = (end - first) / period;
-        if weight * (most - 1) < MIN_SAVED_OF_ITEMS + CARRIED.min(weight) {
+        let mut places = self.operands[end - period..end].iter().flat_map(|operands| &operands.places);
+        let (least, costs) = match places.any(|place| place.position.is_some()) {
+            true => (MIN_SAVED_OF_ALL, CARRIED.min(LIST)),
+            false => (MIN_SAVED, CARRIED.min(weight)),
+        };
+        if weight * (most - 1) < least + costs {
             return None;
         }
         let crossings = Crossings::new(self, end, period);
@@ -325,7 +334,14 @@ impl<'a> Line<'a> {
             .collect();
         starts.sort_by_key(|&start| (crossings.at(start), Reverse((end - start) / period), Reverse(start)));
         let is_worth = |found: &Found| {
-            let least = if found.items.is_empty() { MIN_SAVED } else { MIN_SAVED_OF_ITEMS };
+            let is_all = |&(field, from): &(FieldId, usize)| {
+                from == 0 && found.times + 1 >= self.body.length_at(field)
+            };
+            let least = match found.items.as_slice() {
+                [] => MIN_SAVED,
+                items if items.iter().all(is_all) => MIN_SAVED_OF_ALL,
+                _ => MIN_SAVED_OF_ITEMS,
+            };
             let costs = least + CARRIED * found.carried.len() + LIST * found.gathered.len();
             weight * (found.times - 1) >= costs
         };

@@ -164,13 +164,14 @@ impl<'a> Search<'a> {
             if plain_init(x) != plain_init(y) {
                 return None;
             }
-            self.pair_slots(&init_codes(x), &init_codes(y))?;
+            self.pair_slots(&x.codes(), &y.codes())?;
             from = i + 1;
         }
         Some(())
     }
 
     fn pair_slots(&mut self, a: &[&Code], b: &[&Code]) -> Option<()> {
+        let slots = |codes: &[&Code]| codes.iter().flat_map(|code| code.slots()).collect::<Vec<SlotId>>();
         let (a, b) = (slots(a), slots(b));
         if a.len() != b.len() {
             return None;
@@ -303,14 +304,8 @@ fn plain(block: &Block, field: &dyn Fn(FieldId) -> Option<FieldId>) -> Block {
 }
 
 fn plain_init(init: &Init) -> Init {
-    let plain = |code: &mut Code| code.visit_mut(&mut |part| plain_code(part, &|field| Some(field)));
     let mut init = init.clone();
-    match &mut init {
-        Init::Layer { config, .. } => plain(config),
-        Init::Parameter { dims, .. } => dims.iter_mut().for_each(plain),
-        Init::Module { args, .. } => args.iter_mut().for_each(plain),
-        Init::Sequence { elements, .. } => elements.iter_mut().flatten().for_each(plain),
-    }
+    init.visit_mut(&mut |part| plain_code(part, &|field| Some(field)));
     init
 }
 
@@ -319,10 +314,9 @@ fn plain_code(code: &mut Code, field: &dyn Fn(FieldId) -> Option<FieldId>) {
     code.normalize();
     match code {
         Code::Slot(id) => *id = SlotId::at(0),
-        Code::Parameter(id) | Code::Layer(id, ..) => swap(id),
+        Code::Parameter(id) => swap(id),
         Code::Held(way, _) => way.iter_mut().take(1).for_each(|place| swap(&mut place.field)),
-        Code::Module(callee, _) => callee.place.iter_mut().for_each(|place| swap(&mut place.field)),
-        _ => {}
+        code => code.callee_mut().into_iter().for_each(|place| swap(&mut place.field)),
     }
 }
 
@@ -346,26 +340,4 @@ fn code_with(code: &Code, other: &dyn Fn(VarId) -> Option<VarId>) -> Option<Code
         None => complete = false,
     });
     block.results.pop().filter(|_| complete)
-}
-
-fn init_codes(init: &Init) -> Vec<&Code> {
-    match init {
-        Init::Layer { config, .. } => vec![config],
-        Init::Parameter { dims, .. } => dims.iter().collect(),
-        Init::Module { args, .. } => args.iter().collect(),
-        Init::Sequence { elements, .. } => elements.iter().flatten().collect(),
-    }
-}
-
-/// The literals in expressions, in order.
-fn slots(codes: &[&Code]) -> Vec<SlotId> {
-    let mut slots = Vec::new();
-    for code in codes {
-        code.visit(&mut |part| {
-            if let Code::Slot(id) = part {
-                slots.push(*id);
-            }
-        });
-    }
-    slots
 }

@@ -53,10 +53,11 @@ impl Trail {
         let mut keys = Vec::new();
         for &(depth, origin) in &self.origins {
             let Origin::Derived { parameter, from } = origin else { continue };
-            let Ok(derivation) = from.parse::<Derivation>() else { continue };
-            if parameter != self.place.below(depth) {
+            let below = self.place.below(depth);
+            if parameter != Origin::parameter(&below) {
                 continue;
             }
+            let Ok(derivation) = Origin::text_for(from, &below).parse::<Derivation>() else { continue };
             let base = self.place.before(depth);
             let mut parts = vec![&derivation];
             while let Some(part) = parts.pop() {

@@ -34,6 +34,8 @@ pub type Devices<B> = Vec<<B as Backend>::Device>;
 ///   [`Derivation`](super::Derivation).
 /// - `#[module(constant)]` on a field: no checkpoint has it.
 ///
+/// On a list of layers these say it of every item; `{}` stands for its number, as in `batch_norm = "norms.{}"`.
+///
 /// The last three are about checkpoints of PyTorch and Safetensors alone; records know nothing of them.
 ///
 /// ```

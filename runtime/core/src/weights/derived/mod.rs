@@ -51,7 +51,8 @@ pub(super) fn made(
 ) -> Result<Option<Made>, String> {
     match origin {
         Origin::Constant => Ok(Some(Made::Before)),
-        Origin::Derived { parameter, from } if parameter == below => {
+        Origin::Derived { parameter, from } if parameter == Origin::parameter(below) => {
+            let from = Origin::text_for(from, below);
             let parsed: Derivation = from.parse().map_err(|error: DerivationError| error.to_string())?;
             Ok(Some(match parsed {
                 Derivation::Constant => Made::Before,
@@ -59,6 +60,7 @@ pub(super) fn made(
             }))
         }
         Origin::BatchNorm { path, epsilon, biased } => {
+            let path = Origin::text_for(path, below);
             let norm = |name: &str| Derivation::key(join(base, &format!("{path}.{name}")), true);
             let variance =
                 Derivation::binary(BinaryOp::Add, norm("running_var"), Derivation::Number(epsilon));
@@ -66,7 +68,7 @@ pub(super) fn made(
             let scale = Derivation::binary(BinaryOp::Div, norm("weight"), root);
             let moved = Derivation::binary(BinaryOp::Mul, norm("running_mean"), scale.clone());
             let shift = Derivation::binary(BinaryOp::Sub, norm("bias"), moved);
-            Ok(match below {
+            Ok(match Origin::parameter(below) {
                 "weight" => {
                     let weight = laid_out(own.0, own.1);
                     Some(Made::By(Derivation::Scaled(Box::new(weight), Box::new(scale))))
