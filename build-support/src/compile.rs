@@ -5,7 +5,7 @@ use crate::golden::DataSet;
 use crate::{BuildError, RecordType};
 use kiln_codegen::{Generated, GoldenTest, Options, RecordPath, generate, golden_tests};
 use kiln_importer::ImportError;
-use kiln_importer::ir::{BoundInput, Dim, Graph, Key, Strings, ValueId};
+use kiln_importer::ir::{BoundInput, Dim, Graph, Strings, ValueId};
 use kiln_importer::onnx::{LoadOptions, SourceFile, TrainingLosses, load_with_sources, training_losses};
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
@@ -81,8 +81,6 @@ pub struct Port {
     pub rank: usize,
     /// Its size along each axis, where that is a number.
     pub sizes: Vec<Option<usize>>,
-    /// What each column stands for, where the file has a map for each row.
-    pub columns: Option<Vec<Key>>,
 }
 
 /// A compiled model, not yet written.
@@ -156,20 +154,13 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
     let port = |name: &str, value: ValueId| {
         let ty = graph.ty(value);
         let sizes = ty.dims.iter().map(Dim::as_size).collect();
-        Port { name: name.to_owned(), dtype: ty.dtype, rank: ty.rank(), sizes, columns: None }
+        Port { name: name.to_owned(), dtype: ty.dtype, rank: ty.rank(), sizes }
     };
     let names = graph.output_names.iter().map(String::as_str);
     Ok(Compiled {
         source: generated.source.clone(),
         inputs: graph.inputs.iter().map(|&value| port(&graph.value(value).name, value)).collect(),
-        outputs: names
-            .zip(&graph.root.outputs)
-            .enumerate()
-            .map(|(at, (name, &value))| Port {
-                columns: graph.strings.columns.get(&at).cloned(),
-                ..port(name, value)
-            })
-            .collect(),
+        outputs: names.zip(&graph.root.outputs).map(|(name, &value)| port(name, value)).collect(),
         bound_inputs: graph.bound_inputs.clone(),
         output_sequences: graph.output_sequences.clone(),
         strings: graph.strings.clone(),

@@ -4,10 +4,9 @@ use crate::cargo::checked;
 use crate::compile::Port;
 use crate::{BuildError, CompileOptions, Compiled};
 use kiln_importer::ir::BoundInput;
-use kiln_importer::onnx::{GoldenTensor, SourceFile, read_maps, read_sequence, read_tensor};
+use kiln_importer::onnx::{GoldenTensor, SourceFile, read_output, read_tensor};
 use kiln_types::TensorData;
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// One `test_data_set_*` folder.
@@ -46,8 +45,8 @@ pub fn data_set_dirs(case: &Path) -> Result<Vec<PathBuf>, BuildError> {
 /// Reads a data set for a model. Tensors carry names where the file has them, and are put in the graph's order by these.
 pub fn read_data_set(dir: &Path, model: &Compiled) -> Result<DataSet, BuildError> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let inputs = read_tensors(dir, "input", (&model.inputs, &[]), model)?;
-    let outputs = read_tensors(dir, "output", (&model.outputs, &model.output_sequences), model)?;
+    let inputs = read_tensors(dir, "input", &model.inputs, model)?;
+    let outputs = read_tensors(dir, "output", &model.outputs, model)?;
     Ok(DataSet { name, inputs, outputs })
 }
 
@@ -55,7 +54,7 @@ pub fn read_data_set(dir: &Path, model: &Compiled) -> Result<DataSet, BuildError
 fn read_tensors(
     dir: &Path,
     prefix: &str,
-    (ports, sequences): (&[Port], &[Range<usize>]),
+    ports: &[Port],
     model: &Compiled,
 ) -> Result<Vec<TensorData>, BuildError> {
     let mut tensors: Vec<GoldenTensor> = Vec::new();
@@ -66,12 +65,9 @@ fn read_tensors(
             break;
         }
         let bytes = fs::read(&path).map_err(BuildError::io(&path))?;
-        let at = tensors.len();
-        let is_sequence = sequences.binary_search_by_key(&at, |items| items.start).is_ok();
-        let read = match ports.get(at).and_then(|port| port.columns.as_deref()) {
-            Some(keys) => read_maps(&bytes, keys).map(|tensor| vec![tensor]),
-            None if is_sequence => read_sequence(&bytes),
-            None => read_tensor(&bytes, &model.strings).map(|tensor| vec![tensor]),
+        let read = match prefix {
+            "output" => read_output(&bytes, tensors.len(), &model.strings, &model.output_sequences),
+            _ => read_tensor(&bytes, &model.strings).map(|tensor| vec![tensor]),
         };
         tensors.extend(read.map_err(|error| BuildError::Golden { path, reason: error.to_string() })?);
         files += 1;

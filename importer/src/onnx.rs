@@ -21,7 +21,7 @@ mod training;
 mod untie;
 mod wire;
 
-pub use golden::{GoldenTensor, read_maps, read_sequence, read_tensor};
+pub use golden::{GoldenTensor, read_output, read_tensor};
 pub use load::{LoadOptions, load, load_bytes, load_with_sources};
 pub use ops::{Support, supported};
 pub use source::SourceFile;

@@ -4,8 +4,8 @@
 mod recurrent;
 
 use kiln_importer::fold::{RunError, run_each};
-use kiln_importer::ir::{Op, Strings};
-use kiln_importer::onnx::{LoadOptions, Support, load, read_maps, read_tensor, summarize, supported};
+use kiln_importer::ir::{Graph, Op};
+use kiln_importer::onnx::{LoadOptions, Support, load, read_output, read_tensor, summarize, supported};
 use kiln_types::{DType, TensorData, bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,19 +23,19 @@ fn folders() -> Vec<PathBuf> {
     found
 }
 
-fn tensors(folder: &Path, what: &str, strings: &Strings) -> Result<Vec<TensorData>, String> {
-    (0..)
-        .map(|n| (n, folder.join(format!("{what}_{n}.pb"))))
-        .take_while(|(_, path)| path.is_file())
-        .map(|(n, path)| {
-            let bytes = std::fs::read(&path).expect("a readable file");
-            let read = match strings.columns.get(&n).filter(|_| what == "output") {
-                Some(keys) => read_maps(&bytes, keys),
-                None => read_tensor(&bytes, strings),
-            };
-            read.map(|tensor| tensor.data).map_err(|error| format!("{}: {error}", path.display()))
-        })
-        .collect()
+fn tensors(folder: &Path, what: &str, graph: &Graph) -> Result<Vec<TensorData>, String> {
+    let paths = (0..).map(|n| folder.join(format!("{what}_{n}.pb")));
+    let mut tensors = Vec::new();
+    for path in paths.take_while(|path| path.is_file()) {
+        let bytes = std::fs::read(&path).expect("a readable file");
+        let read = match what {
+            "output" => read_output(&bytes, tensors.len(), &graph.strings, &graph.output_sequences),
+            _ => read_tensor(&bytes, &graph.strings).map(|tensor| vec![tensor]),
+        };
+        let read = read.map_err(|error| format!("{}: {error}", path.display()))?;
+        tensors.extend(read.into_iter().map(|tensor| tensor.data));
+    }
+    Ok(tensors)
 }
 
 fn numbers(data: &TensorData) -> Vec<f64> {
@@ -109,8 +109,8 @@ fn imports_compute_what_the_model_means() {
         let calls = graph.nodes.iter().any(|node| only_runtime(&node.op));
         let sets = (0..).map(|n| folder.join(format!("test_data_set_{n}"))).take_while(|set| set.is_dir());
         for set in sets {
-            let data = tensors(&set, "input", &graph.strings)
-                .and_then(|inputs| Ok((inputs, tensors(&set, "output", &graph.strings)?)));
+            let data = tensors(&set, "input", &graph)
+                .and_then(|inputs| Ok((inputs, tensors(&set, "output", &graph)?)));
             let run = data.and_then(|(inputs, expected)| {
                 let outputs =
                     run_each(&graph, &inputs, &recurrent::evaluate).map_err(|error| error.to_string())?;

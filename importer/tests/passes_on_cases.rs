@@ -6,8 +6,8 @@
 mod recurrent;
 
 use kiln_importer::fold::{RunError, run_with};
-use kiln_importer::ir::{Graph, Op, Strings};
-use kiln_importer::onnx::{LoadOptions, load, read_maps, read_tensor};
+use kiln_importer::ir::{Graph, Op};
+use kiln_importer::onnx::{LoadOptions, load, read_output, read_tensor};
 use kiln_importer::passes::{Options, optimize};
 use kiln_types::{DType, FloatDType, TensorData, bf16, f16};
 use std::path::{Path, PathBuf};
@@ -31,13 +31,16 @@ fn cases() -> Vec<PathBuf> {
 }
 
 /// `input_0.pb, input_1.pb, …` of a data set.
-fn tensors(folder: &Path, prefix: &str, strings: &Strings) -> Vec<TensorData> {
-    let read = |i: usize| Some((i, std::fs::read(folder.join(format!("{prefix}_{i}.pb"))).ok()?));
-    let data = |(i, bytes): (usize, Vec<u8>)| match strings.columns.get(&i).filter(|_| prefix == "output") {
-        Some(keys) => read_maps(&bytes, keys).unwrap().data,
-        None => read_tensor(&bytes, strings).unwrap().data,
-    };
-    (0..).map_while(read).map(data).collect()
+fn tensors(folder: &Path, prefix: &str, graph: &Graph) -> Vec<TensorData> {
+    let mut tensors: Vec<TensorData> = Vec::new();
+    for bytes in (0..).map_while(|i: usize| std::fs::read(folder.join(format!("{prefix}_{i}.pb"))).ok()) {
+        let read = match prefix {
+            "output" => read_output(&bytes, tensors.len(), &graph.strings, &graph.output_sequences),
+            _ => read_tensor(&bytes, &graph.strings).map(|tensor| vec![tensor]),
+        };
+        tensors.extend(read.unwrap().into_iter().map(|tensor| tensor.data));
+    }
+    tensors
 }
 
 fn numbers(data: &TensorData) -> Vec<f64> {
@@ -99,11 +102,9 @@ fn compute(graph: &Graph, case: &Path, least: f64) -> Result<bool, String> {
         if !folder.is_dir() {
             break;
         }
-        match run_with(graph, &tensors(&folder, "input", &graph.strings), &recurrent::evaluate) {
+        match run_with(graph, &tensors(&folder, "input", graph), &recurrent::evaluate) {
             Ok(outputs) => {
-                if let Some(difference) =
-                    difference(&outputs, &tensors(&folder, "output", &graph.strings), least)
-                {
+                if let Some(difference) = difference(&outputs, &tensors(&folder, "output", graph), least) {
                     return Err(difference);
                 }
             }

@@ -9,6 +9,7 @@ use crate::ir::{Key, Strings};
 use bytes::Bytes;
 use kiln_types::TensorData;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A tensor of golden data.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +37,29 @@ pub fn read_tensor(bytes: &[u8], strings: &Strings) -> Result<GoldenTensor, Impo
     Ok(GoldenTensor { name: proto.name, data })
 }
 
-/// Reads a file that holds one `SequenceProto` of tensors.
+/// Reads a file that holds what a graph yields from the output at a position on: that one, or all items of one of its sequences
+/// ([`Graph::output_sequences`](crate::ir::Graph::output_sequences)).
 ///
 /// # Errors
-/// When the bytes are not a sequence of tensors of supported dtypes.
-pub fn read_sequence(bytes: &[u8]) -> Result<Vec<GoldenTensor>, ImportErrorKind> {
+/// When the bytes are not what the graph yields there.
+pub fn read_output(
+    bytes: &[u8],
+    at: usize,
+    strings: &Strings,
+    sequences: &[Range<usize>],
+) -> Result<Vec<GoldenTensor>, ImportErrorKind> {
+    if sequences.binary_search_by_key(&at, |items| items.start).is_ok() {
+        return read_sequence(bytes);
+    }
+    let read = match strings.columns.get(&at) {
+        Some(keys) => read_maps(bytes, keys),
+        None => read_tensor(bytes, strings),
+    };
+    Ok(vec![read?])
+}
+
+/// Reads one `SequenceProto` of tensors.
+fn read_sequence(bytes: &[u8]) -> Result<Vec<GoldenTensor>, ImportErrorKind> {
     let sequence: SequenceProto = wire::decode(Bytes::copy_from_slice(bytes))?;
     let read = |item: TensorProto| {
         let data = tensor::read(&item, &Folder::none())?;
@@ -49,12 +68,8 @@ pub fn read_sequence(bytes: &[u8]) -> Result<Vec<GoldenTensor>, ImportErrorKind>
     sequence.tensor_values.into_iter().map(read).collect()
 }
 
-/// Reads a file that holds one `SequenceProto` of maps from keys to numbers, as `ZipMap` makes it: a row of `f32` for each map, a
-/// column for each key.
-///
-/// # Errors
-/// When the bytes are not such maps, or a map has other keys.
-pub fn read_maps(bytes: &[u8], keys: &[Key]) -> Result<GoldenTensor, ImportErrorKind> {
+/// Reads one `SequenceProto` of maps from keys to numbers, as `ZipMap` makes it: a row of `f32` for each map, a column for each key.
+fn read_maps(bytes: &[u8], keys: &[Key]) -> Result<GoldenTensor, ImportErrorKind> {
     let sequence: SequenceProto = wire::decode(Bytes::copy_from_slice(bytes))?;
     let fail =
         |reason: &str| ImportErrorKind::Tensor { tensor: sequence.name.clone(), reason: reason.to_owned() };
