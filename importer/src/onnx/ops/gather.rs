@@ -46,9 +46,29 @@ pub(super) fn may_be_negative(to: &Lowering<'_, '_>, indices: ValueId) -> bool {
         return !to.look(data.num_elements()) || holds_negative(&data);
     }
     let graph = &*to.builder.graph;
+    let counts = |dim: &Dim| graph.least(dim, 1).is_some_and(|least| least >= 0);
     if let Some(host) = &graph.value(indices).host {
-        return !host.iter().all(|dim| graph.least(dim, 1).is_some_and(|least| least >= 0));
+        return !host.iter().all(counts);
     }
-    let producer = graph.producer(indices).map(|node| &graph.node(node).op);
-    !matches!(producer, Some(Op::ArgReduce(_) | Op::Arange(_) | Op::MaxPoolWithIndices(_)))
+    let mut value = indices;
+    for _ in 0..MAX_MOVES {
+        if to.positions.contains(&value) {
+            return false;
+        }
+        let Some(node) = graph.producer(value).map(|node| graph.node(node)) else { return true };
+        match &node.op {
+            Op::ArgReduce(_) | Op::MaxPoolWithIndices(_) => return false,
+            Op::Arange(op::Arange { start, step, .. }) => return *step < 0 || !counts(start),
+            // Positions that are moved are positions.
+            Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Expand(_) => {}
+            Op::Cast(op::Cast { to: DType::I32 | DType::I64 }) => {}
+            _ => return true,
+        }
+        let Some(&Some(source)) = node.inputs.first() else { return true };
+        value = source;
+    }
+    true
 }
+
+/// So many operations lie at most between what finds positions and their use.
+const MAX_MOVES: usize = 16;
