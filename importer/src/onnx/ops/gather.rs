@@ -116,7 +116,7 @@ fn is_own_position(to: &Lowering<'_, '_>, table: ValueId, axis: usize, indices: 
     let (Op::ArgReduce(reduce), Some(&Some(x))) = (&node.op, node.inputs.first()) else { return false };
     let longest = to.dims(x).get(reduce.axis).and_then(Dim::as_constant);
     let size = dims.get(axis).and_then(Dim::as_constant);
-    if !longest.zip(size).is_some_and(|(longest, size)| longest <= size) || !to.dtype(table).is_int() {
+    if longest.zip(size).is_none_or(|(longest, size)| longest > size) || !to.dtype(table).is_int() {
         return false;
     }
     let data = to.constant(table).filter(|data| to.look(data.num_elements()));
