@@ -231,16 +231,26 @@ impl Compiled {
             write_golden(set, &path)?;
             self.written.push(path);
         }
-        let path = dir.join(format!("{}.rs", self.stem));
+        let path = self.source_path(dir);
         replace_text(&path, &self.source)?;
         self.written.insert(0, path);
         Ok(())
     }
 
+    /// Where the source goes, of a folder.
+    pub(crate) fn source_path(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("{}.rs", self.stem))
+    }
+
+    /// Where the record goes, of a folder.
+    pub(crate) fn record_path(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("{}.{}", self.stem, self.generated.format.extension()))
+    }
+
     /// Writes the record alone, as `<model>.<extension of the format>`.
     pub(crate) fn write_record(&mut self, dir: &Path) -> Result<PathBuf, BuildError> {
         fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
-        let path = dir.join(format!("{}.{}", self.stem, self.generated.format.extension()));
+        let path = self.record_path(dir);
         self.generated
             .write_record(&path)
             .map_err(|source| BuildError::Record { path: path.clone(), source: Box::new(source) })?;

@@ -38,6 +38,29 @@ fn every_model_is_in_the_report() {
 }
 
 #[test]
+fn files_of_other_programs_are_told_from_models() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.onnx");
+    let cases: [(&[u8], &str); 10] = [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html>", "web page"),
+        (b"{\"graph\": 1}", "it is JSON"),
+        (b"\x1f\x8b\x08\0\0\0\0\0", "unpack it first"),
+        (b"\x89HDF\r\n\x1a\n", "model.export"),
+        (b"GGUF\x03\0\0\0", "it is a GGUF file"),
+        (b"\x1c\0\0\0TFL3\x14\0\x20\0", "tf2onnx"),
+        (b"\x10\0\0\0\0\0\0\0{\"x\":1}", "`.safetensors`"),
+        (b"PK\x03\x04\0\0\0\0", "`.pt`"),
+        (&[0; 64], "never finished"),
+    ];
+    for (contents, says) in cases {
+        fs::write(&path, contents).expect("a file");
+        let text = report(ModelGen::new().input(&path).out_dir(folder.path().join("out")));
+        assert!(text.contains("model.onnx: not a valid ONNX file: ") && text.contains(says), "{text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_written_is_named_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);

@@ -17,6 +17,7 @@ mod spelling;
 mod structs;
 mod tree;
 
+pub use emit::GENERATED_MARK;
 pub use golden::{GoldenTest, golden_tests};
 pub use record::{Generated, RecordFormat};
 

@@ -124,6 +124,24 @@ fn the_same_graph_gives_the_same_bytes() {
     assert_eq!(a.record, b.record);
 }
 
+/// Types that stand in the places where modules may differ are imported, and no module is called as they are.
+#[test]
+fn a_module_is_not_called_as_an_imported_type() {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let mut x = builder.input("x", TensorType::new(DType::F32, [2usize, 8]));
+    for (module, name) in [("a", "a.up"), ("a", "a.down"), ("b", "b.up"), ("b", "b.down")] {
+        builder.origin = origin(&[("", "Net"), (module, "Activation")]);
+        let weight = builder.graph.add_constant(Some(format!("{name}.weight")), zeros(&[8, 8]));
+        let bias = builder.graph.add_constant(Some(format!("{name}.bias")), zeros(&[8]));
+        let activation = Some(Activation::Silu);
+        x = builder.add(Op::Linear(Linear { activation }), &[x, weight, bias]).unwrap();
+    }
+    let nodes = builder.nodes;
+    let source = generate(&finish(graph, nodes, &[x]), &options()).unwrap().source;
+    assert!(source.contains("Activation::Silu") && source.contains("pub struct Activation2<B"), "{source}");
+}
+
 /// A number is read back in the first lines and used in the last: a local variable, which no other function sees.
 #[test]
 fn a_function_is_not_cut_between_a_read_and_its_uses() {

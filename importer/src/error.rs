@@ -95,12 +95,14 @@ pub enum ImportErrorKind {
     #[error("{}", Report(.0))]
     Unsupported(Vec<UnsupportedOperator>),
     /// The file needs a version of an operator set that Kiln does not know.
-    #[error("operator set {} version {version} is {}", domain_name(domain), if *version < 1 { "not a version" } else { "newer than Kiln knows" })]
+    #[error("operator set {} version {version} is {}", domain_name(domain), if *version < 1 { "not a version".to_owned() } else { format!("newer than {newest}, the newest that Kiln knows") })]
     Opset {
         /// The domain.
         domain: String,
         /// The version asked for.
         version: i64,
+        /// The newest that Kiln knows.
+        newest: i64,
     },
     /// Nodes whose inputs depend on their own outputs.
     #[error("the nodes {} form a cycle", list(nodes))]

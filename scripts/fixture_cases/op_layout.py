@@ -359,12 +359,42 @@ def gather_counted(rng):
     wrapped = g.op("Cast", g.op("Cast", columns, to=TensorProto.INT8), to=I64)
     g.show("wrapped", "GatherND", x, tuples(rows, wrapped), dtype=F32, dims=["batch", 1, "seq"])
 
+    # A mask whose batch has a name of its own, as exporters write one that only indices lead into.
+    mask = g.input("mask", F32, ["masks", "seq"])
+    g.show("masked", "GatherND", mask, tuples(rows, columns), dtype=F32, dims=["batch", 1, "seq"])
+
     table = g.const(floats(rng, 1, 300))
     cut = g.op("Slice", table, np.array([0]), g.op("Unsqueeze", seq, [0]), np.array([1]), np.array([1]))
     met = g.show("met", "Add", x, cut, dtype=F32, dims=["batch", "seq"])
     g.show("expanded", "Expand", cut, g.op("Shape", met), dtype=F32, dims=["batch", "seq"])
     g.show("squared", "MatMul", met, g.op("Transpose", met, perm=[1, 0]), dtype=F32, dims=["batch", "batch"])
-    return Case(g.model(), [[floats(rng, 2, 5)], [floats(rng, 1, 1)], [floats(rng, 3, 200)]])
+    sizes = ((2, 2, 5), (1, 1, 1), (3, 4, 200))
+    return Case(g.model(), [[floats(rng, rows, seq), floats(rng, masks, seq)] for rows, masks, seq in sizes])
+
+
+@case("op_gather_positions")
+def gather_positions(rng):
+    """Positions that were found are indices as they are, moved ones too; a count up to 0 has negative ones."""
+    g = Graph("gather_positions", opset=18)
+    x = g.input("x", F32, ["rows", 6])
+    dims = ["rows", 3]
+    _, best = g.op("TopK", x, np.array([3]), axis=1, out=2)
+    g.show("best", "GatherElements", x, best, axis=1, dtype=F32, dims=dims)
+    narrow = g.op("Cast", g.op("Transpose", best, perm=[1, 0]), to=TensorProto.INT32)
+    table = g.const(floats(rng, 6, 2))
+    g.show("looked_up", "Gather", table, narrow, axis=0, dtype=F32, dims=[3, "rows", 2])
+    ones = g.op("ConstantOfShape", g.op("Shape", best), value=helper.make_tensor("one", F32, [1], [1.0]))
+    zeros = g.op("ConstantOfShape", g.op("Shape", x))
+    g.show("marked", "ScatterElements", zeros, best, ones, axis=1, dtype=F32, dims=["rows", 6])
+    rows = g.op("Squeeze", g.op("Shape", x, end=1), [0])
+    last = g.op("Range", g.op("Neg", rows), np.int64(0), np.int64(1))
+    g.show("from_the_end", "Gather", x, last, axis=0, dtype=F32, dims=["rows", 6])
+    down = g.op("Range", np.int64(1), np.int64(-2), np.int64(-1))
+    mask = g.op("Greater", x, np.float32(0))
+    found = g.op("Slice", g.op("NonZero", mask), [1], [2], [0])
+    g.show("found", "Gather", table, found, axis=0, dtype=F32, dims=[1, None, 2])
+    g.show("down", "Gather", table, down, axis=0, dtype=F32, dims=[3, 2])
+    return Case(g.model(), [[floats(rng, 2, 6)], [floats(rng, 5, 6)]])
 
 
 @case("op_data_dependent")

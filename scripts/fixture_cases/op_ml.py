@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from fixture_lib.graph import BOOL, F32, F64, I64, STRING, Graph
 from fixture_lib.registry import Case, case
@@ -60,6 +60,11 @@ def features(rng):
     g.ml("imputed_whole", "Imputer", whole, imputed_value_int64s=[7, 8, 9], replaced_value_int64=-1, **options)
     g.ml("columns", "ArrayFeatureExtractor", x, [2, 0], dims=["n", 2])
     g.ml("column", "ArrayFeatureExtractor", line, g.const(np.array([[1]])), dims=[1, 1])
+    # Of classes that are numbered from 0 the position is the class.
+    best = g.op("ArgMax", x, axis=1, keepdims=0)
+    table = lambda *classes: g.const(np.array(classes, np.int32))
+    for label, classes in (("numbered", table(0, 1, 2)), ("numbered_more", table(0, 1, 2, 3)), ("from_one", table(1, 2, 3))):
+        g.ml(label, "ArrayFeatureExtractor", classes, best, dtype=TensorProto.INT32, dims=[1, "n"])
     g.ml("joined", "FeatureVectorizer", whole, whole, inputdimensions=[3, 3], dims=["n", 6])
 
     def inputs(n):

@@ -1,6 +1,6 @@
 //! `kiln convert`.
 
-use super::{Outcome, show, spinner, warn, weights};
+use super::{Outcome, destination, show, spinner, warn, weights};
 use crate::compile::losses;
 use crate::{CompileOptions, FloatDType, Precision, RecordType, compile};
 use clap::{Args, ValueEnum};
@@ -203,6 +203,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     };
     let bar = spinner(format!("converting {}", arguments.model.display()));
     let mut compiled = compile(&arguments.model, &options)?;
+    destination::check_source(&compiled.source_path(&arguments.output))?;
+    destination::check_record(&compiled.record_path(&arguments.output))?;
     compiled.write(&arguments.output)?;
     bar.finish_and_clear();
     if arguments.trainable {

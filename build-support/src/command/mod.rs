@@ -5,6 +5,7 @@
 mod bench;
 mod checkpoint;
 mod convert;
+mod destination;
 mod graph;
 mod inspect;
 mod json;

@@ -65,6 +65,12 @@ impl Scratch {
     }
 
     fn convert(&mut self, dir: &Path) -> Result<(usize, PathBuf), BuildError> {
+        if dir.exists() && !dir.join("model.onnx").exists() {
+            return Err(BuildError::Golden {
+                path: dir.to_owned(),
+                reason: "a case is a folder with `model.onnx` and, beside it, `test_data_set_*`".to_owned(),
+            });
+        }
         let model = dir.join("model.onnx");
         let options = CompileOptions {
             record_type: RecordType::Safetensors,

@@ -1,6 +1,6 @@
 //! Checkpoints: `kiln convert` of weights without a graph.
 
-use super::{CommandError, Outcome, convert, plain, show, warn};
+use super::{CommandError, Outcome, convert, destination, plain, show, warn};
 use crate::BuildError;
 use clap::{Args, ValueEnum};
 use kiln_codegen::names::module_name;
@@ -117,7 +117,17 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
     let fail = |source| CommandError::Skeleton { file: checkpoint.file().to_owned(), source };
     let made = skeleton(tensors, &options).map_err(fail)?;
     let (source, record) = write(&made, arguments, &module_name(&name))?;
-    show(&format!("{}\n{}\n", source.display(), record.display()));
+    match source {
+        Written::Source(source) => show(&format!("{}\n{}\n", source.display(), record.display())),
+        Written::Kept(source) => {
+            show(&format!("{}\n", record.display()));
+            let source = plain(&source.display().to_string());
+            warn(&format!(
+                "note: {source} is left as it is: it is not the skeleton that would be written now, and may hold your work; \
+                 for a fresh one move it away, or give another folder"
+            ));
+        }
+    }
     for pattern in map.idle(&checkpoint) {
         warn(&format!("note: --map `{pattern}` finds nothing in any key"));
     }
@@ -156,12 +166,20 @@ fn settled(pairs: &[(String, String)]) -> Result<BTreeMap<String, String>, Comma
     Ok(settled)
 }
 
+/// What became of a skeleton's source.
+enum Written {
+    /// It is at this path.
+    Source(PathBuf),
+    /// Another was at this path, and is still.
+    Kept(PathBuf),
+}
+
 /// Writes the source and the record of a skeleton; yields their paths.
 fn write(
     made: &Skeleton,
     arguments: &convert::Arguments,
     stem: &str,
-) -> Result<(PathBuf, PathBuf), CommandError> {
+) -> Result<(Written, PathBuf), CommandError> {
     let folder = &arguments.output;
     std::fs::create_dir_all(folder).map_err(BuildError::folder(folder))?;
     let source = folder.join(format!("{stem}.rs"));
@@ -172,7 +190,11 @@ fn write(
         let path = record.display();
         return Err(CommandError::Usage(format!("the record would replace {path}; give another folder")));
     }
+    destination::check_record(&record)?;
     made.write_record(&record)?;
+    if destination::is_anothers(&source, &made.generated.source) {
+        return Ok((Written::Kept(source), record));
+    }
     crate::compile::replace_text(&source, &made.generated.source)?;
-    Ok((source, record))
+    Ok((Written::Source(source), record))
 }

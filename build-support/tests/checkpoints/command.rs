@@ -191,6 +191,47 @@ fn a_record_does_not_replace_its_checkpoint() {
     assert_eq!(std::fs::read(&copy).unwrap(), before);
 }
 
+/// A skeleton that somebody works on stays, and the record beside it is written.
+#[test]
+fn a_skeleton_that_was_completed_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, record) = (folder.path().join("net.rs"), folder.path().join("net.safetensors"));
+    let file = fixture("net.pt");
+    let arguments = ["convert", file.to_str().unwrap(), "-o", folder.path().to_str().unwrap()];
+    let both = format!("{}\n{}\n", source.display(), record.display());
+    assert_eq!(printed(&arguments), both);
+    assert_eq!(printed(&arguments), both, "what nobody touched is written again");
+    let completed = std::fs::read_to_string(&source).unwrap() + "// completed\n";
+    std::fs::write(&source, &completed).unwrap();
+    std::fs::remove_file(&record).unwrap();
+    let output = kiln(&arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("net.rs is left as it is"), "{said}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", record.display()));
+    assert_eq!(std::fs::read_to_string(&source).unwrap(), completed);
+    assert!(record.is_file());
+}
+
+/// A model's source and record replace those of Kiln alone.
+#[test]
+fn a_conversion_replaces_nothing_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, record) = (folder.path().join("model.rs"), folder.path().join("model.safetensors"));
+    let model = fixture("../cases/op_conv_2d/model.onnx");
+    let arguments = ["convert", model.to_str().unwrap(), "-o", folder.path().to_str().unwrap()];
+    printed(&arguments);
+    printed(&arguments);
+    std::fs::write(&source, "fn mine() {}\n").unwrap();
+    let (status, said) = failing(&arguments);
+    assert_eq!((status, said.contains("model.rs, which does not begin with")), (2, true), "{said}");
+    assert_eq!(std::fs::read_to_string(&source).unwrap(), "fn mine() {}\n");
+    std::fs::remove_file(&source).unwrap();
+    std::fs::copy(fixture("net.safetensors"), &record).unwrap();
+    let (status, said) = failing(&arguments);
+    assert_eq!((status, said.contains("which Kiln did not write")), (2, true), "{said}");
+    assert_eq!(std::fs::read(&record).unwrap(), std::fs::read(fixture("net.safetensors")).unwrap());
+}
+
 /// A wrapper's prefix is pointed out, with what takes it off.
 #[test]
 fn a_wrapper_is_pointed_out() {

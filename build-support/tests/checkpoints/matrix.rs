@@ -53,6 +53,13 @@ const KINDS: &[Kind] = &[
     kind("net_traced.pt", 1e-5),
 ];
 
+/// The text of a skeleton, which makes room for that of other options.
+fn take(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    text
+}
+
 impl Kind {
     /// Runs `kiln convert`; yields the text of the skeleton without its first line, which names the file.
     fn convert(&self, folder: &Path, format: &str, half: bool) -> (String, std::path::PathBuf) {
@@ -66,7 +73,7 @@ impl Kind {
         }
         let printed = printed(&arguments);
         let (source, record) = printed.trim_end().split_once('\n').unwrap();
-        let source = std::fs::read_to_string(source).unwrap();
+        let source = take(source);
         (source.split_once('\n').unwrap().1.to_owned(), record.into())
     }
 

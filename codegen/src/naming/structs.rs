@@ -1,6 +1,6 @@
 //! Names of structs and functions, and of the types of results.
 
-use crate::code::{Code, Init};
+use crate::code::{Code, Init, Literal};
 use crate::emit::imported_name;
 use crate::ids::{Arena, StructId};
 use crate::names::{Names, pascal, snake};
@@ -60,11 +60,10 @@ pub struct StructNames {
 pub fn name_structs(program: &Program<'_>, used: &BTreeSet<StructId>, model: &str) -> StructNames {
     let mut types = Names::with(TAKEN.iter().copied());
     let mut functions = Names::with(["core", "forward", "std"]);
-    for path in mentioned_paths(program) {
-        if let Some(name) = imported_name(&path) {
-            types.fresh(name);
-            functions.fresh(name);
-        }
+    let paths = mentioned_paths(program);
+    for name in paths.iter().filter_map(|path| imported_name(path)).collect::<BTreeSet<&str>>() {
+        types.fresh(name);
+        functions.fresh(name);
     }
     let structs = &program.structs;
     let mut names: Arena<StructId, String> = structs.iter().map(|_| String::new()).collect();
@@ -125,6 +124,12 @@ fn mentioned_paths(program: &Program<'_>) -> BTreeSet<Name> {
             }
         }
         body.block.codes().into_iter().for_each(&mut collect);
+        // Where modules differ in a choice, its type stands in the place.
+        for slot in body.slots.iter() {
+            if let Some(Literal::Choice(_, code)) = &slot.value {
+                collect(code);
+            }
+        }
         for init in body.inits.iter() {
             for item in init.items() {
                 if let Init::Layer { ty, .. } = item {

@@ -11,7 +11,7 @@ use super::{bound, tensor, wire};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
 use crate::ir::{BoundInput, Budget, Dim, Graph, TensorType, ValueId};
 use bytes::Bytes;
-use kiln_types::{DType, Scalar};
+use kiln_types::{DType, FileKind, Scalar};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
@@ -63,10 +63,43 @@ fn malformed(reason: impl Into<String>) -> ImportErrorKind {
 
 /// The messages of a file.
 pub(super) fn decode(bytes: Bytes) -> Result<ModelProto, ImportErrorKind> {
-    if bytes.is_empty() {
-        return Err(malformed("the file is empty"));
+    let kind = FileKind::of(&bytes);
+    if kind == Some(FileKind::Empty) {
+        // No bytes are a valid message.
+        return Err(malformed(FileKind::Empty.sentence()));
     }
-    wire::decode(bytes)
+    wire::decode(bytes).map_err(|error| kind.and_then(other_file).map_or(error, malformed))
+}
+
+/// What a file is that cannot be decoded, and what to do about it.
+fn other_file(kind: FileKind) -> Option<String> {
+    let advice = match kind {
+        FileKind::Onnx => return None,
+        FileKind::Json => "a model is a file that ends with `.onnx`",
+        FileKind::Hdf5 => {
+            "with Keras 3, `model.export(\"model.onnx\", format=\"onnx\")` makes an ONNX model of it"
+        }
+        FileKind::Gguf => "export the model that it was made from to ONNX",
+        FileKind::TfLite => "tf2onnx makes an ONNX model of it: `python -m tf2onnx.convert --tflite …`",
+        FileKind::NumpyArray => "a model is more than an array",
+        FileKind::Safetensors => {
+            "under a name that ends with `.safetensors`, `kiln convert` makes a skeleton of it"
+        }
+        FileKind::Zip => {
+            "a checkpoint of PyTorch has a name that ends with `.pt` or `.pth`; others are to be unpacked first"
+        }
+        FileKind::Pickle => "a checkpoint of PyTorch has a name that ends with `.pt` or `.pth`",
+        FileKind::Empty
+        | FileKind::LfsPointer
+        | FileKind::WebPage
+        | FileKind::Gzip
+        | FileKind::Bzip2
+        | FileKind::Xz
+        | FileKind::Zstd
+        | FileKind::SevenZip
+        | FileKind::Zeros => return Some(kind.sentence().to_owned()),
+    };
+    Some(format!("{}; {advice}", kind.sentence()))
 }
 
 fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportResult<Graph> {
@@ -282,7 +315,11 @@ pub(super) fn check_operators<'m>(
 ) -> Result<(), ImportErrorKind> {
     for (&domain, &version) in &model.opsets {
         if domain.is_empty() && !(1..=ops::NEWEST_OPSET).contains(&version) {
-            return Err(ImportErrorKind::Opset { domain: domain.to_owned(), version });
+            return Err(ImportErrorKind::Opset {
+                domain: domain.to_owned(),
+                version,
+                newest: ops::NEWEST_OPSET,
+            });
         }
     }
     let mut found = BTreeMap::new();

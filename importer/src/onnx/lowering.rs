@@ -33,7 +33,7 @@ use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
 use kiln_types::TensorData;
 use problems::Problems;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -69,6 +69,8 @@ pub(crate) struct Lowering<'g, 'm> {
     pub(crate) opset: i64,
     /// What inputs and constants can hold whose dtype could hold more, and results of casts to floats of few bits.
     narrow: BTreeMap<ValueId, Narrow>,
+    /// Values of runtime calls that hold positions along an axis: none is negative.
+    pub(crate) positions: BTreeSet<ValueId>,
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
@@ -99,6 +101,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             trainable,
             opset: 0,
             narrow: BTreeMap::new(),
+            positions: BTreeSet::new(),
             places: HashMap::new(),
             model,
             frames: vec![frame],

@@ -164,7 +164,12 @@ impl Folder {
         };
         let root = root.canonicalize().map_err(|error| io(root, error))?;
         let joined = root.join(relative);
-        let path = joined.canonicalize().map_err(|error| io(&joined, error))?;
+        let path = joined.canonicalize().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => fail(
+                "there is no such file; it holds weights of the model, so it belongs into the model's folder under that name",
+            ),
+            _ => io(&joined, error),
+        })?;
         if !path.starts_with(&root) {
             return Err(fail(&format!(
                 "leads out of the model's folder, to {}",

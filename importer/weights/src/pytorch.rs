@@ -38,9 +38,10 @@ pub(crate) fn read(file: &Bytes) -> Result<PytorchFile> {
     } else if legacy::is_legacy(file) {
         legacy::read(file)
     } else {
-        Err(WeightsError::not_a_checkpoint(identify(file).unwrap_or(
-            "it is no zip or tar archive, does not begin with the mark of PyTorch's older format, and is no Safetensors file",
-        )))
+        Err(WeightsError::not_a_checkpoint(identify(file).unwrap_or_else(|| {
+            "it is no zip or tar archive, does not begin with the mark of PyTorch's older format, and is no Safetensors file"
+                .to_owned()
+        })))
     }
 }
 

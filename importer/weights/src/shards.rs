@@ -29,7 +29,9 @@ pub(crate) fn open_folder(folder: &Path, options: &OpenOptions) -> Result<Checkp
     }
     let entries = std::fs::read_dir(folder).map_err(ErrorKind::Io)?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| ENDINGS.iter().any(|end| name.ends_with(end))).collect();
+    let (models, rest): (Vec<String>, Vec<String>) = names.partition(|name| name.ends_with(".onnx"));
+    let mut names: Vec<String> =
+        rest.into_iter().filter(|name| ENDINGS.iter().any(|end| name.ends_with(end))).collect();
     names.sort_unstable();
     for ending in ENDINGS {
         let mut found = names.iter().filter(|name| name.ends_with(ending));
@@ -40,9 +42,12 @@ pub(crate) fn open_folder(folder: &Path, options: &OpenOptions) -> Result<Checkp
         }
     }
     let expected = NAMES.join(", ");
-    Err(WeightsError::not_a_checkpoint(match names.is_empty() {
-        true => format!("the folder has none of {expected}"),
-        false => {
+    Err(WeightsError::not_a_checkpoint(match (names.is_empty(), models.iter().min()) {
+        (true, None) => format!("the folder has none of {expected}"),
+        (true, Some(model)) => {
+            format!("the folder has none of {expected}, but an ONNX model: name {model:?} to compile it")
+        }
+        (false, _) => {
             let there = listed(names.iter().map(String::as_str));
             format!("the folder has none of {expected}; name one of its files: {there}")
         }

@@ -1,7 +1,7 @@
 //! `ArrayFeatureExtractor`: some columns of the last axis.
 
+use super::gather::take;
 use super::prelude::*;
-use crate::ir::op;
 
 pub(super) struct ArrayFeatureExtractor;
 
@@ -19,6 +19,6 @@ impl<'m> Operator<'m> for ArrayFeatureExtractor {
         let columns = to.reshape(columns, vec![count])?;
         let columns = to.cast(columns, DType::I64)?;
         let axis = rank.max(2) - 1;
-        Ok(to.add(Op::Take(op::Take { axis, wrapped: false }), &[x, columns])?.into())
+        Ok(take(to, x, axis, columns, false)?.into())
     }
 }

@@ -37,8 +37,15 @@ impl<'m> Operator<'m> for GatherNd {
             return Ok(to.add(Op::Take(op::Take { axis: 0, wrapped }), &[x, flat])?.into());
         }
         dims.extend_from_slice(&data[batch + depth..]);
-        if batch == 0 && depth == rank && takes_all_in_order(to, x, indices) {
-            return Ok(to.reshape(x, dims)?.into());
+        if batch == 0
+            && depth == rank
+            && let Some(sizes) = taken_in_order(to, x, indices)
+        {
+            let mut part = x;
+            for (axis, size) in sizes.into_iter().enumerate() {
+                part = to.slice(part, axis, Dim::constant(0), size)?;
+            }
+            return Ok(to.reshape(part, dims)?.into());
         }
         let ty = to.ty(x).with_dims(dims);
         let (ranks, batch) = ([index_rank, ty.rank()].map(Arg::Rank), Arg::Int(batch as i64));
@@ -48,17 +55,17 @@ impl<'m> Operator<'m> for GatherNd {
     }
 }
 
-/// Whether full index tuples name every element once and in order, as the dynamo exporter writes `mask[batch, position]`
-/// of a broadcast: then nothing moves.
-fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bool {
+/// The sizes of the part, from each axis' beginning on, whose elements full index tuples name once and in order, as the dynamo
+/// exporter writes `mask[batch, position]` of a broadcast: then nothing moves.
+fn taken_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> Option<Vec<Dim>> {
     let dims = to.dims(x);
     let mut wanted = to.dims(indices);
     wanted.pop();
-    if Dim::product(&dims) != Dim::product(&wanted) {
-        return false;
-    }
     let known = to.constant(indices).filter(|data| to.look(data.num_elements()));
     if let (Some(data), Some(shape)) = (known, to.ty(x).shape()) {
+        if Dim::product(&dims) != Dim::product(&wanted) {
+            return None;
+        }
         let indices = numbers(&data);
         let tuples = indices.chunks_exact(shape.len().max(1));
         let place = |tuple: &[Scalar]| {
@@ -66,27 +73,26 @@ fn takes_all_in_order(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bo
                 place.checked_mul(size as i64)?.checked_add(index.to_i64())
             })
         };
-        return tuples.enumerate().all(|(i, tuple)| place(tuple) == Some(i as i64));
+        return tuples.enumerate().all(|(i, tuple)| place(tuple) == Some(i as i64)).then_some(dims);
     }
-    // A counter for each axis that is longer than 1, along its own axis of the result; the other indices can but be 0.
+    // A counter for each axis that is longer than 1, along its own axis of the result; the other indices can but be 0. A counter
+    // may end before its axis does: that the batches of a mask and of what it masks are equal is nothing that exporters note.
     let graph = &*to.builder.graph;
-    let Some(node) = graph.producer(indices).map(|node| graph.node(node)) else {
-        return false;
-    };
+    let node = graph.node(graph.producer(indices)?);
     if !matches!(node.op, Op::Concat(op::Concat { axis }) if axis + 1 == to.rank(indices))
         || node.inputs.len() != dims.len()
     {
-        return false;
+        return None;
     }
-    let mut counted = Vec::new();
-    for (dim, &part) in dims.iter().zip(&node.inputs).filter(|(dim, _)| !dim.is(1)) {
-        match part.and_then(|part| Some((part, counted_axis(to, part, MAX_STEPS)?))) {
-            Some((part, axis)) if to.dims(part)[axis] == *dim => counted.push(axis),
-            _ => return false,
-        }
+    let (mut counted, mut sizes) = (Vec::new(), dims);
+    for (size, &part) in sizes.iter_mut().zip(&node.inputs).filter(|(dim, _)| !dim.is(1)) {
+        let axis = counted_axis(to, part?, MAX_STEPS)?;
+        *size = to.dims(part?).get(axis)?.clone();
+        counted.push(axis);
     }
     let alone = wanted.iter().enumerate().all(|(axis, dim)| dim.is(1) || counted.contains(&axis));
-    alone && counted.is_sorted_by(|a, b| a < b)
+    (alone && counted.is_sorted_by(|a, b| a < b) && Dim::product(&sizes) == Dim::product(&wanted))
+        .then_some(sizes)
 }
 
 /// So many operations lie between a counter and the tuples at most; exporters write less than ten.

@@ -25,5 +25,6 @@ pub(super) fn positions(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Val
     let ty = TensorType { dtype: DType::I64, dims: vec![count, Dim::from(to.rank(x))] };
     let rows = to.call_reading(Call::new("argwhere", [Arg::Operand(0)]), &[mask], ty)?;
     to.declare(rows, 0);
+    to.positions.insert(rows);
     Ok(rows)
 }

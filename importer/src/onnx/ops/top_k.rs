@@ -43,6 +43,8 @@ impl<'m> Operator<'m> for TopK {
         let values = to.ty(x).with_dims(dims);
         let indices = values.with_dtype(DType::I64);
         let arguments = [Arg::Operand(0), Arg::Size(k), Arg::axis(axis), Arg::Bool(self.largest)];
-        Ok(to.call_all(Call::new("tensor::module::topk", arguments), &[x], vec![values, indices])?.into())
+        let found = to.call_all(Call::new("tensor::module::topk", arguments), &[x], vec![values, indices])?;
+        to.positions.extend(found.last());
+        Ok(found.into())
     }
 }
