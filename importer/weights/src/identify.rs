@@ -1,6 +1,6 @@
 //! What a file is that is no checkpoint: most are downloads that went wrong, or files of other programs.
 
-use kiln_types::FileKind;
+use kiln_record::FileKind;
 
 /// What the beginning of a file says that it is, and what to do about it.
 pub(crate) fn identify(file: &[u8]) -> Option<String> {

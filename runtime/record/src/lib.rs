@@ -6,6 +6,8 @@
 //!   an [`Envelope`] of [`Metadata`] around the module's fields. A program without the module's type writes them from a
 //!   [`RecordNode`].
 //! - [`safetensors`]: parameters by path, to be memory-mapped. Kiln's default.
+//!
+//! A reader of any files tells what is none of its own by [`FileKind`].
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
@@ -14,6 +16,8 @@ extern crate alloc;
 mod binary;
 mod envelope;
 mod error;
+#[cfg(feature = "std")]
+mod file_kind;
 mod format;
 #[cfg(feature = "std")]
 mod map;
@@ -30,6 +34,8 @@ pub const CONSTANT: &str = "ConstantRecord";
 
 pub use envelope::{BURN_VERSION, Envelope, EnvelopeHead, Metadata, Precision};
 pub use error::RecordError;
+#[cfg(feature = "std")]
+pub use file_kind::FileKind;
 pub use format::Format;
 #[cfg(feature = "std")]
 pub use map::map_file;

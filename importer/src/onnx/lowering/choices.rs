@@ -72,7 +72,9 @@ impl<'m> Lowering<'_, 'm> {
             self.keys.remove(name);
         }
         self.builder.nodes.truncate(before.region);
-        self.narrow.split_off(&ValueId(before.values as u32));
+        let first = ValueId(before.values as u32);
+        self.narrow.split_off(&first);
+        self.positions.split_off(&first);
         self.counted = self.counted.min(before.nodes);
         self.nested = None;
     }
