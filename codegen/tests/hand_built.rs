@@ -142,6 +142,25 @@ fn a_module_is_not_called_as_an_imported_type() {
     assert!(source.contains("Activation::Silu") && source.contains("pub struct Activation2<B"), "{source}");
 }
 
+/// One of two numbers for each element of a mask is a mask only where it hides scores.
+#[test]
+fn what_a_mask_chooses_is_no_mask() {
+    let source = |yes: f32| {
+        let mut graph = Graph::default();
+        let mut builder = Builder::new(&mut graph);
+        let x = builder.input("x", TensorType::new(DType::F32, [2usize, 4]));
+        let mask = builder.input("mask", TensorType::new(DType::Bool, [2usize, 4]));
+        let [yes, no] = [yes, 0.0].map(|n| builder.constant(TensorData::new(vec![n], Vec::<usize>::new())));
+        let chosen = builder.add(Op::Where, &[mask, yes, no]).unwrap();
+        let scores = builder.add(Op::Binary(BinaryOp::Div), &[x, chosen]).unwrap();
+        let y = builder.add(Op::Binary(BinaryOp::Sub), &[chosen, scores]).unwrap();
+        let nodes = builder.nodes;
+        generate(&finish(graph, nodes, &[y]), &options()).unwrap().source
+    };
+    assert!(source(f32::MIN).contains("let mask = Tensor"), "{}", source(f32::MIN));
+    assert!(!source(2.0).contains("let mask"), "{}", source(2.0));
+}
+
 /// A number is read back in the first lines and used in the last: a local variable, which no other function sees.
 #[test]
 fn a_function_is_not_cut_between_a_read_and_its_uses() {

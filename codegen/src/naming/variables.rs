@@ -594,7 +594,7 @@ impl<'a> Namer<'a> {
         }
         let kind = |var: VarId| self.ty(var).dtype.kind();
         let name = self.variables.names.get(&head)?;
-        let converted = kind(head) != kind(output) && !name.contains("mask");
+        let converted = kind(head) != kind(output) && (!name.contains("mask") || is_choice(code));
         if converted || (joins(code) && !matches!(name.as_str(), "x" | "hidden")) {
             return None;
         }
@@ -619,6 +619,8 @@ impl<'a> Namer<'a> {
             | Statement::Push { .. }
             | Statement::Repeat(_) => None,
         };
+        // Neither the mask nor what it is filled into says what comes of it.
+        let code = code.filter(|code| !is_choice(code));
         let first = code.and_then(Code::first_var).map(|var| self.name(var));
         if let Some(mask) = first.filter(|name| name.contains("mask"))
             && code.is_some_and(|code| !matches!(code, Code::Layer(..) | Code::Module(..)))
@@ -757,6 +759,24 @@ fn makes_new(code: &Code) -> bool {
         Code::Call(_, args) => args.first().is_some_and(makes_new),
         _ => false,
     }
+}
+
+/// So far below 0 are numbers at most that hide scores.
+const MOST_HIDDEN: f64 = -1e3;
+
+/// Whether an expression is one of two numbers for each element of a mask, and no mask that is added to scores.
+fn is_choice(code: &Code) -> bool {
+    let Code::Method(receiver, name, ..) = code else { return false };
+    if name != "mask_fill" {
+        return is_choice(receiver);
+    }
+    let mut hides = false;
+    code.visit(&mut |part| {
+        if let Code::Scalar(number, _) | Code::Float(number) = part {
+            hides |= number.0.to_f64() <= MOST_HIDDEN;
+        }
+    });
+    receiver.first_var().is_none() && !hides
 }
 
 /// Whether an expression is a call that joins several values into something new.
