@@ -28,7 +28,9 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Unary(op) => inverse(cx, op).or_else(|| before_expansion(cx)),
         Op::Activation(_) => before_expansion(cx),
         Op::Clamp(Clamp { min, max }) => clamp(cx, min, max).or_else(|| before_expansion(cx)),
-        Op::Cast(Cast { to }) => cast(cx, to).or_else(|| before_expansion(cx)),
+        Op::Cast(Cast { to }) => {
+            cast(cx, to).or_else(|| rows::in_list(cx, to)).or_else(|| before_expansion(cx))
+        }
         Op::Expand(Expand { dims }) => layout::expand(cx, &dims),
         Op::Slice(Slice { ranges }) => layout::slice(cx, &ranges),
         Op::Concat(Concat { axis }) => layout::concat(cx, axis),

@@ -1,9 +1,9 @@
 //! Lookups that yield what they look into, or one value; assignments of whole rows.
 
-use crate::ir::{Cast, Dim, Fill, Op, Reshape, SelectAssign, ValueId};
+use crate::ir::{Cast, Constant, Dim, Fill, Op, Reshape, SelectAssign, Take, ValueId};
 use crate::passes::Rewrite;
 use crate::passes::counters::counter;
-use kiln_types::{BinaryOp, ScatterOp};
+use kiln_types::{BinaryOp, DType, ScatterOp};
 
 /// A lookup in a tensor of one value.
 pub(super) fn in_one_value(cx: &mut Rewrite<'_>) -> Option<&'static str> {
@@ -13,6 +13,41 @@ pub(super) fn in_one_value(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let dims = cx.ty(cx.output()?).dims.clone();
     cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
     Some("lookup in one value")
+}
+
+/// Integers that are looked up in a short list, as classifiers do with labels, and only cast and reshaped then: the list is cast before.
+pub(super) fn in_list(cx: &mut Rewrite<'_>, to: DType) -> Option<&'static str> {
+    let (mut casts, mut value) = (vec![to], cx.input(0)?);
+    let mut steps = 0..MAX_STEPS;
+    let (table, axis, indices, wrapped) = loop {
+        steps.next()?;
+        if !cx.used_once(value) {
+            return None;
+        }
+        let node = cx.producer(value)?;
+        let operand = |n: usize| node.inputs.get(n).copied().flatten();
+        match node.op {
+            Op::Cast(Cast { to }) => casts.push(to),
+            Op::Reshape(_) => {}
+            Op::Take(Take { axis, wrapped }) => break (operand(0)?, axis, operand(1)?, wrapped),
+            _ => return None,
+        }
+        value = operand(0)?;
+    };
+    let data = &cx.constant(table)?.data;
+    let is_list = data.shape.iter().enumerate().all(|(other, &size)| other == axis || size == 1);
+    if !is_list || !to.is_int() || !data.dtype.is_int() || !Constant::are_few(data) {
+        return None;
+    }
+    let count = Dim::from(data.num_elements());
+    let mut list = cx.insert(Op::Reshape(Reshape { dims: vec![count] }), &[table])?;
+    for to in casts.into_iter().rev() {
+        list = cx.insert(Op::Cast(Cast { to }), &[list])?;
+    }
+    let found = cx.insert(Op::Take(Take { axis: 0, wrapped }), &[list, indices])?;
+    let dims = cx.ty(cx.output()?).dims.clone();
+    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(found)])?;
+    Some("cast of what is in a list")
 }
 
 /// An assignment of elements whose indices are spread out from one for each part of the axis: parts are assigned, by a list of indices.
@@ -106,7 +141,7 @@ fn strides(cx: &Rewrite<'_>, id: ValueId, steps: &mut usize) -> Option<Vec<Dim>>
             let disjoint = a.iter().zip(&b).all(|(a, b)| a.is(0) || b.is(0));
             (disjoint && a.len() == b.len()).then(|| a.iter().zip(&b).map(|(a, b)| a + b).collect())
         }
-        Op::Cast(Cast { to: kiln_types::DType::I64 }) => strides(cx, operand(0)?, steps),
+        Op::Cast(Cast { to: DType::I64 }) => strides(cx, operand(0)?, steps),
         _ => None,
     }
 }
@@ -122,8 +157,9 @@ fn number(cx: &Rewrite<'_>, id: ValueId) -> Option<Dim> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Arange, AxisRange, Expand, Fill, Reshape, Slice, Take};
+    use crate::ir::{Arange, ArgReduce, AxisRange, Expand, Fill, Reshape, Slice, Take};
     use crate::passes::testing::{checked, graph, kinds};
+    use kiln_types::{ArgReduceOp, TensorData};
 
     /// `x[row, column]` of a mask, as tuples of positions in the flat mask.
     fn flat_lookup(columns_first: bool) -> crate::ir::Graph {
@@ -157,6 +193,26 @@ mod tests {
         let mut g = flat_lookup(true);
         crate::passes::optimize(&mut g, &crate::passes::Options::default());
         assert!(kinds(&g).contains(&"Take".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn a_short_list_is_cast_before_it_is_looked_up() {
+        let labels = |wide: DType| {
+            let g = graph(&["f32[b, 3]"], |g, x| {
+                let best = ArgReduce { op: ArgReduceOp::Max, axis: 1, keep_dims: false, select_last: false };
+                let best = g.add(Op::ArgReduce(best), &[x[0]]).unwrap();
+                let list = g.constant(TensorData::new(vec![3i32, 7, -11], [1, 3]));
+                let found = g.add(Op::Take(Take { axis: 1, wrapped: false }), &[list, best]).unwrap();
+                let found = g.add(Op::Cast(Cast { to: DType::F32 }), &[found]).unwrap();
+                let dims = vec![Dim::symbol("b")];
+                let found = g.add(Op::Reshape(Reshape { dims }), &[found]).unwrap();
+                vec![g.add(Op::Cast(Cast { to: wide }), &[found]).unwrap()]
+            });
+            kinds(&checked(g, &[("b", 4)]))
+        };
+        assert_eq!(labels(DType::I64), ["ArgReduce", "Take"]);
+        // Several floats are no list, but weights.
+        assert_eq!(labels(DType::F64), ["ArgReduce", "Take", "Cast", "Reshape", "Cast"]);
     }
 
     /// Elements assigned along an axis, by one index for each part of it that is spread over so many of the other.
