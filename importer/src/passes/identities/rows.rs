@@ -225,11 +225,8 @@ mod tests {
                 0 => x[1],
                 columns => {
                     let dims = vec![2.into(), columns.into()];
-                    let one = Op::Fill(Fill {
-                        dims,
-                        value: kiln_types::Scalar::Float(1.5),
-                        dtype: kiln_types::DType::F32,
-                    });
+                    let one =
+                        Op::Fill(Fill { dims, value: kiln_types::Scalar::Float(1.5), dtype: DType::F32 });
                     g.add(one, &[]).unwrap()
                 }
             };
@@ -255,7 +252,7 @@ mod tests {
                 let row = AxisRange { start: 0.into(), end: 1.into(), step: 1 };
                 let slice = Op::Slice(Slice { ranges: vec![row, part] });
                 let updates = if whole { x[1] } else { g.add(slice, &[x[1]]).unwrap() };
-                let (value, dtype) = (kiln_types::Scalar::Int(3), kiln_types::DType::I64);
+                let (value, dtype) = (kiln_types::Scalar::Int(3), DType::I64);
                 let index = Op::Fill(Fill { dims: vec![1.into(), columns.clone()], value, dtype });
                 let index = g.add(index, &[]).unwrap();
                 let scatter = crate::ir::Scatter { axis: 0, op: ScatterOp::Assign };
@@ -278,7 +275,7 @@ mod tests {
             let full = Op::Fill(Fill {
                 dims: vec![4.into(), 2.into()],
                 value: kiln_types::Scalar::Bool(true),
-                dtype: kiln_types::DType::Bool,
+                dtype: DType::Bool,
             });
             let full = b.add(full, &[]).unwrap();
             vec![b.add(Op::Take(Take { axis: 0, wrapped: false }), &[full, x[0]]).unwrap()]
