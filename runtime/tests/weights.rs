@@ -13,7 +13,7 @@ use kiln::tensor::backend::Backend;
 use kiln::tensor::{DType, Int, Tensor, TensorData};
 use kiln::weights::{
     AdapterType, LoadArgs, PyTorchFileRecorder, SafetensorsFileRecorder, config_from_file, load_weights,
-    save_weights,
+    save_weights, save_weights_like,
 };
 use kiln_record::safetensors::{TensorToWrite, save};
 use std::collections::BTreeMap;
@@ -64,6 +64,56 @@ fn written(name: &str, tensors: &[(&str, &[usize])]) -> PathBuf {
         .collect();
     save(&path, &tensors, &BTreeMap::new()).unwrap();
     path
+}
+
+#[derive(Module, Debug)]
+struct Rest<B: Backend> {
+    freqs: Param<Tensor<B, 1>>,
+}
+
+/// A module of which the file has only one part in a way that Kiln can read.
+#[derive(Module, Debug)]
+struct Partly<B: Backend> {
+    linear: Linear<B>,
+    other: Option<Rest<B>>,
+}
+
+impl<B: Backend> Partly<B> {
+    fn new(other: bool, device: &B::Device) -> Self {
+        let rest = || Rest { freqs: Param::initialized(ParamId::new(), Tensor::zeros([2], device)) };
+        Self { linear: LinearConfig::new(3, 2).init(device), other: other.then(rest) }
+    }
+}
+
+#[test]
+fn what_no_tensor_holds_is_refused_where_it_is_needed() {
+    let device = Default::default();
+    let args = LoadArgs::new(fixture("unsupported.pt"));
+    let load = |other: bool, args: LoadArgs| load_weights(Partly::<Cpu>::new(other, &device), args, &device);
+    load(false, args.clone()).unwrap();
+    let error = load(true, args.clone()).unwrap_err().to_string();
+    let wrong = "wrong: other.freqs cannot be read: other.freqs is a tensor of complex numbers (complex64); convert it";
+    assert!(error.contains(wrong) && error.contains("unused: other.sparse, a sparse tensor"), "{error}");
+    let error = load(true, args.clone().with_partial(true)).unwrap_err().to_string();
+    assert!(error.contains(wrong), "{error}");
+    let error = load(false, args.clone().with_strict(true)).unwrap_err().to_string();
+    assert!(error.contains("unused: other.freqs, a tensor of complex numbers"), "{error}");
+    let recorder = PyTorchFileRecorder::<FullPrecisionSettings>::default();
+    type PartlyRecord = <Partly<Cpu> as Module<Cpu>>::Record;
+    let record = Recorder::<Cpu>::load::<PartlyRecord>(&recorder, args, &device);
+    let module = Partly::<Cpu>::new(false, &device);
+    let saved = save_weights_like(&module, fixture("unsupported.pt"), temporary("partly"));
+    let lacks = saved.unwrap_err().to_string();
+    assert!(
+        lacks.contains(
+            "other.bits, a tensor of bits without a meaning (bits8), which the saved file would lack"
+        )
+    );
+    let error = record.err().unwrap().to_string();
+    assert!(
+        error.contains(r#"key "other.freqs": a tensor of complex numbers (complex64) cannot be read"#),
+        "{error}"
+    );
 }
 
 #[derive(Module, Debug)]

@@ -50,6 +50,35 @@ def every_dtype() -> dict:
     return values
 
 
+def float8() -> dict:
+    """Every bit pattern of every format, also as views."""
+    values = {}
+    for dtype in store.WIDENED:
+        every = torch.arange(256, dtype=torch.uint8).view(dtype).view(16, 16)
+        name = str(dtype).removeprefix("torch.float8_")
+        values |= {name: every, f"{name}_part": every[2:5, 1:], f"{name}_turned": every.t()}
+    return values
+
+
+UNSUPPORTED = {
+    "freqs": "complex numbers (complex64)",
+    "conjugate": "conjugated complex numbers",
+    "quantized": "a quantized tensor",
+    "sparse": "a sparse tensor",
+    "bits": "bits without a meaning (bits8)",
+}
+
+
+def unsupported() -> dict:
+    return {
+        "freqs": floats(2).to(torch.complex64),
+        "conjugate": floats(2).to(torch.complex64).conj(),
+        "quantized": torch.quantize_per_tensor(floats(3, 2), 0.1, 10, torch.quint8),
+        "sparse": floats(3, 3).relu().to_sparse(),
+        "bits": torch.arange(4).byte().view(torch.bits8),
+    }
+
+
 def typed_only(values: dict) -> dict:
     """PyTorch itself cannot read the wide unsigned types back from its old formats."""
     return {
@@ -233,6 +262,11 @@ def kinds() -> None:
     saved = formats.saved
     keep("dtypes", saved(every_dtype(), "dtypes"))
     keep("dtypes_legacy", formats.legacy_checkpoint(typed_only(every_dtype())))
+    keep("float8", saved(float8(), "float8"))
+    content = saved({"linear": {"weight": floats(2, 3), "bias": floats(2)}, "other": unsupported()}, "unsupported")
+    store.write("unsupported.pt", content)
+    about = {f"other.{key}": what for key, what in UNSUPPORTED.items()}
+    store.expect("unsupported", torch.load(store.FOLDER / "unsupported.pt", weights_only=False), unsupported=about)
     keep("views", saved(views(), "views"))
     keep("views_legacy", formats.legacy_checkpoint(views()))
     keep("views_tar", formats.tar_checkpoint(views()), weights_only=False)
@@ -371,13 +405,6 @@ def refusals() -> None:
         "complex numbers",
         "weight",
         "complex",
-    )
-    refused(
-        "float8",
-        saved({"weight": floats(4).to(torch.float8_e4m3fn), "other": floats(4).to(torch.float8_e5m2)}, "float8"),
-        "an 8-bit float",
-        "weight",
-        "float8_e4m3fn",
     )
     refused(
         "quantized",

@@ -5,6 +5,7 @@
 <name>.expected.json             "tensors": dtype and shape by path
                                  "shared": groups of paths whose tensors share a storage
                                  "data": all that is not a tensor (null where one was), as JSON has it
+                                 "unsupported": what there is beside that Kiln has no tensors for, and what is said of it
                                  "top_level_key": where the model's own weights are, if not at the root
                                  "refused": why it must not load, and what the error has to mention
                                  "bounded": it may load or not, but has to stay within little time and memory
@@ -33,6 +34,14 @@ DTYPES = {
     torch.bfloat16: "bf16",
     torch.bool: "bool",
     **{getattr(torch, f"{u}int{n}"): f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
+}
+# Floats of eight bits, and the dtype of the tensors that they become.
+WIDENED = {
+    torch.float8_e4m3fn: torch.float16,
+    torch.float8_e4m3fnuz: torch.float16,
+    torch.float8_e5m2: torch.float16,
+    torch.float8_e5m2fnuz: torch.float16,
+    torch.float8_e8m0fnu: torch.bfloat16,
 }
 
 
@@ -89,14 +98,17 @@ def shared(tensors: dict[str, torch.Tensor]) -> list[list[str]]:
 
 
 def expect(name: str, loaded, **more) -> None:
-    """Record `loaded`, which is what PyTorch gave for the file or folder `name`."""
-    tensors = flatten(loaded)
+    """Record `loaded`, which is what PyTorch gave for the file or folder `name`, without what is not supported."""
+    unsupported = more.get("unsupported", {})
+    tensors = {k: t for k, t in flatten(loaded).items() if k not in unsupported}
+    groups = shared(tensors)
+    tensors = {k: t.to(WIDENED.get(t.dtype, t.dtype)) for k, t in tensors.items()}
     plain = {k: t.detach().contiguous().clone() for k, t in tensors.items()}
     write(f"{name}.expected.safetensors", to_safetensors(plain))
     entry = {
         "tensors": {k: {"dtype": DTYPES.get(t.dtype, str(t.dtype)), "shape": list(t.shape)} for k, t in tensors.items()}
     }
-    if groups := shared(tensors):
+    if groups:
         entry["shared"] = groups
     if not all(isinstance(v, torch.Tensor) for v in loaded.values()):
         entry["data"] = as_json(loaded)

@@ -27,7 +27,12 @@ fn totals(checkpoint: &Checkpoint) -> (usize, usize) {
     let sum = |count: fn(&LazyTensor) -> usize| {
         checkpoint.tensors().map(|(_, tensor)| count(tensor)).fold(0, usize::saturating_add)
     };
-    (sum(LazyTensor::num_elements), sum(LazyTensor::num_bytes))
+    (sum(LazyTensor::num_elements), sum(stored_bytes))
+}
+
+/// Bytes of a tensor's elements as the file keeps them.
+fn stored_bytes(tensor: &LazyTensor) -> usize {
+    tensor.num_elements().saturating_mul(tensor.stored().size())
 }
 
 /// Bytes of all storages, each counted once.
@@ -53,7 +58,7 @@ fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
     )?;
     let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, tensor) in checkpoint.tensors() {
-        *dtypes.entry(tensor.dtype().name()).or_default() += 1;
+        *dtypes.entry(tensor.stored().name()).or_default() += 1;
     }
     if dtypes.len() > 1 {
         let dtypes: Vec<String> = dtypes.iter().map(|(name, count)| format!("{name} in {count}")).collect();
@@ -67,6 +72,9 @@ fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
     let left_out = root.print(2, all, out)?;
     if left_out > 0 {
         writeln!(out, "  {left_out} tensors of parts that are alike are left out; --all prints them")?;
+    }
+    for (key, what) in checkpoint.unsupported() {
+        writeln!(out, "  cannot read {}: {}", plain(key), plain(what))?;
     }
     let shared = checkpoint.shared_storages();
     for group in shared.iter().take(if all { shared.len() } else { SHOWN }) {
@@ -110,7 +118,7 @@ impl<'a> Branch<'a> {
 
     /// Tensors and bytes.
     fn totals(&self) -> (usize, usize) {
-        let own = self.tensor.map_or((0, 0), |tensor| (1, tensor.num_bytes()));
+        let own = self.tensor.map_or((0, 0), |tensor| (1, stored_bytes(tensor)));
         self.parts.iter().fold(own, |(count, bytes), (_, part)| {
             let below = part.totals();
             (count + below.0, bytes.saturating_add(below.1))
@@ -119,7 +127,7 @@ impl<'a> Branch<'a> {
 
     /// Whether both have the same keys, shapes and dtypes.
     fn is_like(&self, other: &Self) -> bool {
-        let form = |tensor: &LazyTensor| (tensor.dtype(), tensor.shape().to_vec(), tensor.is_contiguous());
+        let form = |tensor: &LazyTensor| (tensor.stored(), tensor.shape().to_vec(), tensor.is_contiguous());
         self.tensor.map(form) == other.tensor.map(form)
             && self.parts.len() == other.parts.len()
             && self.parts.iter().zip(&other.parts).all(|((a, x), (b, y))| a == b && x.is_like(y))
@@ -180,7 +188,12 @@ impl<'a> Branch<'a> {
         let width = COLUMN.saturating_sub(indent);
         let own = branch.tensor.map_or(String::new(), |tensor| {
             let strided = if tensor.is_contiguous() { "" } else { "  (strided)" };
-            format!("{:<5} {:<20} {:>10}{strided}", tensor.dtype(), shape(tensor), size(tensor.num_bytes()))
+            format!(
+                "{:<5} {:<20} {:>10}{strided}",
+                tensor.stored().name(),
+                shape(tensor),
+                size(stored_bytes(tensor))
+            )
         });
         let whole = format!("{:<26} {:>10}", "", size(bytes.saturating_mul(run)));
         let columns = if branch.tensor.is_some() { own } else { whole };
@@ -220,12 +233,13 @@ fn object(checkpoint: &Checkpoint) -> serde_json::Value {
     let tensors = checkpoint.tensors().map(|(path, tensor)| {
         json!({
             "key": path,
-            "dtype": tensor.dtype().name(),
+            "dtype": tensor.stored().name(),
             "shape": tensor.shape(),
-            "bytes": tensor.num_bytes(),
+            "bytes": stored_bytes(tensor),
             "contiguous": tensor.is_contiguous(),
         })
     });
+    let unsupported = checkpoint.unsupported().map(|(key, what)| json!({ "key": key, "what": what }));
     json!({
         "checkpoint": checkpoint.file(),
         "format": format!("{:?}", checkpoint.format()),
@@ -233,6 +247,7 @@ fn object(checkpoint: &Checkpoint) -> serde_json::Value {
         "bytes": bytes,
         "stored": stored(checkpoint),
         "tensors": tensors.collect::<Vec<_>>(),
+        "unsupported": unsupported.collect::<Vec<_>>(),
         "shared": checkpoint.shared_storages(),
     })
 }

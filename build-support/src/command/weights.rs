@@ -103,7 +103,12 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
     let options = OpenOptions { top_level_key: own.top_level_key.clone() };
     let checkpoint = Checkpoint::open_with(&arguments.model, &options)?;
     let map = KeyMap::new(own.map.iter().map(|(pattern, replacement)| (pattern, replacement)))?;
-    let tensors = map.tensors(&checkpoint)?.into_iter().map(|found| (found.key, found.tensor)).collect();
+    let tensors: Vec<_> =
+        map.tensors(&checkpoint)?.into_iter().map(|found| (found.key, found.tensor)).collect();
+    if let (true, Some((key, _))) = (tensors.is_empty(), checkpoint.unsupported().next()) {
+        // All that there is.
+        checkpoint.data(key)?;
+    }
     let name = file_name(&arguments.model);
     let options = SkeletonOptions {
         runtime_crate: arguments.runtime_crate.clone(),
@@ -127,6 +132,12 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
                  for a fresh one move it away, or give another folder"
             ));
         }
+    }
+    for (key, what) in checkpoint.unsupported() {
+        let (key, what) = (plain(key), plain(what));
+        warn(&format!(
+            "note: {key} is left out: it is {what}; convert it before saving if the model needs it"
+        ));
     }
     for pattern in map.idle(&checkpoint) {
         warn(&format!("note: --map `{pattern}` finds nothing in any key"));

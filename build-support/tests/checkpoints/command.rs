@@ -2,6 +2,7 @@
 
 use super::{fixture, kiln, printed};
 use kiln::record::Safetensors;
+use kiln::tensor::DType;
 use std::path::Path;
 
 /// Runs `kiln convert FILE -o FOLDER …`; yields the skeleton, the record and what was said on standard error.
@@ -63,6 +64,43 @@ fn an_ambiguous_layer_is_settled() {
     assert_eq!(record.tensor("emb.weight").unwrap().shape.as_slice(), [6, 10]);
     assert!(!said.contains("note: emb") && !said.contains("note: norm"), "{said}");
     assert!(!said.contains("note: fc"), "{said}");
+}
+
+#[test]
+fn what_no_tensor_holds_is_left_out_and_said() {
+    let (source, record, said) = convert(&fixture("unsupported.pt"), &["--map", "^other=rest"]);
+    assert!(source.contains("pub linear: nn::Linear<B>") && !source.contains("freqs"), "{source}");
+    assert_eq!(record.paths().collect::<Vec<_>>(), ["linear.bias", "linear.weight"]);
+    let note = "note: other.freqs is left out: it is a tensor of complex numbers (complex64); convert it before saving";
+    assert!(said.contains(note), "{said}");
+    // A rule that finds only such tensors finds something.
+    assert_eq!(said.lines().count(), 5, "{said}");
+    let inspected = printed(&["inspect", fixture("unsupported.pt").to_str().unwrap()]);
+    assert!(inspected.contains("cannot read other.sparse: a sparse tensor\n"), "{inspected}");
+    let folder = tempfile::tempdir().unwrap();
+    let alone = fixture("complex.pt");
+    let (status, said) =
+        failing(&["convert", alone.to_str().unwrap(), "-o", folder.path().to_str().unwrap()]);
+    assert_eq!(
+        (status, said.contains("a tensor of complex numbers (complex64) cannot be read")),
+        (1, true),
+        "{said}"
+    );
+}
+
+#[test]
+fn floats_of_eight_bits_become_parameters() {
+    let (_, record, said) = convert(&fixture("float8.pt"), &[]);
+    assert_eq!(said, "");
+    let widened = Safetensors::open(&fixture("float8.expected.safetensors")).unwrap();
+    assert_eq!(record.entry("e5m2").unwrap().dtype(), Some(DType::F16));
+    let numbers = |file: &Safetensors| {
+        let data = file.tensor("e4m3fn_part").unwrap();
+        data.iter::<f32>().filter(|x| !x.is_nan()).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&record), numbers(&widened));
+    let inspected = printed(&["inspect", fixture("float8.pt").to_str().unwrap()]);
+    assert!(inspected.contains("f8_e8m0fnu"), "{inspected}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::proto::{EXTERNAL, SparseTensorProto, TensorProto};
 use super::source::Folder;
 use crate::error::ImportErrorKind;
 use crate::ir::RuleResult;
-use kiln_types::{Bytes, DType, Minifloat, TensorData, bf16, f16};
+use kiln_types::{Bytes, DType, Minifloat, TensorData};
 
 /// The `TensorProto.DataType` of strings.
 pub(super) const STRING: i32 = 8;
@@ -135,8 +135,8 @@ pub(crate) fn read(proto: &TensorProto, folder: &Folder) -> Result<TensorData, I
         }
         (raw, Packing::Floats(format)) => {
             let packed = packed_bytes(raw, proto);
-            let values: Vec<[u8; 2]> = (0..=u8::MAX).map(|bits| sixteen_bits(format, bits)).collect();
-            let value = |bits: u8| values.get(usize::from(bits)).copied().unwrap_or_default();
+            let values = format.widened();
+            let value = |bits: u8| values.get(usize::from(bits)).copied().unwrap_or_default().to_le_bytes();
             Bytes::from_vec(unpack(&packed, format.bits(), count).map_err(fail)?.flat_map(value).collect())
         }
     };
@@ -213,15 +213,6 @@ fn unpack(packed: &[u8], bits: u32, count: usize) -> Result<impl Iterator<Item =
         let window = byte(at) | byte(at + 1) << 8;
         (window >> shift & ((1 << bits) - 1)) as u8
     }))
-}
-
-/// A value of a format in the bytes of its dtype.
-fn sixteen_bits(format: Minifloat, bits: u8) -> [u8; 2] {
-    let value = format.from_bits(bits);
-    match format.dtype() {
-        DType::BF16 => bf16::from_f64(value).to_le_bytes(),
-        _ => f16::from_f64(value).to_le_bytes(),
-    }
 }
 
 /// Contents from the typed fields.

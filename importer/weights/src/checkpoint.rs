@@ -50,7 +50,17 @@ pub struct Checkpoint {
     format: CheckpointFormat,
     tensors: Vec<(String, LazyTensor)>,
     places: BTreeMap<String, usize>,
+    unsupported: BTreeMap<String, String>,
     plain: Plain,
+}
+
+/// What a path of a checkpoint leads to.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    /// A tensor.
+    Tensor(LazyTensor),
+    /// A tensor of a kind that Kiln does not have, and which.
+    Unsupported(String),
 }
 
 /// The data beside the tensors.
@@ -67,7 +77,7 @@ impl Checkpoint {
     /// usual name), or the index of shards.
     ///
     /// # Errors
-    /// When the file breaks a rule of its format, or holds what Kiln has no tensors for; see [`ErrorKind`].
+    /// When the file breaks a rule of its format, or refers to what is neither a tensor nor plain data; see [`ErrorKind`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, &OpenOptions::default())
     }
@@ -119,30 +129,37 @@ impl Checkpoint {
     fn read_as(file: kiln_types::Bytes, name: String, named: bool, options: &OpenOptions) -> Result<Self> {
         let key = options.top_level_key.as_deref();
         if named || safetensors::is_safetensors(&file) {
-            let (tensors, metadata) = safetensors::read(file, key)?;
-            return Ok(Self::new(name, CheckpointFormat::Safetensors, tensors, Plain::Json(metadata)));
+            let (entries, metadata) = safetensors::read(file, key)?;
+            return Ok(Self::new(name, CheckpointFormat::Safetensors, entries, Plain::Json(metadata)));
         }
         let file = pytorch::read(&file)?;
         let (root, prefix) = pytorch::select(&file.pickled, key)?;
-        let mut tensors = pytorch::tensors(&file, root)?;
+        let mut entries = pytorch::tensors(&file, root)?;
         if let Some(prefix) = prefix {
-            let below = tensors.into_iter().filter_map(|(path, tensor)| {
+            let below = entries.into_iter().filter_map(|(path, entry)| {
                 let path = path.strip_prefix(&prefix)?.to_owned();
-                Some((path, tensor))
+                Some((path, entry))
             });
-            tensors = below.collect();
+            entries = below.collect();
         }
-        Ok(Self::new(name, file.format, tensors, Plain::Pickled(Box::new(file.pickled.arena), root)))
+        Ok(Self::new(name, file.format, entries, Plain::Pickled(Box::new(file.pickled.arena), root)))
     }
 
     pub(crate) fn new(
         file: String,
         format: CheckpointFormat,
-        tensors: Vec<(String, LazyTensor)>,
+        entries: Vec<(String, Entry)>,
         plain: Plain,
     ) -> Self {
+        let (mut tensors, mut unsupported) = (Vec::with_capacity(entries.len()), BTreeMap::new());
+        for (path, entry) in entries {
+            match entry {
+                Entry::Tensor(tensor) => tensors.push((path, tensor)),
+                Entry::Unsupported(what) => drop(unsupported.insert(path, what)),
+            }
+        }
         let places = tensors.iter().enumerate().map(|(place, (path, _))| (path.clone(), place)).collect();
-        Self { file, format, tensors, places, plain }
+        Self { file, format, tensors, places, unsupported, plain }
     }
 
     /// The file, folder or index that was opened.
@@ -155,7 +172,7 @@ impl Checkpoint {
         self.format
     }
 
-    /// All tensors in the order of the file.
+    /// All tensors in the order of the file, but those that are [not supported](Self::unsupported).
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = (&str, &LazyTensor)> {
         self.tensors.iter().map(|(path, tensor)| (path.as_str(), tensor))
     }
@@ -165,16 +182,31 @@ impl Checkpoint {
         self.places.get(path).and_then(|place| self.tensors.get(*place)).map(|entry| &entry.1)
     }
 
+    /// What the file has beside, sorted by path: tensors of kinds that Kiln does not have, as of complex numbers, and of which
+    /// kind they are.
+    pub fn unsupported(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.unsupported.iter().map(|(path, what)| (path.as_str(), what.as_str()))
+    }
+
+    /// What a path leads to.
+    pub(crate) fn entry(&self, path: &str) -> Option<Entry> {
+        let unsupported = || self.unsupported.get(path).cloned().map(Entry::Unsupported);
+        self.tensor(path).cloned().map(Entry::Tensor).or_else(unsupported)
+    }
+
     /// The elements of the tensor of a path.
     ///
     /// # Errors
-    /// When there is none, or its elements cannot be read ([`LazyTensor::data`]).
+    /// When there is none, or none that Kiln has tensors for, or its elements cannot be read ([`LazyTensor::data`]).
     pub fn data(&self, path: &str) -> Result<kiln_types::TensorData> {
-        let missing = || ErrorKind::NoSuchKey {
-            key: path.to_owned(),
-            candidates: format!("there are {} others", self.tensors.len()),
+        let missing = || match self.unsupported.get(path) {
+            Some(what) => WeightsError::from(ErrorKind::Unsupported(what.clone())).at_key(path),
+            None => {
+                let candidates = format!("there are {} others", self.tensors.len());
+                ErrorKind::NoSuchKey { key: path.to_owned(), candidates }.into()
+            }
         };
-        let tensor = self.tensor(path).ok_or_else(|| WeightsError::from(missing()).in_file(&self.file))?;
+        let tensor = self.tensor(path).ok_or_else(|| missing().in_file(&self.file))?;
         tensor.data().map_err(|error| error.at_key(path).in_file(&self.file))
     }
 

@@ -80,7 +80,8 @@ impl KeyMap {
     /// The patterns that find nothing in any key of a checkpoint as the rules before them left it.
     pub fn idle(&self, checkpoint: &Checkpoint) -> Vec<&str> {
         let mut found = vec![false; self.rules.len()];
-        for (key, _) in checkpoint.tensors() {
+        let tensors = checkpoint.tensors().map(|(key, _)| key);
+        for key in tensors.chain(checkpoint.unsupported().map(|(key, _)| key)) {
             let mut key = key.to_owned();
             for (rule, found) in self.rules.iter().zip(&mut found) {
                 *found |= rule.pattern.is_match(&key);

@@ -100,22 +100,22 @@ fn read_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
     }
     check_present(folder, &wanted.iter().map(|(.., name)| *name).collect())?;
     let mut shards: BTreeMap<&str, Checkpoint> = BTreeMap::new();
-    let mut tensors = Vec::with_capacity(wanted.len());
+    let mut entries = Vec::with_capacity(wanted.len());
     for (key, below, name) in wanted {
         if !shards.contains_key(name) {
             let shard = open_shard(folder, name).map_err(|error| error.at_key(key))?;
             shards.insert(name, shard);
         }
-        let tensor = shards.get(name).and_then(|shard| shard.tensor(key)).ok_or_else(|| {
+        let entry = shards.get(name).and_then(|shard| shard.entry(key)).ok_or_else(|| {
             WeightsError::shards(format!(
                 "the index says that shard {name:?} has this tensor, but it has not"
             ))
             .at_key(key)
         })?;
-        tensors.push((below.to_owned(), tensor.clone()));
+        entries.push((below.to_owned(), entry));
     }
     let format = shards.values().next().map_or(CheckpointFormat::Safetensors, Checkpoint::format);
-    Ok(Checkpoint::new(path.display().to_string(), format, tensors, Plain::Json(index.metadata)))
+    Ok(Checkpoint::new(path.display().to_string(), format, entries, Plain::Json(index.metadata)))
 }
 
 /// A shard's name, which must be a path below the index's folder.

@@ -5,6 +5,7 @@ mod gather;
 use crate::{ErrorKind, Result, WeightsError, limits};
 use flate2::bufread::DeflateDecoder;
 use gather::{Gather, Unaligned, View, Whole};
+use kiln_record::Stored;
 use kiln_types::{Bytes, DType, TensorData};
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
@@ -108,7 +109,7 @@ impl Storage {
 /// A tensor of a checkpoint: what it is, and where its bytes lie.
 #[derive(Clone, Debug)]
 pub struct LazyTensor {
-    dtype: DType,
+    stored: Stored,
     shape: Vec<usize>,
     strides: Vec<usize>,
     offset: usize,
@@ -118,27 +119,32 @@ pub struct LazyTensor {
 impl LazyTensor {
     /// A view of a storage. Offset and strides count elements; that all of them lie inside is checked.
     pub(crate) fn new(
-        dtype: DType,
+        stored: Stored,
         shape: Vec<usize>,
         strides: Vec<usize>,
         offset: usize,
         storage: Arc<Storage>,
     ) -> Result<Self> {
-        let elements = storage.len() / dtype.size();
+        let elements = storage.len() / stored.size();
         check_view(&shape, &strides, offset, elements)?;
-        Ok(Self { dtype, shape, strides, offset, storage })
+        Ok(Self { stored, shape, strides, offset, storage })
     }
 
     /// A tensor that is all of its storage, under the name that the storage has in messages.
     pub fn whole(data: TensorData, name: &str) -> Self {
         let strides = contiguous_strides(&data.shape);
         let storage = Arc::new(Storage::new(name, Source::Mapped(data.bytes), false));
-        Self { dtype: data.dtype, shape: data.shape, strides, offset: 0, storage }
+        Self { stored: data.dtype.into(), shape: data.shape, strides, offset: 0, storage }
     }
 
-    /// The element type.
+    /// The element type. Floats of eight bits become ones of 16.
     pub fn dtype(&self) -> DType {
-        self.dtype
+        self.stored.dtype()
+    }
+
+    /// What the file keeps of each element.
+    pub fn stored(&self) -> Stored {
+        self.stored
     }
 
     /// The dims, outermost first.
@@ -168,7 +174,7 @@ impl LazyTensor {
 
     /// Number of bytes of the elements, each counted once for every index that leads to it.
     pub fn num_bytes(&self) -> usize {
-        self.num_elements().saturating_mul(self.dtype.size())
+        self.num_elements().saturating_mul(self.dtype().size())
     }
 
     /// The last element's position in the storage, of a tensor with elements.
@@ -233,8 +239,8 @@ impl LazyTensor {
             Some(bytes) => bytes,
             None => self.gathered(&mut Whole)?,
         };
-        let bytes = if self.dtype == DType::Bool { only_bools(bytes) } else { bytes };
-        TensorData::from_bytes(bytes, self.shape.clone(), self.dtype)
+        let bytes = if self.dtype() == DType::Bool { only_bools(bytes) } else { self.stored.widened(bytes) };
+        TensorData::from_bytes(bytes, self.shape.clone(), self.dtype())
             .map_err(|error| ErrorKind::Tensor(error.to_string()).into())
     }
 
@@ -245,17 +251,20 @@ impl LazyTensor {
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = match self.run()? {
             Some(run) => {
-                let mut bytes = Vec::with_capacity(run.len());
+                let mut bytes = Vec::with_capacity(self.num_bytes());
                 for start in (0..run.len()).step_by(COPIED_AT_ONCE) {
                     let part = run.slice(start..run.len().min(start + COPIED_AT_ONCE)).unwrap_or_default();
-                    bytes.extend_from_slice(&part);
+                    bytes.extend_from_slice(&self.stored.widened(part.clone()));
                     part.release();
                 }
                 bytes
             }
-            None => self.gathered(&mut Unaligned)?,
+            None => match self.stored {
+                Stored::DType(_) => self.gathered(&mut Unaligned)?,
+                Stored::Minifloat(_) => self.stored.widened(self.gathered(&mut Whole)?).to_vec(),
+            },
         };
-        if self.dtype == DType::Bool {
+        if self.dtype() == DType::Bool {
             bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
         Ok(bytes)
@@ -263,7 +272,7 @@ impl LazyTensor {
 
     /// The bytes where they lie, if they are one run in the machine's order.
     fn run(&self) -> Result<Option<Bytes>> {
-        let (count, width) = (self.num_elements(), self.dtype.size());
+        let (count, width) = (self.num_elements(), self.stored.size());
         if count == 0 {
             return Ok(Some(Bytes::default()));
         }
@@ -277,11 +286,13 @@ impl LazyTensor {
 
     /// The bytes, copied from wherever they lie.
     fn gathered<G: Gather>(&self, gather: &mut G) -> Result<G::To> {
-        if self.num_bytes() > self.storage.len().max(limits::MAX_EXPANDED) {
-            let what = format!("the view would be spelled out into {} bytes", self.num_bytes());
+        let width = self.stored.size();
+        let spelled_out = self.num_elements().saturating_mul(width);
+        if spelled_out > self.storage.len().max(limits::MAX_EXPANDED) {
+            let what = format!("the view would be spelled out into {spelled_out} bytes");
             return Err(WeightsError::limit(what, limits::MAX_EXPANDED));
         }
-        let (source, width) = (self.storage.bytes()?, self.dtype.size());
+        let source = self.storage.bytes()?;
         let view = View::new(&self.shape, &self.strides, self.offset);
         let big_endian = self.storage.big_endian;
         // A transposed model would else be in memory twice. Whoever reads the same pages next has them fetched again.

@@ -27,6 +27,7 @@ mod param_id;
 #[cfg(feature = "std")]
 mod replace;
 pub mod safetensors;
+mod stored;
 
 /// The name under which a value without content is asked for: what an older module had there is skipped. No format stores it;
 /// [`Format::Bincode`], which does not know how long a value is, learns from it that one byte at most is there.
@@ -44,3 +45,4 @@ pub use node::{FieldNode, RecordNode, write_node};
 pub use param_id::ParamId;
 #[cfg(feature = "std")]
 pub use replace::replace_file;
+pub use stored::Stored;

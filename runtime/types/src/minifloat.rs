@@ -1,6 +1,7 @@
 //! Floats of eight bits and fewer.
 
 use crate::DType;
+use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 /// A float of eight bits or fewer, as files keep weights and casts round to.
@@ -127,6 +128,31 @@ impl Minifloat {
             // Its powers of two need as many exponents as an f32 has.
             Minifloat::E8M0Fnu => DType::BF16,
             _ => DType::F16,
+        }
+    }
+
+    /// Of each of its bit patterns, the bits of the value in its [`dtype`](Self::dtype); bits above its own do not count.
+    pub fn widened(self) -> [u16; 256] {
+        core::array::from_fn(|bits| {
+            let value = self.from_bits(bits as u8);
+            match self.dtype() == DType::BF16 {
+                true => bf16::from_f64(value).to_bits(),
+                false => f16::from_f64(value).to_bits(),
+            }
+        })
+    }
+
+    /// The name used in messages: that of `ml_dtypes`, without `float`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Minifloat::E4M3Fn => "f8_e4m3fn",
+            Minifloat::E4M3Fnuz => "f8_e4m3fnuz",
+            Minifloat::E5M2 => "f8_e5m2",
+            Minifloat::E5M2Fnuz => "f8_e5m2fnuz",
+            Minifloat::E8M0Fnu => "f8_e8m0fnu",
+            Minifloat::E2M3Fn => "f6_e2m3fn",
+            Minifloat::E3M2Fn => "f6_e3m2fn",
+            Minifloat::E2M1Fn => "f4_e2m1fn",
         }
     }
 
@@ -259,8 +285,8 @@ mod tests {
             let finite = || values(format).into_iter().filter(|value| value.is_finite());
             assert_eq!(finite().fold(0.0, f64::max), format.greatest(), "{format:?}");
             let exact = |value: f64| match format.dtype() {
-                DType::BF16 => half::bf16::from_f64(value).to_f64() == value,
-                _ => half::f16::from_f64(value).to_f64() == value,
+                DType::BF16 => bf16::from_f64(value).to_f64() == value,
+                _ => f16::from_f64(value).to_f64() == value,
             };
             assert!(finite().all(exact), "{format:?}");
         }

@@ -2,6 +2,7 @@
 
 use super::PytorchFile;
 use super::pickle::{Arena, ArraySpec, Node, Pickled, TensorSpec, Value};
+use crate::checkpoint::Entry;
 use crate::tensor::{Source, Storage};
 use crate::{ErrorKind, LazyTensor, Result, WeightsError, limits};
 use kiln_types::Bytes;
@@ -119,7 +120,7 @@ impl Keys {
 }
 
 /// All tensors below a value, in the order of the file, by their dotted paths.
-pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, LazyTensor)>> {
+pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, Entry)>> {
     let arena = &file.pickled.arena;
     match arena.node(root) {
         Some(Node::Dict(_) | Node::List(_) | Node::Tuple(_) | Node::Object(_) | Node::Namespace(_)) => {}
@@ -150,7 +151,7 @@ pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, La
 }
 
 /// Refuses two tensors under one path, such as `a.b` beside a dict `a` with a `b`.
-fn check_distinct(found: &[(String, LazyTensor)]) -> Result<()> {
+fn check_distinct(found: &[(String, Entry)]) -> Result<()> {
     let mut paths: Vec<_> = found.iter().map(|entry| entry.0.as_str()).collect();
     paths.sort_unstable();
     match paths.windows(2).find_map(|pair| if pair.first() == pair.last() { pair.first() } else { None }) {
@@ -177,7 +178,7 @@ struct Flattener<'a> {
     keys: Keys,
     /// The parts of containers that have tensors below, once they were needed: a container may be met on many paths.
     parts: BTreeMap<usize, Rc<[(String, Value)]>>,
-    found: Vec<(String, LazyTensor)>,
+    found: Vec<(String, Entry)>,
     path_bytes: usize,
 }
 
@@ -258,15 +259,13 @@ impl Flattener<'_> {
         match file.pickled.arena.node(value) {
             Some(Node::Tensor(spec)) => {
                 let tensor = self.tensor(spec).map_err(|error| error.at_key(path))?;
-                self.add(path, tensor)
+                self.add(path, Entry::Tensor(tensor))
             }
             Some(Node::Array(Some(spec))) => {
                 let tensor = self.array(spec).map_err(|error| error.at_key(path))?;
-                self.add(path, tensor)
+                self.add(path, Entry::Tensor(tensor))
             }
-            Some(Node::Refused(what)) => {
-                Err(WeightsError::from(ErrorKind::Unsupported(what.to_string())).at_key(path))
-            }
+            Some(Node::Refused(what)) => self.add(path, Entry::Unsupported(what.to_string())),
             _ => {
                 let parts = self.parts(value)?;
                 parts.iter().try_for_each(|(name, part)| match path {
@@ -283,7 +282,7 @@ impl Flattener<'_> {
         let storage = file.pickled.storages.get(spec.storage);
         let storage = storage.ok_or_else(|| WeightsError::tensor("it has no storage"))?;
         let storage = file.storage(storage, &mut self.storages)?;
-        LazyTensor::new(spec.dtype, spec.shape.clone(), spec.strides.clone(), spec.offset, storage)
+        LazyTensor::new(spec.stored, spec.shape.clone(), spec.strides.clone(), spec.offset, storage)
     }
 
     /// A tensor over an array's bytes, which lie in the pickle.
@@ -303,10 +302,10 @@ impl Flattener<'_> {
                 self.arrays.entry(key).or_insert(storage).clone()
             }
         };
-        LazyTensor::new(spec.dtype, spec.shape.clone(), spec.strides.clone(), 0, storage)
+        LazyTensor::new(spec.dtype.into(), spec.shape.clone(), spec.strides.clone(), 0, storage)
     }
 
-    fn add(&mut self, path: &str, tensor: LazyTensor) -> Result<()> {
+    fn add(&mut self, path: &str, entry: Entry) -> Result<()> {
         self.path_bytes = self.path_bytes.saturating_add(path.len());
         if self.found.len() >= limits::MAX_TENSORS {
             return Err(WeightsError::limit("the file has too many tensors", limits::MAX_TENSORS));
@@ -314,7 +313,7 @@ impl Flattener<'_> {
         if self.path_bytes > limits::MAX_PATH_BYTES {
             return Err(WeightsError::limit("the tensors' paths are too long", limits::MAX_PATH_BYTES));
         }
-        self.found.push((path.to_owned(), tensor));
+        self.found.push((path.to_owned(), entry));
         Ok(())
     }
 }

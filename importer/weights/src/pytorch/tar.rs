@@ -136,10 +136,10 @@ fn read_layout(file: &[u8], at: usize, key: &str, specs: &StorageSpecs) -> Resul
     let offset = next()?;
     let missing = || WeightsError::tensor(format!("its storage {key:?} is not in the file"));
     let (storage, spec) = specs.find(key).ok_or_else(missing)?;
-    let ElementType::Real(dtype) = spec.element else {
+    let ElementType::Real(stored) = spec.element else {
         return Err(WeightsError::tensor(format!("its elements are {}", spec.element.name())));
     };
-    Ok((TensorSpec { dtype, shape, strides, offset, storage }, at))
+    Ok((TensorSpec { stored, shape, strides, offset, storage }, at))
 }
 
 /// The pickled count at the beginning of a file.

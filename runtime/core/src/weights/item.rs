@@ -9,7 +9,10 @@ mod parts;
 use super::adapter::{Candidate, Frame, path_of};
 use super::load::{fits_kind, is_bookkeeping};
 use super::source::Source;
-use super::{AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
+use super::{
+    AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, UnsupportedWeight, WantedShape,
+    WrongWeight,
+};
 use crate::tensor::DTypeKind;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -38,7 +41,16 @@ pub(super) fn read_item<I: DeserializeOwned>(args: &LoadArgs) -> Result<I, Impor
     let log = choose_variants::<I>(&state)?;
     let unused = state.unused(&log, "");
     let misfit = !log.missing.is_empty() || !log.wrong.is_empty();
-    if misfit || (args.strict && !unused.is_empty()) {
+    let left_over = !unused.is_empty() || !source.unsupported().is_empty();
+    if misfit || (args.strict && left_over) {
+        // Whoever asks for one gets an error of its own.
+        let unsupported = source.unsupported().iter();
+        let unsupported = unsupported.map(|(key, what)| UnsupportedWeight {
+            path: None,
+            key: key.clone(),
+            what: what.clone(),
+        });
+        let unsupported = unsupported.collect();
         let unused =
             unused.into_iter().map(|(key, tensor)| (key.to_string(), tensor.shape().to_vec())).collect();
         let Log { missing, wrong, .. } = log;
@@ -46,6 +58,7 @@ pub(super) fn read_item<I: DeserializeOwned>(args: &LoadArgs) -> Result<I, Impor
             source: source.name,
             missing,
             wrong,
+            unsupported,
             unused,
             ..ImportReport::default()
         })
@@ -138,6 +151,12 @@ impl<'a> State<'a> {
         })
     }
 
+    /// The error of a parameter that is in the file as a tensor of a kind that Kiln does not have.
+    fn refusal(&self, frames: &[Frame]) -> Option<ImportError> {
+        let candidates = self.adapter.candidates(frames);
+        candidates.iter().find_map(|candidate| self.source.refusal(&candidate.key))
+    }
+
     /// The key of a parameter and the tensor for it. In a pass without data it may be missing or not fit, which is noted.
     fn parameter(
         &self,
@@ -148,6 +167,9 @@ impl<'a> State<'a> {
         let Some((Candidate { key, view }, whole)) = self.find(frames) else {
             if !self.dry {
                 return Err(de::Error::custom(format!("parameter {path} is missing")));
+            }
+            if let Some(error) = self.refusal(frames) {
+                return Err(Failure(Box::new(error)));
             }
             let first = self.adapter.candidates(frames).into_iter().next();
             let key = first.map_or_else(|| path.clone(), |candidate| candidate.key);

@@ -5,7 +5,10 @@ use super::derived::{self, Made, Recipe};
 use super::normalized;
 use super::outline::{Lists, Outline, Walk, Wanted};
 use super::source::Source;
-use super::{AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, WantedShape, WrongWeight};
+use super::{
+    AdapterType, ImportError, ImportReport, LoadArgs, MissingWeight, UnsupportedWeight, WantedShape,
+    WrongWeight,
+};
 use crate::module::{Derivation, Module, ModuleMapper, Param, Parameter};
 use crate::tensor::backend::{Backend, hold};
 use crate::tensor::{Bool, DType, DTypeKind, Int, Tensor, TensorData};
@@ -91,8 +94,15 @@ fn plan(outline: &Outline, source: &Source, args: &LoadArgs) -> Result<Plan, Imp
     });
     report.unused = unused.map(|(key, tensor)| (key.to_string(), tensor.shape().to_vec())).collect();
     let missing = !report.missing.is_empty() && !args.partial;
-    let misfit = !report.wrong.is_empty() || !report.broken.is_empty();
-    if missing || misfit || (args.strict && !report.unused.is_empty()) {
+    let misfit = !report.wrong.is_empty() || !report.broken.is_empty() || !report.unsupported.is_empty();
+    let unused = source.unsupported().iter().filter(|(key, _)| !used.contains(*key));
+    report.unsupported.extend(unused.map(|(key, what)| UnsupportedWeight {
+        path: None,
+        key: key.clone(),
+        what: what.clone(),
+    }));
+    let left_over = !report.unused.is_empty() || !report.unsupported.is_empty();
+    if missing || misfit || (args.strict && left_over) {
         return Err(Box::new(report).into());
     }
     Ok(plan)
@@ -133,6 +143,9 @@ impl Planner<'_> {
             if let Some(expression) = normalized::weight(self.source, candidates) {
                 return self.add_computed(wanted, expression);
             }
+            if candidates.iter().any(|candidate| self.is_unsupported(&path, &candidate.key)) {
+                return;
+            }
             let key = candidates.first().map_or_else(String::new, |candidate| candidate.key.clone());
             self.report.missing.push(MissingWeight {
                 path,
@@ -162,6 +175,15 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether the file has a tensor for a parameter that is of a kind that Kiln does not have; then the report says so.
+    fn is_unsupported(&mut self, path: &str, key: &str) -> bool {
+        let Some(what) = self.source.unsupported().get(key) else { return false };
+        let (path, key, what) = (Some(path.to_owned()), key.to_owned(), what.clone());
+        self.used.insert(key.clone());
+        self.report.unsupported.push(UnsupportedWeight { path, key, what });
+        true
+    }
+
     /// A parameter that is computed from tensors of the file.
     fn add_computed(&mut self, wanted: &Wanted, expression: Derivation) {
         let Wanted { frames, shape, dtype, .. } = wanted;
@@ -171,6 +193,8 @@ impl Planner<'_> {
         let missing: Vec<&String> = keys.iter().filter(|key| self.source.get(key).is_none()).collect();
         let stored = keys.first().and_then(|key| self.source.get(key)).map_or(*dtype, LazyTensor::dtype);
         if !missing.is_empty() {
+            let missing: Vec<_> =
+                missing.into_iter().filter(|key| !self.is_unsupported(&path, key)).collect();
             let missing = missing.into_iter().map(|key| MissingWeight {
                 path: path.clone(),
                 key: key.clone(),

@@ -34,5 +34,5 @@ pub use error::ImportError;
 pub use load::load_weights;
 pub use low_rank::{load_low_rank, save_low_rank};
 pub use recorder::{PyTorchFileRecorder, SafetensorsFileRecorder, config_from_file};
-pub use report::{ImportReport, MissingWeight, SaveReport, WantedShape, WrongWeight};
+pub use report::{ImportReport, MissingWeight, SaveReport, UnsupportedWeight, WantedShape, WrongWeight};
 pub use save::{save_weights, save_weights_like};

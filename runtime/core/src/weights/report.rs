@@ -20,7 +20,9 @@ pub struct ImportReport {
     pub wrong: Vec<WrongWeight>,
     /// Parameters that are computed from several tensors which do not fit together, with the reason.
     pub broken: Vec<(String, String)>,
-    /// Keys that no parameter took, with their shapes.
+    /// Tensors of kinds that Kiln does not have.
+    pub unsupported: Vec<UnsupportedWeight>,
+    /// Other keys that no parameter took, with their shapes.
     pub unused: Vec<(String, Vec<usize>)>,
 }
 
@@ -33,6 +35,17 @@ pub struct MissingWeight {
     pub key: String,
     /// Its shape in the module, as far as it is known.
     pub shape: Option<WantedShape>,
+}
+
+/// A tensor of a kind that Kiln does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsupportedWeight {
+    /// The path of the parameter that it is for, if there is one.
+    pub path: Option<String>,
+    /// The key in the file.
+    pub key: String,
+    /// What it is: "a tensor of complex numbers (complex64)".
+    pub what: String,
 }
 
 /// A parameter that the file has in another shape or kind.
@@ -136,6 +149,15 @@ impl fmt::Display for ImportReport {
             write!(f, "\n  wrong: {path} needs {kind} {shape}, {key} in the file is {dtype} {stored:?}")?;
         }
         write_rest(f, self.wrong.len(), "wrong")?;
+        for UnsupportedWeight { path, key, what } in self.unsupported.iter().take(SHOWN) {
+            match path {
+                Some(path) => {
+                    write!(f, "\n  wrong: {path} cannot be read: {key} is {what}; convert it before saving")?
+                }
+                None => write!(f, "\n  unused: {key}, {what}")?,
+            }
+        }
+        write_rest(f, self.unsupported.len(), "of kinds that cannot be read")?;
         for (path, reason) in self.broken.iter().take(SHOWN) {
             write!(f, "\n  wrong: {path} cannot be computed: {reason}")?;
         }

@@ -39,13 +39,13 @@ pub fn save_weights<B: Backend, M: Module<B>, P: AsRef<Path>>(
 }
 
 /// Saves a module in the form of a checkpoint that it can be loaded from, as Safetensors: under the checkpoint's names,
-/// with its dtypes, and with everything in it that the module does not have.
+/// with its dtypes (but floats of 16 bits for those of eight), and with everything in it that the module does not have.
 ///
 /// Parameters that were made of several tensors and have not changed leave these as they are. Of those that have changed,
 /// one tensor takes the change: a layer's weight rather than the batch normalization that was folded into it.
 ///
 /// # Errors
-/// As [`save_weights`], and when the checkpoint cannot be read.
+/// As [`save_weights`], and when the checkpoint cannot be read or has tensors of kinds that Kiln does not have.
 ///
 /// ```no_run
 /// # use kiln::module::Module;
@@ -62,6 +62,12 @@ pub fn save_weights_like<B: Backend, M: Module<B>, P: AsRef<Path>>(
 ) -> Result<(), ImportError> {
     let args = original.into();
     let source = Source::read(&args)?;
+    if let Some((key, what)) = source.unsupported().first_key_value() {
+        return Err(ImportError::Record(format!(
+            "{} has {key}, {what}, which the saved file would lack; `save_weights` saves the module's own parameters alone",
+            source.name
+        )));
+    }
     let collector = Collector::<B> {
         adapter: args.adapter,
         original: Some(&source),

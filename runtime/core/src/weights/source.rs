@@ -4,13 +4,15 @@ use super::{ImportError, LoadArgs};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::{borrow::ToOwned, format, vec::Vec};
-use kiln_weights::{Checkpoint, KeyMap, LazyTensor, OpenOptions, Remapped, WeightsError};
+use kiln_weights::{Checkpoint, ErrorKind, KeyMap, LazyTensor, OpenOptions, Remapped, WeightsError};
 
 /// The tensors of a checkpoint, and where they came from.
 pub(super) struct Source {
     /// The file, for messages.
     pub(super) name: String,
     tensors: BTreeMap<String, (String, LazyTensor)>,
+    /// Tensors of kinds that Kiln does not have, and which.
+    unsupported: BTreeMap<String, String>,
 }
 
 impl Source {
@@ -30,12 +32,30 @@ impl Source {
                     "Original Key: {original}\nRemapped Key: {key}\nShape: {shape:?}\nDtype: {dtype:?}\n---\n"
                 ));
             }
+            for (original, what) in checkpoint.unsupported() {
+                let key = map.apply(original);
+                report.push_str(&format!(
+                    "Original Key: {original}\nRemapped Key: {key}\nNot supported: {what}\n---\n"
+                ));
+            }
             std::print!("{report}");
         }
         for Remapped { original, key, tensor } in map.tensors(&checkpoint)? {
             tensors.insert(key, (original, tensor));
         }
-        Ok(Self { name, tensors })
+        let unsupported = checkpoint.unsupported().map(|(key, what)| (map.apply(key), what.to_owned()));
+        Ok(Self { name, tensors, unsupported: unsupported.collect() })
+    }
+
+    /// The keys of tensors that are of kinds that Kiln does not have, sorted, and which.
+    pub(super) fn unsupported(&self) -> &BTreeMap<String, String> {
+        &self.unsupported
+    }
+
+    /// The error of a key whose tensor is of such a kind.
+    pub(super) fn refusal(&self, key: &str) -> Option<ImportError> {
+        let what = self.unsupported.get(key)?;
+        Some(self.located(key, ErrorKind::Unsupported(what.clone()).into()))
     }
 
     /// The tensor of a key.
@@ -53,12 +73,15 @@ impl Source {
         self.tensors.iter().map(|(key, (_, tensor))| (key.as_str(), tensor))
     }
 
-    /// The keys below a path, without it.
+    /// The keys below a path, without it; also of tensors of kinds that Kiln does not have.
     pub(super) fn below(&self, path: &str) -> impl Iterator<Item = &str> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
-        let from = self.tensors.range(prefix.clone()..);
+        let tensors = self.tensors.range(prefix.clone()..).map(|(key, _)| key.as_str());
+        let unsupported = self.unsupported.range(prefix.clone()..).map(|(key, _)| key.as_str());
         // Keys are sorted, so those with the prefix are one run.
-        from.map_while(move |(key, _)| key.strip_prefix(&prefix))
+        let other = prefix.clone();
+        let tensors = tensors.map_while(move |key| key.strip_prefix(&prefix));
+        tensors.chain(unsupported.map_while(move |key| key.strip_prefix(&other)))
     }
 
     /// The numbers that follow a path in the keys, each once, sorted.

@@ -1,6 +1,6 @@
 //! The header of a safetensors file.
 
-use super::stored_dtype;
+use super::{Elements, Unsupported};
 use crate::RecordError;
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 use core::fmt;
@@ -13,14 +13,32 @@ pub const MAX_HEADER_BYTES: usize = 100_000_000;
 /// What a header says of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The dtype as stored.
-    pub dtype: DType,
+    /// The elements as stored.
+    pub elements: Elements,
     /// The dims.
     pub shape: Vec<usize>,
     /// First byte, counted from the end of the header.
     pub start: usize,
     /// One past the last byte.
     pub end: usize,
+}
+
+impl Entry {
+    /// The dtype of the tensor, if there are tensors of such elements.
+    pub fn dtype(&self) -> Option<DType> {
+        match self.elements {
+            Elements::Stored(stored) => Some(stored.dtype()),
+            Elements::Unsupported(_) => None,
+        }
+    }
+
+    /// What the elements are, if no tensor holds them.
+    pub fn unsupported(&self) -> Option<&'static Unsupported> {
+        match self.elements {
+            Elements::Stored(_) => None,
+            Elements::Unsupported(unsupported) => Some(unsupported),
+        }
+    }
 }
 
 /// A header: the tensors by path, and texts.
@@ -58,7 +76,7 @@ impl Header {
     /// tensors are all of the data: none shares bytes with another, and no bytes belong to none.
     pub fn check(&self, data_bytes: usize) -> Result<(), RecordError> {
         for (path, entry) in &self.tensors {
-            let size = entry.dtype.bytes_of(&entry.shape);
+            let size = entry.elements.bytes_of(&entry.shape);
             let inside = entry.start <= entry.end && entry.end <= data_bytes;
             if !inside || size != Some(entry.end - entry.start) {
                 let early = entry.start <= entry.end && size == Some(entry.end - entry.start);
@@ -66,7 +84,10 @@ impl Header {
                     if early { "; the file ends early, as after a download that was cut off" } else { "" };
                 return Err(RecordError::Decode(format!(
                     "tensor {path:?} of {} {:?} cannot lie at bytes {}..{} of {data_bytes}{hint}",
-                    entry.dtype, entry.shape, entry.start, entry.end
+                    entry.elements.name(),
+                    entry.shape,
+                    entry.start,
+                    entry.end
                 )));
             }
         }
@@ -101,8 +122,8 @@ impl<'de> Deserialize<'de> for Entry {
             data_offsets: [usize; 2],
         }
         let Raw { dtype, shape, data_offsets: [start, end] } = Raw::deserialize(deserializer)?;
-        let dtype = stored_dtype(&dtype).map_err(de::Error::custom)?;
-        Ok(Entry { dtype, shape, start, end })
+        let elements = Elements::parse(&dtype).map_err(de::Error::custom)?;
+        Ok(Entry { elements, shape, start, end })
     }
 }
 

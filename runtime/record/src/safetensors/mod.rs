@@ -5,16 +5,19 @@
 //! of this convention there, and which tensors are stored in a narrower dtype than the module's. The format has no integers of four bits: Kiln
 //! stores them two to a byte, as U8 of rank 1, and says there what they are.
 
+mod elements;
 mod header;
 mod write;
 
+pub use elements::{Elements, Unsupported, dtype_name};
 pub use header::{Entry, Header, MAX_HEADER_BYTES};
 pub use write::{TensorToWrite, to_vec};
 #[cfg(feature = "std")]
 pub use write::{save, write};
 
-use crate::RecordError;
+use crate::{RecordError, Stored};
 use alloc::{borrow::ToOwned, collections::BTreeMap, format, string::String, vec::Vec};
+use elements::parse_dtype_name;
 use kiln_types::{Bytes, DType, TensorData};
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +55,25 @@ pub struct Safetensors {
 
 impl Safetensors {
     /// Reads the header of a file. Every offset is checked here.
+    ///
+    /// # Errors
+    /// When the file breaks a rule of the format, or has tensors whose elements no tensor of Kiln's holds.
     pub fn read(file: Bytes) -> Result<Self, RecordError> {
+        let file = Self::read_any(file)?;
+        let mut tensors = file.header.tensors.iter();
+        match tensors.find_map(|(path, entry)| Some((path, entry.unsupported()?))) {
+            Some((path, elements)) => Err(RecordError::Decode(format!(
+                "tensor {path:?}: {elements} cannot be read; convert the tensor before saving"
+            ))),
+            None => Ok(file),
+        }
+    }
+
+    /// Reads the header of a file of which some tensors may be of elements that no tensor of Kiln's holds ([`Entry::unsupported`]).
+    ///
+    /// # Errors
+    /// When the file breaks a rule of the format.
+    pub fn read_any(file: Bytes) -> Result<Self, RecordError> {
         let (mut header, data_start) = Header::read(&file)?;
         let data = file.slice(data_start..file.len()).unwrap_or_default();
         header.check(data.len())?;
@@ -93,7 +114,7 @@ impl Safetensors {
         self.header.tensors.keys().map(String::as_str)
     }
 
-    /// Dtype and shape of a tensor as stored; those of a packed one, not of its bytes.
+    /// Elements and shape of a tensor as stored; those of a packed one, not of its bytes.
     pub fn entry(&self, path: &str) -> Option<&Entry> {
         self.header.tensors.get(path)
     }
@@ -108,11 +129,18 @@ impl Safetensors {
         self.original.get(path).copied()
     }
 
-    /// A tensor as stored, sharing the file's bytes; a packed one is unpacked.
+    /// The bytes of a tensor as stored.
+    pub fn bytes(&self, path: &str) -> Option<Bytes> {
+        let entry = self.entry(path)?;
+        self.data.slice(entry.start..entry.end)
+    }
+
+    /// A tensor as stored, sharing the file's bytes; a packed one is unpacked, and floats of eight bits get 16.
     pub fn tensor(&self, path: &str) -> Option<TensorData> {
         let entry = self.entry(path)?;
-        let bytes = self.data.slice(entry.start..entry.end)?;
-        TensorData::from_packed(bytes, entry.shape.clone(), entry.dtype).ok()
+        let Elements::Stored(stored) = entry.elements else { return None };
+        let bytes = stored.widened(self.bytes(path)?);
+        TensorData::from_packed(bytes, entry.shape.clone(), stored.dtype()).ok()
     }
 }
 
@@ -135,12 +163,11 @@ fn unpack_entries(header: &mut Header) -> Result<(), RecordError> {
         let bytes = entry.end - entry.start;
         let fits =
             dtype.is_packed() && dtype.bytes_of(&shape).is_some_and(|count| count.div_ceil(2) == bytes);
-        if entry.dtype != DType::U8 || !fits {
-            let stored = &entry.shape;
-            let reason = format!("of {} {stored:?} cannot hold {} {shape:?}", entry.dtype, dtype_name(dtype));
-            return Err(fail(reason));
+        if entry.dtype() != Some(DType::U8) || !fits {
+            let (stored, name) = (&entry.shape, entry.elements.name());
+            return Err(fail(format!("of {name} {stored:?} cannot hold {} {shape:?}", dtype_name(dtype))));
         }
-        entry.dtype = dtype;
+        entry.elements = Elements::Stored(Stored::DType(dtype));
         entry.shape = shape;
     }
     Ok(())
@@ -153,54 +180,6 @@ fn read_version(header: &Header) -> Result<Option<u32>, RecordError> {
         Ok(version @ 1..=FORMAT_VERSION) => Ok(Some(version)),
         _ => Err(RecordError::UnknownVersion { found: text.to_owned(), supported: FORMAT_VERSION }),
     }
-}
-
-/// The name of a dtype in a header.
-pub fn dtype_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "F64",
-        DType::F32 => "F32",
-        DType::F16 => "F16",
-        DType::BF16 => "BF16",
-        DType::I64 => "I64",
-        DType::I32 => "I32",
-        DType::I16 => "I16",
-        DType::I8 => "I8",
-        DType::U64 => "U64",
-        DType::U32 => "U32",
-        DType::U16 => "U16",
-        DType::U8 => "U8",
-        DType::I4 => "I4",
-        DType::U4 => "U4",
-        DType::Bool => "BOOL",
-    }
-}
-
-/// The dtype of this name that the format has; else what is to be said about the name.
-fn stored_dtype(name: &str) -> Result<DType, String> {
-    match parse_dtype_name(name)? {
-        dtype if dtype.is_packed() => Err(format!("{name} is no dtype of the format")),
-        dtype => Ok(dtype),
-    }
-}
-
-/// The inverse of [`dtype_name`]; else what is to be said about the name.
-fn parse_dtype_name(name: &str) -> Result<DType, String> {
-    DType::ALL.into_iter().find(|dtype| dtype_name(*dtype) == name).ok_or_else(|| {
-        let bits = |prefix: &str| name.starts_with(prefix);
-        let what = match name {
-            _ if bits("F8") => "floats of 8 bits",
-            _ if bits("F6") => "floats of 6 bits",
-            _ if bits("F4") => "floats of 4 bits, packed in pairs",
-            _ if bits("C") => "complex numbers",
-            _ => {
-                let stored = DType::ALL.into_iter().filter(|dtype| !dtype.is_packed());
-                let known: Vec<_> = stored.map(dtype_name).collect();
-                return format!("dtype {name:?} is not one of {}", known.join(", "));
-            }
-        };
-        format!("{what} ({name}) cannot be read; convert the tensor before saving")
-    })
 }
 
 #[cfg(test)]

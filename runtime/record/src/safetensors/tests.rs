@@ -117,13 +117,16 @@ fn integers_of_four_bits_are_packed() {
     let bytes = to_vec(&tensors, &BTreeMap::new()).unwrap();
     let (header, start) = Header::read(&bytes).unwrap();
     // Whoever does not know what they are finds bytes.
-    assert_eq!((header.tensors["odd"].dtype, header.tensors["odd"].shape.clone()), (DType::U8, vec![3]));
+    assert_eq!(
+        (header.tensors["odd"].dtype(), header.tensors["odd"].shape.clone()),
+        (Some(DType::U8), vec![3])
+    );
     assert_eq!(bytes.len() - start, 3 + 2 + 1);
     let record = Safetensors::read(Bytes::from_vec(bytes)).unwrap();
     assert_eq!(record.version(), Some(2));
     assert_eq!(
-        record.entry("even").map(|entry| (entry.dtype, entry.shape.clone())),
-        Some((DType::U4, vec![2, 2]))
+        record.entry("even").map(|entry| (entry.dtype(), entry.shape.clone())),
+        Some((Some(DType::U4), vec![2, 2]))
     );
     assert_eq!((record.tensor("odd"), record.tensor("even")), (Some(odd), Some(even)));
     assert_eq!(record.tensor("plain"), Some(plain));
@@ -150,4 +153,34 @@ fn packed_tensors_that_lie_are_refused() {
     }
     let foreign = r#"{"x":{"dtype":"I4","shape":[3],"data_offsets":[0,3]}}"#;
     assert!(Safetensors::read(file(foreign, 3)).is_err());
+}
+
+#[test]
+fn floats_of_eight_bits_are_tensors_of_sixteen() {
+    let header = r#"{"a":{"dtype":"F8_E4M3","shape":[2,1],"data_offsets":[0,2]},"b":{"dtype":"F8_E8M0","shape":[1],"data_offsets":[2,3]}}"#;
+    let mut bytes = file(header, 0).to_vec();
+    bytes.extend([0x7e, 0x81, 0x80]);
+    let record = Safetensors::read(Bytes::from_vec(bytes)).unwrap();
+    let (a, b) = (record.tensor("a").unwrap(), record.tensor("b").unwrap());
+    assert_eq!((a.dtype, b.dtype), (DType::F16, DType::BF16));
+    assert_eq!(a.convert_dtype(DType::F32), TensorData::new(vec![448.0_f32, -0.001_953_125], [2, 1]));
+    assert_eq!(b.convert_dtype(DType::F32), TensorData::new(vec![2.0_f32], [1]));
+}
+
+#[test]
+fn what_no_tensor_holds_is_told_by_its_name() {
+    let entry = |dtype: &str, size: usize| {
+        file(&format!(r#"{{"t":{{"dtype":"{dtype}","shape":[4],"data_offsets":[0,{size}]}}}}"#), size)
+    };
+    for (dtype, size, says) in
+        [("C64", 32, "complex numbers (C64)"), ("F4", 2, "floats of 4 bits (F4)"), ("F6_E3M2", 3, "6 bits")]
+    {
+        let error = Safetensors::read(entry(dtype, size)).unwrap_err().to_string();
+        assert!(error.contains("tensor \"t\"") && error.contains(says), "{error}");
+        let record = Safetensors::read_any(entry(dtype, size)).unwrap();
+        assert!(record.tensor("t").is_none() && record.entry("t").is_some());
+        assert!(
+            Safetensors::read_any(entry(dtype, size + 1)).unwrap_err().to_string().contains("cannot lie")
+        );
+    }
 }

@@ -176,20 +176,23 @@ impl Machine<'_> {
         };
         let (id, start, count) = (*id, *start, *count);
         let stored = self.storages.get(id).map_or(ElementType::Untyped, |spec| spec.element);
-        let dtype = match dtype.unwrap_or(stored) {
-            ElementType::Real(dtype) => dtype,
-            ElementType::Untyped => DType::U8,
-            other => return self.arena.add(Node::Refused(format!("a tensor of {}", other.name()).into())),
+        let (whole, stored) = (stored.width(), dtype.unwrap_or(stored));
+        let stored = match stored {
+            ElementType::Real(stored) => stored,
+            ElementType::Untyped => DType::U8.into(),
+            other @ ElementType::Other(_) => {
+                return self.arena.add(Node::Refused(format!("a tensor of {}", other.name()).into()));
+            }
         };
         let (shape, strides) = (self.sizes(size)?, self.sizes(strides)?);
         let offset = self.size(offset)?;
-        let elements = count.saturating_mul(stored.width()) / dtype.size();
+        let elements = count.saturating_mul(whole) / stored.size();
         check_view(&shape, &strides, offset, elements)?;
         self.arena.spend(shape.len() + strides.len())?;
-        let first = start.checked_mul(stored.width()).map(|first| first / dtype.size());
+        let first = start.checked_mul(whole).map(|first| first / stored.size());
         let offset = first.and_then(|first| first.checked_add(offset));
         let offset = offset.ok_or_else(|| WeightsError::tensor("its offset is too large"))?;
-        self.arena.add(Node::Tensor(Box::new(TensorSpec { dtype, shape, strides, offset, storage: id })))
+        self.arena.add(Node::Tensor(Box::new(TensorSpec { stored, shape, strides, offset, storage: id })))
     }
 
     pub(super) fn sizes(&self, tuple: Value) -> Result<Vec<usize>> {

@@ -5,7 +5,8 @@ use super::numpy::Numpy;
 use crate::{ErrorKind, Result};
 use ElementType::{Other, Real};
 use core::fmt;
-use kiln_types::DType;
+use kiln_record::Stored;
+use kiln_types::{DType, Minifloat};
 
 /// What a global does here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,8 +76,8 @@ pub(crate) enum Rebuild {
 /// What a storage holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ElementType {
-    /// Elements of a dtype.
-    Real(DType),
+    /// What tensors hold.
+    Real(Stored),
     /// Bytes whose meaning the tensors know.
     Untyped,
     /// Elements that Kiln has no dtype for: their size in bytes, PyTorch's name, what they are.
@@ -88,7 +89,7 @@ impl ElementType {
     /// Size in bytes.
     pub(crate) fn width(self) -> usize {
         match self {
-            Real(dtype) => dtype.size(),
+            Real(stored) => stored.size(),
             ElementType::Untyped => 1,
             Other((width, ..)) => *width,
         }
@@ -97,45 +98,50 @@ impl ElementType {
     /// What they are, for messages.
     pub(crate) fn name(self) -> String {
         match self {
-            Real(dtype) => dtype.to_string(),
+            Real(stored) => stored.name().to_owned(),
             ElementType::Untyped => "bytes".to_owned(),
             Other((_, name, what)) => format!("{what} ({name})"),
         }
     }
 }
 
+/// Elements of a dtype.
+const fn real(dtype: DType) -> ElementType {
+    Real(Stored::DType(dtype))
+}
+
 const COMPLEX: &str = "complex numbers";
 const QUANTIZED: &str = "quantized numbers";
-const SMALL: &str = "floats of less than 16 bits";
+const SMALL: &str = "floats of less than 8 bits";
 const PACKED: &str = "integers of less than 8 bits";
 const BITS: &str = "bits without a meaning";
 
 /// Dtypes by PyTorch's names.
 const DTYPES: &[(&str, ElementType)] = &[
-    ("float64", Real(DType::F64)),
-    ("double", Real(DType::F64)),
-    ("float32", Real(DType::F32)),
-    ("float", Real(DType::F32)),
-    ("float16", Real(DType::F16)),
-    ("half", Real(DType::F16)),
-    ("bfloat16", Real(DType::BF16)),
-    ("int64", Real(DType::I64)),
-    ("int32", Real(DType::I32)),
-    ("int16", Real(DType::I16)),
-    ("int8", Real(DType::I8)),
-    ("uint64", Real(DType::U64)),
-    ("uint32", Real(DType::U32)),
-    ("uint16", Real(DType::U16)),
-    ("uint8", Real(DType::U8)),
-    ("bool", Real(DType::Bool)),
+    ("float64", real(DType::F64)),
+    ("double", real(DType::F64)),
+    ("float32", real(DType::F32)),
+    ("float", real(DType::F32)),
+    ("float16", real(DType::F16)),
+    ("half", real(DType::F16)),
+    ("bfloat16", real(DType::BF16)),
+    ("int64", real(DType::I64)),
+    ("int32", real(DType::I32)),
+    ("int16", real(DType::I16)),
+    ("int8", real(DType::I8)),
+    ("uint64", real(DType::U64)),
+    ("uint32", real(DType::U32)),
+    ("uint16", real(DType::U16)),
+    ("uint8", real(DType::U8)),
+    ("bool", real(DType::Bool)),
     ("complex32", Other(&(4, "complex32", COMPLEX))),
     ("complex64", Other(&(8, "complex64", COMPLEX))),
     ("complex128", Other(&(16, "complex128", COMPLEX))),
-    ("float8_e4m3fn", Other(&(1, "float8_e4m3fn", SMALL))),
-    ("float8_e4m3fnuz", Other(&(1, "float8_e4m3fnuz", SMALL))),
-    ("float8_e5m2", Other(&(1, "float8_e5m2", SMALL))),
-    ("float8_e5m2fnuz", Other(&(1, "float8_e5m2fnuz", SMALL))),
-    ("float8_e8m0fnu", Other(&(1, "float8_e8m0fnu", SMALL))),
+    ("float8_e4m3fn", Real(Stored::Minifloat(Minifloat::E4M3Fn))),
+    ("float8_e4m3fnuz", Real(Stored::Minifloat(Minifloat::E4M3Fnuz))),
+    ("float8_e5m2", Real(Stored::Minifloat(Minifloat::E5M2))),
+    ("float8_e5m2fnuz", Real(Stored::Minifloat(Minifloat::E5M2Fnuz))),
+    ("float8_e8m0fnu", Real(Stored::Minifloat(Minifloat::E8M0Fnu))),
     ("float4_e2m1fn_x2", Other(&(1, "float4_e2m1fn_x2", SMALL))),
     ("bcomplex32", Other(&(4, "bcomplex32", COMPLEX))),
     ("int1", Other(&(1, "int1", PACKED))),
@@ -166,16 +172,16 @@ const DTYPES: &[(&str, ElementType)] = &[
 
 /// The types of storages. A tar's tensors have types of the same names, with `Tensor` for `Storage`.
 const STORAGES: &[(&str, ElementType)] = &[
-    ("Double", Real(DType::F64)),
-    ("Float", Real(DType::F32)),
-    ("Half", Real(DType::F16)),
-    ("BFloat16", Real(DType::BF16)),
-    ("Long", Real(DType::I64)),
-    ("Int", Real(DType::I32)),
-    ("Short", Real(DType::I16)),
-    ("Char", Real(DType::I8)),
-    ("Byte", Real(DType::U8)),
-    ("Bool", Real(DType::Bool)),
+    ("Double", real(DType::F64)),
+    ("Float", real(DType::F32)),
+    ("Half", real(DType::F16)),
+    ("BFloat16", real(DType::BF16)),
+    ("Long", real(DType::I64)),
+    ("Int", real(DType::I32)),
+    ("Short", real(DType::I16)),
+    ("Char", real(DType::I8)),
+    ("Byte", real(DType::U8)),
+    ("Bool", real(DType::Bool)),
     ("Untyped", ElementType::Untyped),
     ("ComplexFloat", Other(&(8, "complex64", COMPLEX))),
     ("ComplexDouble", Other(&(16, "complex128", COMPLEX))),

@@ -3,6 +3,7 @@
 use super::numpy::ArrayType;
 use super::{ElementType, Global};
 use crate::{Result, WeightsError, limits};
+use kiln_record::Stored;
 use kiln_types::DType;
 use std::collections::BTreeMap;
 
@@ -83,7 +84,7 @@ impl Node {
 /// A tensor as its pickle describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorSpec {
-    pub(crate) dtype: DType,
+    pub(crate) stored: Stored,
     pub(crate) shape: Vec<usize>,
     pub(crate) strides: Vec<usize>,
     /// In elements, from the beginning of the storage.

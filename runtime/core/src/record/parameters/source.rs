@@ -28,7 +28,8 @@ pub trait Parameters {
 
 impl Parameters for Safetensors {
     fn entry(&self, path: &str) -> Option<(DType, &[usize])> {
-        Safetensors::entry(self, path).map(|entry| (entry.dtype, entry.shape.as_slice()))
+        let entry = Safetensors::entry(self, path)?;
+        Some((entry.dtype()?, entry.shape.as_slice()))
     }
 
     fn data(&self, path: &str) -> Option<TensorData> {

@@ -156,8 +156,8 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let path = self.path();
-        let there =
-            self.state.find(&self.frames).is_some() || self.state.source.below(&path).next().is_some();
+        let parameter = self.state.find(&self.frames).is_some() || self.state.refusal(&self.frames).is_some();
+        let there = parameter || self.state.source.below(&path).next().is_some();
         if there { visitor.visit_some(self) } else { visitor.visit_none() }
     }
 
