@@ -69,7 +69,9 @@ fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
     for (path, tensor) in checkpoint.tensors() {
         root.insert(path, tensor);
     }
-    let left_out = root.print(2, all, out)?;
+    // Most names are this short.
+    let dtype_width = dtypes.keys().map(|name| name.len()).fold(5, usize::max);
+    let left_out = root.print(2, Style { all, dtype_width }, out)?;
     if left_out > 0 {
         writeln!(out, "  {left_out} tensors of parts that are alike are left out; --all prints them")?;
     }
@@ -93,6 +95,15 @@ const SHOWN: usize = 20;
 
 /// The column in which dtypes stand.
 const COLUMN: usize = 44;
+
+/// How tensors are printed.
+#[derive(Clone, Copy)]
+struct Style {
+    /// Whether parts that are alike are printed one by one.
+    all: bool,
+    /// Characters of the longest dtype.
+    dtype_width: usize,
+}
 
 /// The tensors below a part of the keys.
 #[derive(Default)]
@@ -154,12 +165,12 @@ impl<'a> Branch<'a> {
     }
 
     /// Prints the parts; yields how many tensors are left out.
-    fn print(&self, depth: usize, all: bool, out: &mut String) -> Result<usize, fmt::Error> {
+    fn print(&self, depth: usize, style: Style, out: &mut String) -> Result<usize, fmt::Error> {
         let mut left_out = 0;
         let mut place = 0;
         while let Some((name, part)) = self.parts.get(place) {
-            let run = if all { 1 } else { self.run(place) };
-            left_out += part.print_named(self.run_name(name, place, run), run, depth, all, out)?;
+            let run = if style.all { 1 } else { self.run(place) };
+            left_out += part.print_named(self.run_name(name, place, run), run, depth, style, out)?;
             place += run;
         }
         Ok(left_out)
@@ -170,13 +181,13 @@ impl<'a> Branch<'a> {
         mut name: String,
         run: usize,
         depth: usize,
-        all: bool,
+        style: Style,
         out: &mut String,
     ) -> Result<usize, fmt::Error> {
         let (mut branch, mut run) = (self, run);
         // A branch of one part, or of parts that are all alike, needs no line of its own.
         while let (None, [(part, below), ..]) = (branch.tensor, branch.parts.as_slice()) {
-            let count = if all { 1 } else { branch.run(0) };
+            let count = if style.all { 1 } else { branch.run(0) };
             if count != branch.parts.len() {
                 break;
             }
@@ -186,19 +197,21 @@ impl<'a> Branch<'a> {
         let (count, bytes) = branch.totals();
         let indent = 2 * depth;
         let width = COLUMN.saturating_sub(indent);
+        let Style { dtype_width, .. } = style;
         let own = branch.tensor.map_or(String::new(), |tensor| {
             let strided = if tensor.is_contiguous() { "" } else { "  (strided)" };
             format!(
-                "{:<5} {:<20} {:>10}{strided}",
+                "{:<dtype_width$} {:<20} {:>10}{strided}",
                 tensor.stored().name(),
                 shape(tensor),
                 size(stored_bytes(tensor))
             )
         });
-        let whole = format!("{:<26} {:>10}", "", size(bytes.saturating_mul(run)));
+        let columns = dtype_width + 21;
+        let whole = format!("{:<columns$} {:>10}", "", size(bytes.saturating_mul(run)));
         let columns = if branch.tensor.is_some() { own } else { whole };
         writeln!(out, "{:indent$}{name:<width$} {columns}", "")?;
-        Ok((run - 1) * count + branch.print(depth + 1, all, out)?)
+        Ok((run - 1) * count + branch.print(depth + 1, style, out)?)
     }
 }
 
