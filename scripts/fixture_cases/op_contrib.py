@@ -565,3 +565,98 @@ def diffusion_contrib(rng):
         return [image(), image(), floats(rng, n, 8), floats(rng, n, s, 8), floats(rng, n, s, 8)]
 
     return Case(build(True), [data(2, 4, 5, 3), data(1, 6, 3, 2)], reference=build(False))
+
+
+@case("op_twins_contrib")
+def twins_contrib(rng):
+    """Operators that ONNX has too, or took up later."""
+    g = Graph("twins_contrib", opset=13)
+    image, grid = g.input("image", F32, ["n", 2, 5, 6]), g.input("grid", F32, ["n", 3, 4, 2])
+    rows, places = g.input("rows", F32, ["k", 4]), g.input("places", I64, ["p", 1])
+    matrices = g.input("matrices", F32, ["n", 3, 3])
+    own = dict(domain=DOMAIN, dtype=F32)
+    for mode, padding in [("bilinear", "zeros"), ("nearest", "border"), ("bicubic", "reflection")]:
+        options = dict(mode=mode, padding_mode=padding, align_corners=int(mode == "nearest"))
+        g.show(f"sampled_{mode}", "GridSample", image, grid, dims=["n", 2, 3, 4], **options, **own)
+    g.show("gathered", "GatherND", rows, places, dims=["p", 4], **own)
+    g.show("padded", "Pad", rows, [1, 0, 0, 2], np.float32(0.5), dims=[None, 6], **own)
+    g.show("reflected", "Pad", rows, [0, 1, 0, 2], mode="reflect", dims=["k", 7], **own)
+    g.show("expanded", "ExpandDims", rows, np.int32(-1), dims=["k", 4, 1], **own)
+    count = g.op("Squeeze", g.op("Slice", g.op("Shape", rows), [0], [1]), [0])
+    g.show("range", "Range", np.int64(0), count, domain=DOMAIN, dtype=I64, dims=["k"])
+    g.show("range_steps", "Range", np.float32(1), np.float32(3), np.float32(0.5), dims=[4], **own)
+    column = g.op("Slice", rows, [0], [1], [1])
+    column = g.op("Reshape", column, [-1])
+    outputs = ["unique", "unique_places", "unique_counts"]
+    g.op("Unique", g.op("Round", column), out=outputs, domain=DOMAIN)
+    for name, dtype, size in zip(outputs, [F32, I64, I64], [None, "k", None]):
+        g.output(name, dtype, [size])
+    g.show("inverse", "Inverse", matrices, dims=["n", 3, 3], **own)
+
+    def data(n, k, p):
+        places = rng.integers(-k, k, (p, 1))
+        grid = rng.uniform(-1.2, 1.2, (n, 3, 4, 2)).astype(np.float32)
+        # Rows must change places.
+        matrices = floats(rng, n, 3, 3) + 3 * np.eye(3, dtype=np.float32)[[2, 0, 1]]
+        return [floats(rng, n, 2, 5, 6), grid, floats(rng, k, 4), places, matrices]
+
+    return Case(g.model(), [data(2, 5, 3), data(1, 3, 1)])
+
+
+@case("op_recurrence_contrib")
+def recurrence_contrib(rng):
+    """What ONNX Runtime writes for hybrids of attention and recurrence: ONNX's operators with more to say, and gates."""
+    g = Graph("recurrence_contrib", opset=21)
+    x, past = g.input("x", F32, ["n", 3, "t"]), g.input("past", F32, ["n", 3, 6])
+    q, k, v = g.input("q", F32, ["n", "t", 24]), g.input("k", F32, ["n", "t", 12]), g.input("v", F32, ["n", "t", 10])
+    state, decay, beta = g.input("state", F32, ["n", 2, 6, 5]), g.input("decay", F32, ["n", "t", 2]), g.input("beta", F32, ["n", "t", 2])
+    gate, one = g.input("gate", F32, ["n", "t", 12]), g.input("one", F32, ["n", "t", 1])
+    own = dict(domain=DOMAIN)
+    weight, bias = floats(rng, 3, 1, 4), floats(rng, 3)
+    for label, inputs, size, options in [
+        ("plain", (weight,), 3, {}),
+        ("dilated", (weight, bias, past), 6, dict(activation="silu", dilation=2)),
+    ]:
+        y, after = g.op("CausalConvWithState", x, *inputs, out=2, **options, **own)
+        g.show(label, "Identity", y, dtype=F32, dims=["n", 3, "t"])
+        g.show(f"{label}_state", "Identity", after, dtype=F32, dims=["n", 3, size])
+    heads = dict(q_num_heads=4, kv_num_heads=2, update_rule="gated_delta")
+    y, after = g.op("LinearAttention", q, k, v, state, decay, beta, out=2, **heads, **own)
+    g.show("attention", "Identity", y, dtype=F32, dims=["n", "t", 20])
+    g.show("attention_state", "Identity", after, dtype=F32, dims=["n", 2, 6, 5])
+    shown = dict(dtype=F32, dims=["n", "t", 12])
+    g.show("norm", "GatedRMSNorm", k, 1 + floats(rng, 12) / 4, gate, epsilon=1e-6, **shown, **own)
+    g.show("norm_heads", "GatedRMSNorm", k, 1 + floats(rng, 4) / 4, gate, activation="sigmoid", **shown, **own)
+    g.show("added", "GatedAdd", k, gate, one, **shown, **own)
+
+    def data(n, t):
+        k = floats(rng, n, t, 2, 6)
+        k = (k / np.linalg.norm(k, axis=-1, keepdims=True)).reshape(n, t, 12)
+        decay, beta = -rng.uniform(0, 1, (n, t, 2)).astype(np.float32), rng.uniform(0, 1, (n, t, 2)).astype(np.float32)
+        return [
+            *(floats(rng, n, 3, t), floats(rng, n, 3, 6), floats(rng, n, t, 24), k, floats(rng, n, t, 10)),
+            *(floats(rng, n, 2, 6, 5), decay, beta, floats(rng, n, t, 12), floats(rng, n, t, 1)),
+        ]
+
+    return Case(g.model(), [data(2, 5), data(1, 1)])
+
+
+@case("op_matmul_bnb4")
+def matmul_bnb4(rng):
+    """Both tables of codes; an odd number of weights; a last block that is not whole."""
+    g = Graph("matmul_bnb4", opset=21)
+    x, odd = g.input("x", F32, ["n", 40]), g.input("odd", F32, ["n", "s", 7])
+    own = dict(domain=DOMAIN, dtype=F32)
+
+    def parts(layer, columns, depth, block):
+        count = columns * depth
+        codes = g.const(rng.integers(0, 256, (count + 1) // 2, np.uint8), f"{layer}.weight_Bnb4")
+        scales = g.const(rng.uniform(0.1, 1, -(-count // block)).astype(np.float32), f"{layer}.weight_absmax")
+        return codes, scales, dict(K=depth, N=columns, block_size=block)
+
+    for kind, name in enumerate(["fp4", "nf4"]):
+        codes, scales, options = parts(f"layer{kind}", 6, 40, 16)
+        g.show(name, "MatMulBnb4", x, codes, scales, quant_type=kind, dims=["n", 6], **options, **own)
+    codes, scales, options = parts("last", 5, 7, 32)
+    g.show("not_whole", "MatMulBnb4", odd, codes, scales, quant_type=1, dims=["n", "s", 5], **options, **own)
+    return Case(g.model(), [[floats(rng, n, 40), floats(rng, n, s, 7)] for n, s in ((3, 2), (1, 4))])

@@ -39,6 +39,7 @@ mod expand;
 mod eye_like;
 mod feature_vectorizer;
 mod flatten;
+mod gated;
 mod gather;
 mod gather_block_quantized;
 mod gather_elements;
@@ -52,6 +53,7 @@ mod heads;
 mod identity;
 mod if_;
 mod imputer;
+mod inverse;
 mod is_inf;
 mod label_encoder;
 mod layer_normalization;
@@ -62,6 +64,7 @@ mod loss;
 mod lp_normalization;
 mod lrn;
 mod matmul;
+mod matmul_bnb4;
 mod matmul_integer;
 mod matmul_n_bits;
 mod max_pool;
@@ -181,6 +184,7 @@ operators! {
     eye_like::EyeLike,
     feature_vectorizer::FeatureVectorizer,
     flatten::Flatten,
+    gated::Gated,
     gather::Gather,
     gather_block_quantized::GatherBlockQuantized,
     gather_elements::GatherElements,
@@ -193,6 +197,7 @@ operators! {
     identity::Identity,
     if_::If,
     imputer::Imputer,
+    inverse::Inverse,
     is_inf::IsInf,
     label_encoder::LabelEncoder,
     layer_normalization::LayerNormalization,
@@ -202,6 +207,7 @@ operators! {
     lp_normalization::LpNormalization,
     lrn::Lrn,
     matmul::MatMul,
+    matmul_bnb4::MatMulBnb4,
     matmul_integer::MatMulInteger,
     matmul_n_bits::MatMulNBits,
     max_pool::MaxPool,

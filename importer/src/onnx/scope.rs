@@ -43,9 +43,10 @@ fn from_metadata(names: &str, classes: &str) -> Option<Vec<ScopeEntry>> {
 }
 
 /// What ONNX Runtime's tools call nodes of some operators, or called them before they were merged or quantized.
-const CALLED: [(&str, &str); 6] = [
+const CALLED: [(&str, &str); 7] = [
     ("GatherBlockQuantized", "Gather"),
     ("LayerNormalization", "LayerNorm"),
+    ("MatMulBnb4", "MatMul"),
     ("MatMulNBits", "MatMul"),
     ("SimplifiedLayerNormalization", "LayerNorm"),
     ("SkipLayerNormalization", "SkipLayerNorm"),
@@ -53,8 +54,9 @@ const CALLED: [(&str, &str); 6] = [
 ];
 
 /// Whether the last part of a node's name is its operator's, and a number where there are several: `Conv_2`. ONNX Runtime's
-/// quantizer adds the number of bits: `MatMul_Q4`.
+/// quantizers add the number of bits, or that of `bitsandbytes`: `MatMul_Q4`, `MatMul_Bnb4`.
 fn names_operator(last: &str, operator: &str) -> bool {
+    let last = last.strip_suffix("_Bnb4").unwrap_or(last);
     let called = CALLED.iter().filter(|(of, _)| *of == operator).map(|(_, called)| *called);
     [operator].into_iter().chain(called).filter_map(|name| last.strip_prefix(name)).any(|rest| {
         let (number, bits) = rest.rsplit_once("_Q").unwrap_or((rest, ""));
@@ -160,6 +162,8 @@ mod tests {
             let scope = from_node_name(&format!("/model/layers.0/attn/o_proj/{name}"), "MatMulNBits");
             assert_eq!(paths(&scope).last(), Some(&"model.layers.0.attn.o_proj"), "{name}");
         }
+        let scope = from_node_name("/model/layers.0/attn/o_proj/MatMul_1_Bnb4", "MatMulBnb4");
+        assert_eq!(paths(&scope).last(), Some(&"model.layers.0.attn.o_proj"));
         let scope = from_node_name("/model/norm/SkipLayerNorm", "SkipSimplifiedLayerNormalization");
         assert_eq!(paths(&scope), ["", "model", "model.norm"]);
         for name in ["/a/MatMul_Qx", "/a/MatMul_Q4_", "/a/MatMulQ"] {

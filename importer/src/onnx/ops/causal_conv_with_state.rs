@@ -6,6 +6,7 @@ use kiln_types::{Activation, ConvOptions};
 
 pub(super) struct CausalConvWithState {
     activation: Option<Activation>,
+    dilation: usize,
 }
 
 impl CausalConvWithState {
@@ -13,14 +14,32 @@ impl CausalConvWithState {
         let silu = Some(Activation::Silu);
         let activation =
             node.choice("activation", "none", &[("none", None), ("silu", silu), ("swish", silu)])?;
-        Ok(Self { activation })
+        Ok(Self { activation, dilation: 1 })
+    }
+
+    /// ONNX Runtime's form, which has more than ONNX's.
+    fn read_contrib(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let defaults = [("ndim", 1), ("channels_last", 0), ("state_window", 0)];
+        for (name, default) in defaults {
+            let value = node.int(name, default)?;
+            if value != default {
+                return Err(RuleError::Unsupported { what: format!("`{name}` of {value}") });
+            }
+        }
+        let dilation = node.size("dilation", 1)?;
+        if dilation == 0 {
+            return Err(invalid("dilation", "is 0"));
+        }
+        Ok(Self { dilation, ..Self::read(node)? })
     }
 }
 
 impl<'m> Operator<'m> for CausalConvWithState {
-    const FORMS: Forms<'m, Self> =
-        &[Spec::onnx("CausalConvWithState", 27, &["input", "weight", "bias?", "past_state?"])
-            .reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("CausalConvWithState", 27, &["input", "weight", "bias?", "past_state?"]).reads(Self::read),
+        Spec::microsoft("CausalConvWithState", &["input", "weight", "bias?", "past_state?"])
+            .reads(Self::read_contrib),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, weight) = (args.value("input")?, args.value("weight")?);
@@ -30,7 +49,7 @@ impl<'m> Operator<'m> for CausalConvWithState {
         let known = |axis: usize| to.dims(weight)[axis].as_size().filter(|&size| size > 0);
         let not_known = || RuleError::NotConstant { input: "the kernel's size".to_owned() };
         let (groups, kernel) = known(0).zip(known(2)).ok_or_else(not_known)?;
-        let before = Dim::from(kernel - 1);
+        let before = &Dim::from(kernel - 1) * &Dim::from(self.dilation);
         let past = match args.optional("past_state")? {
             Some(past) => past,
             None => {
@@ -43,7 +62,7 @@ impl<'m> Operator<'m> for CausalConvWithState {
         let options = ConvOptions {
             stride: vec![1].into(),
             padding: vec![(0, 0)].into(),
-            dilation: vec![1].into(),
+            dilation: vec![self.dilation].into(),
             groups,
         };
         let mut inputs = vec![padded, weight];

@@ -9,21 +9,26 @@ impl<'m> Operator<'m> for Det {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;
-        let rank = to.need_rank("X", x, 2)?;
+        let rank = expect_square(to, x)?;
         let matrix = [rank - 2, rank - 1];
         let mut dims = to.dims(x);
-        let [rows, columns] = matrix.map(|axis| dims[axis].as_size());
-        if let (Some(rows), Some(columns)) = (rows, columns)
-            && rows != columns
-        {
-            return Err(misfit(
-                "X",
-                format!("has matrices of {rows} rows and {columns} columns, must have square ones"),
-            ));
-        }
         (dims[rank - 2], dims[rank - 1]) = (Dim::constant(1), Dim::constant(1));
         let ty = to.ty(x).with_dims(dims);
         let det = to.call(Call::new("tensor::linalg::det", [Arg::Operand(0)]), &[x], ty)?;
         Ok(to.squeeze(det, &matrix)?.into())
+    }
+}
+
+/// The rank of square matrices.
+pub(super) fn expect_square(to: &Lowering<'_, '_>, x: ValueId) -> RuleResult<usize> {
+    let rank = to.need_rank("X", x, 2)?;
+    let dims = to.dims(x);
+    let [rows, columns] = [rank - 2, rank - 1].map(|axis| dims[axis].as_size());
+    match (rows, columns) {
+        (Some(rows), Some(columns)) if rows != columns => Err(misfit(
+            "X",
+            format!("has matrices of {rows} rows and {columns} columns, must have square ones"),
+        )),
+        _ => Ok(rank),
     }
 }

@@ -16,7 +16,10 @@ impl GatherNd {
 }
 
 impl<'m> Operator<'m> for GatherNd {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("GatherND", 11, &["data", "indices"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("GatherND", 11, &["data", "indices"]).reads(Self::read),
+        Spec::microsoft("GatherND", &["data", "indices"]).reads(|_| Ok(Self { batch_dims: 0 })),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, indices) = (args.value("data")?, args.value("indices")?);

@@ -34,7 +34,11 @@ impl GridSample {
 }
 
 impl<'m> Operator<'m> for GridSample {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("GridSample", 16, &["X", "grid"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("GridSample", 16, &["X", "grid"]).reads(Self::read),
+        // What exporters wrote before ONNX had it.
+        Spec::microsoft("GridSample", &["X", "grid"]).reads(Self::read),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, grid) = (args.value("X")?, args.value("grid")?);

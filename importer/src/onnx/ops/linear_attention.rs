@@ -34,6 +34,14 @@ impl LinearAttention {
         Ok(Self { query_heads, key_value_heads, scale: node.float("scale", 0.0)?, decays, corrects })
     }
 
+    /// ONNX Runtime's form, which can return states of several tokens.
+    fn read_contrib(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        match node.int("state_window", 0)? {
+            0 => Self::read(node),
+            window => Err(RuleError::Unsupported { what: format!("`state_window` of {window}") }),
+        }
+    }
+
     /// An input that the update rule needs, and others must not have.
     fn gate(&self, args: &Args, name: &str, needed: bool) -> RuleResult<Option<ValueId>> {
         match (args.optional(name)?, needed) {
@@ -44,10 +52,13 @@ impl LinearAttention {
     }
 }
 
+const INPUTS: &[&str] = &["query", "key", "value", "past_state?", "decay?", "beta?"];
+
 impl<'m> Operator<'m> for LinearAttention {
-    const FORMS: Forms<'m, Self> =
-        &[Spec::onnx("LinearAttention", 27, &["query", "key", "value", "past_state?", "decay?", "beta?"])
-            .reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("LinearAttention", 27, INPUTS).reads(Self::read),
+        Spec::microsoft("LinearAttention", INPUTS).reads(Self::read_contrib),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let [query, key, value] = [args.value("query")?, args.value("key")?, args.value("value")?];

@@ -33,6 +33,7 @@ impl<'m> Operator<'m> for Pad {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Pad", 1, &["data"]).until(10).reads(Self::read_old),
         Spec::onnx("Pad", 11, &["data", "pads", "constant_value?", "axes?"]).reads(Self::read),
+        Spec::microsoft("Pad", &["data", "pads", "constant_value?"]).reads(Self::read),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

@@ -6,12 +6,19 @@ use crate::ir::{Quotient, op, quotients};
 pub(super) struct Range;
 
 impl<'m> Operator<'m> for Range {
-    const FORMS: Forms<'m, Self> =
-        &[Spec::onnx("Range", 11, &["start", "limit", "delta"]).reads(|_| Ok(Self))];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Range", 11, &["start", "limit", "delta"]).reads(|_| Ok(Self)),
+        Spec::microsoft("Range", &["start", "limit", "delta?"]).reads(|_| Ok(Self)),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let inputs = [args.value("start")?, args.value("limit")?, args.value("delta")?];
-        let dtype = to.dtype(inputs[0]);
+        let start = args.value("start")?;
+        let delta = match args.optional("delta")? {
+            Some(delta) => delta,
+            None => to.number_like(start, 1_i64),
+        };
+        let inputs = [start, args.value("limit")?, delta];
+        let dtype = to.dtype(start);
         if dtype.is_float() {
             return floats(to, inputs, dtype);
         }

@@ -8,6 +8,8 @@ use kiln_types::{CumulativeOp, ScatterOp};
 pub(super) struct Unique {
     axis: Option<i64>,
     sorted: bool,
+    /// Whether where values are found first is an output.
+    indices: bool,
 }
 
 /// Numbers that entries of an axis may have: each is sorted by.
@@ -15,12 +17,16 @@ const MOST: usize = 64;
 
 impl Unique {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { axis: node.optional_int("axis")?, sorted: node.flag("sorted", true)? })
+        Ok(Self { axis: node.optional_int("axis")?, sorted: node.flag("sorted", true)?, indices: true })
     }
 }
 
 impl<'m> Operator<'m> for Unique {
-    const FORMS: Forms<'m, Self> = &[Spec::onnx("Unique", 11, &["X"]).reads(Self::read)];
+    const FORMS: Forms<'m, Self> = &[
+        Spec::onnx("Unique", 11, &["X"]).reads(Self::read),
+        // Of one axis, in the order in which values are found.
+        Spec::microsoft("Unique", &["X"]).reads(|_| Ok(Self { axis: None, sorted: false, indices: false })),
+    ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("X")?;
@@ -77,7 +83,7 @@ impl<'m> Operator<'m> for Unique {
             }
             None => y,
         };
-        Ok(vec![y, indices, inverse, counts].into())
+        Ok(if self.indices { vec![y, indices, inverse, counts] } else { vec![y, inverse, counts] }.into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! `Unsqueeze`: axes as an attribute before version 13, as an input since.
+//! `Unsqueeze`: axes as an attribute before version 13, as an input since. `ExpandDims` of one axis.
 
 use super::prelude::*;
 
@@ -13,6 +13,7 @@ impl<'m> Operator<'m> for Unsqueeze {
             .moves()
             .reads(|node| Ok(Self { axes: node.ints("axes")? })),
         Spec::onnx("Unsqueeze", 13, &["data", "axes"]).moves().reads(|_| Ok(Self { axes: None })),
+        Spec::microsoft("ExpandDims", &["data", "axes"]).reads(|_| Ok(Self { axes: None })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

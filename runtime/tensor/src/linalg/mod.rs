@@ -2,12 +2,14 @@
 
 mod det;
 mod einsum;
+mod inverse;
 mod lu;
 mod norms;
 mod products;
 
 pub use det::det;
 pub use einsum::einsum;
+pub use inverse::inverse;
 pub use lu::{lu_decomposition, lu_decomposition_async};
 pub use norms::{
     Norm, cosine_similarity, l0_norm, l1_norm, l2_norm, lp_norm, max_abs_norm, min_abs_norm, root_of_squares,

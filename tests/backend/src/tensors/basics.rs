@@ -333,6 +333,15 @@ pub fn linear_algebra<B: Backend>() {
         [[[0.0f32]], [[-6.0]]],
     );
     same(linalg::det(Tensor::<B, 3>::zeros([2, 0, 0], &x.device())), [[[1.0]], [[1.0]]]);
+    close(
+        linalg::inverse(tensor::<B, 2, Float>([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0], [0.0, 1.0, 4.0]])),
+        [[0.0f32, 1.0 / 3.0, 0.0], [4.0 / 7.0, 0.0, -1.0 / 7.0], [-1.0 / 7.0, 0.0, 2.0 / 7.0]],
+    );
+    close(
+        linalg::inverse(tensor::<B, 3, Float>([[[1.0, 2.0], [2.0, 3.0]], [[-2.0, 0.0], [0.0, 4.0]]])),
+        [[[-3.0f32, 2.0], [2.0, -1.0]], [[-0.5, 0.0], [0.0, 0.25]]],
+    );
+    same(linalg::inverse(Tensor::<B, 3>::zeros([2, 0, 0], &x.device())), [[[0.0; 0]; 0]; 2]);
     let [rows, columns] = meshgrid(&[row.clone(), tensor::<B, 1, Int>([5, 6, 7])], GridIndexing::Matrix);
     same(rows, [[1, 1, 1], [2, 2, 2]]);
     same(columns, [[5, 6, 7], [5, 6, 7]]);
