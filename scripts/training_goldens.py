@@ -171,6 +171,7 @@ def small():
         ),
         ("gpt", lambda: gpt(vocab_size=23, n_positions=12, n_embd=16, n_layer=2, n_head=2), (text,), 23),
         ("tagger", lambda: Tagger(23, 8, 8, 4), (text,), 4),
+        ("shared", lambda: Shared(7, 6), (tokens(7, 3, 5),), 7),
     ]
 
 
@@ -221,6 +222,20 @@ def once(state: dict) -> dict:
             found[key] = value.detach().contiguous().clone()
         seen.add(value.data_ptr())
     return found
+
+
+class Shared(nn.Module):
+    """Parameters that are used in several layouts, and by no layer of their own the second time."""
+
+    def __init__(self, words: int, size: int):
+        super().__init__()
+        self.table, self.down = nn.Embedding(words, size), nn.Linear(size, 3)
+        self.shift = nn.Parameter(torch.zeros(words))
+
+    def forward(self, ids):
+        x = self.table(ids)
+        x = x + F.linear(torch.tanh(self.down(x)), self.down.weight.T)
+        return x @ self.table.weight.T * (1 + self.shift) + self.shift[:, None].T
 
 
 class LowRank(nn.Module):

@@ -155,7 +155,10 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 10] {
         to.map(|_| Box::new(duplicates::MergeDuplicates) as Box<dyn Pass>).into_iter().collect(),
         vec![rules("chain", &CHAIN), Box::new(dead_code::RemoveDeadCode)],
         // Late, since folding would undo it.
-        vec![Box::new(ties::TieParameters), Box::new(dead_code::RemoveDeadCode)],
+        vec![
+            Box::new(ties::TieParameters { trainable: options.trainable }),
+            Box::new(dead_code::RemoveDeadCode),
+        ],
         vec![Box::new(scopes::PlaceShared)],
         // After it, which counts what is joined.
         vec![Box::new(joins::ContinueJoins)],

@@ -6,12 +6,17 @@
 //! are often copies of each other. Passes, too, make a parameter anew at each place where it is used in other dims: what
 //! is made of the same in the same way is the same.
 
+mod layouts;
+
 use super::{Pass, PassReport};
-use crate::ir::{Dim, Graph, NodeId, Op, Permute, Provenance, Region, TensorType, ValueId};
+use crate::ir::{Graph, NodeId, Op, Permute, Provenance, Region, TensorType, ValueId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Merges copies, and reads transposed copies from the original.
-pub(super) struct TieParameters;
+pub(super) struct TieParameters {
+    /// Whether parameters are to learn: then each is there once, in whatever layouts it is used.
+    pub(super) trainable: bool,
+}
 
 /// Smaller parameters are not worth it, and too likely to be equal by chance.
 const MIN_ELEMENTS: usize = 64;
@@ -38,7 +43,16 @@ impl Pass for TieParameters {
         for _ in &transposed {
             report.count("transposed copy");
         }
-        read_transposed(graph, &transposed);
+        read(graph, &transposed);
+        if self.trainable {
+            let mut uses = Uses::default();
+            uses.region(graph, &graph.root);
+            let readings = layouts::readings(graph, &uses);
+            for _ in &readings {
+                report.count("layout");
+            }
+            read(graph, &readings);
+        }
         report
     }
 }
@@ -210,8 +224,15 @@ fn replace(graph: &mut Graph, uses: &Uses, from: ValueId, to: ValueId) {
     }
 }
 
+/// How a parameter is read from another one.
+struct Reading {
+    original: ValueId,
+    /// Operations, each with the shape that it makes.
+    steps: Vec<(Op, Vec<usize>)>,
+}
+
 /// Weights of linear layers that are the transpose of a table which something else looks up.
-fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
+fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, Reading> {
     let is_weight = |(value, users): &(&ValueId, &Vec<NodeId>)| {
         graph.ty(**value).rank() == 2
             && is_telling(graph, **value)
@@ -243,7 +264,11 @@ fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, ValueId> {
         })
     };
     let weights = uses.users.iter().filter(is_weight).map(|(&weight, _)| weight);
-    weights.filter_map(|weight| Some((weight, original(weight)?))).collect()
+    let reading = |weight: ValueId| {
+        let turned = Op::Permute(Permute { axes: vec![1, 0] });
+        Some(Reading { original: original(weight)?, steps: vec![(turned, graph.ty(weight).shape()?)] })
+    };
+    weights.filter_map(|weight| Some((weight, reading(weight)?))).collect()
 }
 
 /// The size of a matrix, and its first and last element, which stay where they are when it is transposed.
@@ -281,47 +306,41 @@ fn is_transposed(graph: &Graph, a: ValueId, b: ValueId) -> bool {
         })
 }
 
-/// Puts a transposition of the original before each use of a copy.
-fn read_transposed(graph: &mut Graph, originals: &BTreeMap<ValueId, ValueId>) {
-    if originals.is_empty() {
+/// Puts what makes a copy of its original before each use of it.
+fn read(graph: &mut Graph, readings: &BTreeMap<ValueId, Reading>) {
+    if readings.is_empty() {
         return;
     }
     let mut root = std::mem::take(&mut graph.root);
-    transpose_in(graph, &mut root, originals);
+    read_in(graph, &mut root, readings);
     graph.root = root;
 }
 
-fn transpose_in(graph: &mut Graph, region: &mut Region, originals: &BTreeMap<ValueId, ValueId>) {
+fn read_in(graph: &mut Graph, region: &mut Region, readings: &BTreeMap<ValueId, Reading>) {
     let mut nodes = Vec::with_capacity(region.nodes.len() + 1);
     for &id in &region.nodes {
         let mut inner: Vec<Region> =
             graph.node_mut(id).op.regions_mut().into_iter().map(std::mem::take).collect();
         for region in &mut inner {
-            transpose_in(graph, region, originals);
+            read_in(graph, region, readings);
         }
         for (slot, region) in graph.node_mut(id).op.regions_mut().into_iter().zip(inner) {
             *slot = region;
         }
-        let inputs = graph.node(id).inputs.iter().flatten();
-        let copies: BTreeSet<ValueId> =
-            inputs.filter(|input| originals.contains_key(input)).copied().collect();
-        for copy in copies {
-            let original = originals[&copy];
-            let ty = graph.ty(original);
-            let dims: Vec<Dim> = ty.dims.iter().rev().cloned().collect();
-            let ty = TensorType { dims, ..ty.clone() };
-            let origin = graph.node(id).origin.clone();
-            let turned = graph.add_node(
-                Op::Permute(Permute { axes: vec![1, 0] }),
-                vec![Some(original)],
-                vec![ty],
-                origin,
-            );
-            let value = graph.node(turned).outputs[0];
+        let inputs: BTreeSet<ValueId> = graph.node(id).inputs.iter().flatten().copied().collect();
+        for (copy, reading) in inputs.into_iter().filter_map(|input| Some((input, readings.get(&input)?))) {
+            let dtype = graph.ty(copy).dtype;
+            let mut value = reading.original;
+            for (op, shape) in &reading.steps {
+                let ty = TensorType::new(dtype, shape.iter().copied());
+                let origin = graph.node(id).origin.clone();
+                let step = graph.add_node(op.clone(), vec![Some(value)], vec![ty], origin);
+                value = graph.node(step).outputs[0];
+                nodes.push(step);
+            }
             for input in graph.node_mut(id).inputs.iter_mut().filter(|input| **input == Some(copy)) {
                 *input = Some(value);
             }
-            nodes.push(turned);
         }
         nodes.push(id);
     }
