@@ -8,6 +8,8 @@ use std::collections::HashMap;
 /// What the names of a file's nodes and initializers say as paths.
 #[derive(Default)]
 pub(crate) struct SlashPaths {
+    /// Whether nodes have such names.
+    tell: bool,
     /// The modules that all nodes are in: the network's own name, which says nothing.
     around: String,
     /// Paths of names below it that tell of blocks.
@@ -37,7 +39,12 @@ impl SlashPaths {
             let known = alone.unwrap_or(path);
             Some((name.to_owned(), below(known, around).unwrap_or(known).replace('.', "_")))
         };
-        Self { constants: names().filter_map(short).collect(), around: around.to_owned(), blocks }
+        Self { constants: names().filter_map(short).collect(), around: around.to_owned(), blocks, tell: true }
+    }
+
+    /// Whether the file has such names.
+    pub(crate) fn tell(&self) -> bool {
+        self.tell
     }
 
     /// What a constant is called in the graph: `block/conv/Conv2D` for `model/block/conv/Conv2D/ReadVariableOp:0`.
