@@ -75,6 +75,7 @@ fn contents(bytes: &[u8]) -> BTreeMap<String, TensorData> {
                     Op::Permute(Permute { axes: vec![1, 0] }).evaluate(&[Some(&data)]).unwrap().remove(0);
                 found.insert(operands[0].keys().remove(0), back);
             }
+            Some(Provenance::Key { key, .. }) => drop(found.insert(key.clone(), data)),
             _ => found.extend(name.map(|name| (name, data))),
         }
     }

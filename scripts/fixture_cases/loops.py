@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fixture_lib.graph import BOOL, F32, I64, Graph
+from fixture_lib.graph import BOOL, F32, I32, I64, Graph
 from fixture_lib.registry import Case, case
 
 
@@ -390,3 +390,27 @@ def loop_chained(rng):
 
     g.show("y", "Loop", np.int64(5), None, x, body=body(g, types, halve), dtype=F32, dims=[3])
     return Case(g.model(), [[floats(rng, 3), np.int64(n)] for n in (3, 6)])
+
+
+@case("loop_counts_as_floats")
+def loop_counts_as_floats(rng):
+    """A cell over a sequence as TensorFlow's loop: no number of rounds, and counts of 32 bits that are compared as floats."""
+    g = Graph("loop_counts_as_floats", opset=15)
+    x = g.input("x", F32, ["batch", "length", 3])
+    rows = g.op("Transpose", x, perm=[1, 0, 2])
+    size = g.op("Cast", g.op("Gather", g.op("Shape", x), np.int64(1)), to=I32)
+    bound = g.op("Cast", size, to=F32)
+    weight = floats(rng, 3, 3) / 2
+
+    def make(s, i, count, h):
+        h = s.op("Tanh", s.op("Add", s.op("MatMul", h, weight), s.op("Gather", rows, count, axis=0)))
+        count = s.op("Add", count, np.int32(1))
+        return s.op("Less", s.op("Cast", count, to=F32), bound), count, h, s.op("Identity", h)
+
+    go = g.op("Less", g.op("Cast", np.int32(0), to=F32), bound)
+    h = g.op("Expand", np.float32(0), g.op("Concat", g.op("Gather", g.op("Shape", x), [0]), [3], axis=0))
+    inner = body(g, [(I32, []), (F32, ["batch", 3])], make, [(F32, ["batch", 3])])
+    _, last, states = g.op("Loop", np.int64(2**31 - 1), go, np.int32(0), h, out=3, body=inner)
+    g.show("last", "Identity", last, dtype=F32, dims=["batch", 3])
+    g.show("states", "Transpose", states, perm=[1, 0, 2], dtype=F32, dims=["batch", "length", 3])
+    return Case(g.model(), [[floats(rng, *shape)] for shape in ((2, 4, 3), (1, 1, 3))])

@@ -222,6 +222,13 @@ fn key(
 ) -> String {
     let is_free = |key: &str| !key.is_empty() && !elsewhere.contains(&below(module, key));
     let name = graph.constant(value).and_then(|constant| constant.name.as_deref()).unwrap_or_default();
+    // A path of the file's that tells of a module, and perhaps of a parameter in it.
+    let dotted = name.replace('/', ".");
+    let name = match dotted != name && !module.is_empty() && !names::is_anonymous(name) {
+        true if dotted == module => return keys.fresh(role.unwrap_or("weight"), is_free),
+        true => dotted.as_str(),
+        false => name,
+    };
     if !names::is_anonymous(name)
         && let Some(key) = relative(name, module).filter(|key| is_free(key) && !keys.contains(key))
     {

@@ -5,7 +5,7 @@
 
 mod expression;
 
-use super::placement::relative;
+use super::placement::{is_counted, relative};
 use super::{Content, Field, ModuleTree};
 use crate::code::Number;
 use expression::{derivation, shapeless, shortest};
@@ -288,13 +288,16 @@ fn text(tree: &ModuleTree<'_>, made: &Provenance, parameter: &Parameter<'_>, bas
 /// repeated. `None` when it can.
 fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
     let mut exporters: Vec<String> = Vec::new();
+    let mut foreign: Vec<String> = Vec::new();
     let mut others: Vec<String> = Vec::new();
     for value in parameters(tree) {
         let Some(made) = tree.graph.provenance(value) else { continue };
         let name = tree.graph.constant(value).and_then(|constant| constant.name.clone());
         let name = name.unwrap_or_else(|| "a parameter".into());
         let keys = made.keys();
-        if made.is_exporters() {
+        if made.is_exporters() && keys.is_empty() && (name.contains('/') || is_counted(&name)) {
+            foreign.push(name);
+        } else if made.is_exporters() {
             let from: Vec<&str> = keys.iter().filter(|key| **key != name).map(String::as_str).collect();
             exporters.push(if from.is_empty() { name } else { format!("{name} (from {})", from.join(", ")) });
         } else if let Err(what) = derivation(&made, "") {
@@ -316,6 +319,9 @@ fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
              exporter: do_constant_folding=False, training=TrainingMode.PRESERVE, and weights that differ)",
             list(&exporters)
         ));
+    }
+    if !foreign.is_empty() {
+        return Some(format!("what the file calls {} is no key of PyTorch's", list(&foreign)));
     }
     (!others.is_empty()).then(|| format!("it cannot be repeated how {} were computed", list(&others)))
 }

@@ -11,6 +11,9 @@ use std::ops::Bound;
 /// Modules that lie deeper than this are part of the module around them.
 const MAX_DEPTH: usize = 48;
 
+/// So many operations may be done beside a layer in a module that is named after it.
+const MOST_BESIDE: usize = 3;
+
 /// Where a node belongs.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
@@ -27,7 +30,15 @@ const PARAMETER_NAMES: &[&str] =
 /// Whether a parameter's name in the file can be that of a layer's field.
 pub fn names_field(name: &str, field: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
-    last == field || PARAMETER_NAMES.contains(&last)
+    last == field || is_counted(last) || PARAMETER_NAMES.contains(&last)
+}
+
+/// Whether a parameter has its number in its layer for a name, as PaddlePaddle's have: `linear_3.w_0`.
+pub fn is_counted(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    last.rsplit_once('_').is_some_and(|(letter, number)| {
+        matches!(letter, "w" | "b") && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// The place of every node. Those of branches are where their `If` is.
@@ -47,7 +58,8 @@ pub fn placements(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<NodeId, Placem
         placement.modules.truncate(depth.unwrap_or(MAX_DEPTH));
     }
     let users = users(nodes);
-    place_the_rest(nodes, &users, &mut placements, has_scopes);
+    let parameterized = if has_scopes { Some(&scopes.parameterized) } else { None };
+    place_the_rest(nodes, &users, &mut placements, parameterized);
     lift_shared(nodes, &users, &mut placements);
     for &node in &nodes.all {
         let inner = || Placement { modules: Vec::new(), layer: scopes.placement(node).layer };
@@ -69,6 +81,8 @@ struct Scopes<'a> {
     layers: &'a Layers,
     /// Number of nodes in each module, calls of one layer counted once.
     population: BTreeMap<String, usize>,
+    /// Number of nodes with parameters in each module, likewise.
+    parameterized: BTreeMap<String, usize>,
     /// Paths that the exporter made up for later calls: `layer.fc_1` for `layer.fc`.
     later: BTreeMap<String, String>,
 }
@@ -76,11 +90,14 @@ struct Scopes<'a> {
 impl<'a> Scopes<'a> {
     fn new(nodes: &'a Nodes<'a>, layers: &'a Layers) -> Self {
         let later = later_calls(nodes, layers);
-        let mut scopes = Self { nodes, layers, population: BTreeMap::new(), later };
+        let (population, parameterized) = (BTreeMap::new(), BTreeMap::new());
+        let mut scopes = Self { nodes, layers, population, parameterized, later };
         for &node in
             nodes.root.iter().filter(|&&node| layers.called_by(node).is_none_or(|first| first == node))
         {
+            let has_parameters = !calls::parameters(nodes, node).is_empty();
             for entry in scopes.around(node) {
+                *scopes.parameterized.entry(entry.path.clone()).or_insert(0) += usize::from(has_parameters);
                 *scopes.population.entry(entry.path).or_insert(0) += 1;
             }
         }
@@ -129,8 +146,21 @@ impl<'a> Scopes<'a> {
         });
         match tied {
             Some(leaf) => Some(leaf.path.clone()),
-            None => named.or_else(|| innermost.filter(only_the_layer).map(|leaf| leaf.path.clone())),
+            None => named
+                .or_else(|| self.mainly_layer(node))
+                .or_else(|| innermost.filter(only_the_layer).map(|leaf| leaf.path.clone())),
         }
+    }
+
+    /// The outermost module that is little more than the layer: what a file calls one may turn an image around, or activate
+    /// what comes out. A module of a known class is more.
+    fn mainly_layer(&self, node: NodeId) -> Option<String> {
+        let alone = |path: &str| {
+            let small = self.population.get(path).is_some_and(|&nodes| nodes <= MOST_BESIDE + 1);
+            small && !path.is_empty() && self.parameterized.get(path) == Some(&1)
+        };
+        let unknown = self.around(node).into_iter().filter(|entry| entry.class.is_empty());
+        unknown.map(|entry| entry.path).find(|path| alone(path))
     }
 }
 
@@ -232,12 +262,12 @@ fn lift_shared(
 }
 
 /// Puts nodes of which the file says nothing into the module of those that use them: that adds no dependency between
-/// modules that was not there.
+/// modules that was not there. Where the file tells of modules, `parameterized` is how many nodes of each have parameters.
 fn place_the_rest(
     nodes: &Nodes<'_>,
     users: &BTreeMap<NodeId, Vec<NodeId>>,
     placements: &mut BTreeMap<NodeId, Placement>,
-    has_scopes: bool,
+    parameterized: Option<&BTreeMap<String, usize>>,
 ) {
     let placed: BTreeSet<NodeId> = placements
         .iter()
@@ -246,7 +276,7 @@ fn place_the_rest(
         .collect();
     for &node in nodes.root.iter().rev() {
         let scope = &nodes.graph.node(node).origin.scope;
-        let is_placed = if has_scopes {
+        let is_placed = if parameterized.is_some() {
             scope.first().is_some_and(|root| root.path.is_empty())
         } else {
             placed.contains(&node)
@@ -261,6 +291,11 @@ fn place_the_rest(
         for modules in around {
             let shared = common.iter().zip(modules).take_while(|(a, b)| a.path == b.path).count();
             common.truncate(shared);
+        }
+        // What has parameters is no part of a module that has none.
+        if let Some(parameterized) = parameterized.filter(|_| !calls::parameters(nodes, node).is_empty()) {
+            let without = |entry: &&ScopeEntry| parameterized.get(&entry.path) == Some(&0);
+            common.truncate(common.len() - common.iter().rev().take_while(without).count());
         }
         if let Some(placement) = placements.get_mut(&node) {
             if let Some(path) = &placement.layer {

@@ -122,6 +122,14 @@ impl Dim {
         }
     }
 
+    /// The comparison, when it is exactly one.
+    pub fn as_comparison(&self) -> Option<(CompareOp, &Dim, &Dim)> {
+        match self.single_term() {
+            Some((1, [Atom::Compare(op, a, b)])) => Some((*op, a, b)),
+            _ => None,
+        }
+    }
+
     /// Whether it is the given constant.
     pub fn is(&self, value: i64) -> bool {
         self.as_constant() == Some(value)

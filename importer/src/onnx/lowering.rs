@@ -26,7 +26,6 @@ use super::node::SourceNode;
 use super::operator::{Args, Operand};
 use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
-use super::scope::scope_of;
 use super::source::Folder;
 use super::tensor::{self, DataType, Narrow};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
@@ -225,7 +224,8 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 }
             };
             let provenance = self.provenance(&proto.name, &data);
-            let value = self.builder.graph.add_derived(Some(proto.name.clone()), data, provenance);
+            let name = self.model.paths.constant(&proto.name).to_owned();
+            let value = self.builder.graph.add_derived(Some(name), data, provenance);
             self.note_narrow(value, proto.data_type);
             self.bind(&proto.name, Some(Operand::Tensor(value)))?;
         }
@@ -237,6 +237,17 @@ impl<'g, 'm> Lowering<'g, 'm> {
             self.bind(name, Some(Operand::Tensor(value)))?;
         }
         Ok(())
+    }
+
+    /// A constant that a node of the model's own holds: a parameter, if it has the name of one. What PaddlePaddle calls them is no
+    /// key of a checkpoint.
+    pub(crate) fn named_constant(&mut self, name: &'m str, data: TensorData) -> ValueId {
+        let is_outside = self.frames.len() == 1 && self.scopes.len() == 1;
+        if !is_outside || !self.model.parameters.holds_parameter(name, &data) {
+            return self.builder.graph.add_constant(None, data);
+        }
+        let provenance = Arc::new(Provenance::Exporter { name: name.to_owned(), keys: Vec::new() });
+        self.builder.graph.add_derived(Some(name.to_owned()), data, Some(provenance))
     }
 
     /// What an initializer is made of. One name is one parameter.
@@ -389,7 +400,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     /// Sets what new operations are said to come from.
     fn enter(&mut self, node: &NodeProto, opset: i64) {
-        let mut scope = scope_of(node);
+        let mut scope = self.model.paths.scope_of(node);
         if scope.is_empty() && self.frames.len() > 1 {
             // A function's body belongs where the call stands.
             scope.clone_from(&self.builder.origin.scope);

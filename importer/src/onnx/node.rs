@@ -52,6 +52,11 @@ impl<'m> SourceNode<'m> {
         self.proto.output.get(n).is_some_and(|name| !name.is_empty())
     }
 
+    /// The name of the first output, which may be empty.
+    pub(crate) fn result(&self) -> &'m str {
+        self.proto.output.first().map_or("", String::as_str)
+    }
+
     fn find(&mut self, name: &str, kind: i32, what: &str) -> RuleResult<Option<&'m AttributeProto>> {
         let Some(at) = self.attributes.iter().position(|attribute| attribute.name == name) else {
             return Ok(None);

@@ -35,6 +35,8 @@ pub(crate) struct Parameters {
     merged: Merged,
     /// Whether the exporter tells which initializers are parameters.
     tells: bool,
+    /// Whether nodes have TensorFlow's names: then parameters have, too, which are no keys.
+    slashes: bool,
     /// Whether PyTorch wrote the file: all that has a name of its own is a parameter then.
     pytorch: bool,
 }
@@ -58,6 +60,7 @@ impl Parameters {
             turned: HashSet::new(),
             merged: Merged::default(),
             tells: false,
+            slashes: false,
             pytorch: model.producer_name == "pytorch",
         };
         if let Some(graph) = &model.graph {
@@ -82,6 +85,7 @@ impl Parameters {
         self.targets = targets.map(|(target, _)| target.to_owned()).collect();
         // One that names no parameter says that there are none.
         self.tells |= signature.is_some();
+        self.slashes = !self.pytorch && graph.node.iter().any(|node| scope::slash_path(&node.name).is_some());
         self.turned = graph.node.iter().filter_map(turned_weight).collect();
         let folded: HashSet<String> =
             self.told.values().filter_map(|told| told.folded_from.as_ref()).flatten().cloned().collect();
@@ -112,6 +116,11 @@ impl Parameters {
         self.merged.others(name, || false)
     }
 
+    /// Whether the result of a `Constant` is a parameter, as exporters write them that keep all weights in nodes: it has a key's name.
+    pub(crate) fn holds_parameter(&self, name: &str, data: &TensorData) -> bool {
+        !self.tells && is_path(name) && data.dtype.is_float() && data.num_elements() > 1
+    }
+
     /// What an initializer is made of; `None` when the graph alone decides what it holds.
     pub(crate) fn provenance(&self, name: &str, data: &TensorData) -> Option<Arc<Provenance>> {
         let key = |key: &str, shape: &[usize]| {
@@ -125,6 +134,9 @@ impl Parameters {
         }
         if !self.tells {
             return match by_name(name, data, self.pytorch) {
+                ByName::Parameter if self.slashes && scope::slash_path(name).is_some() => {
+                    Some(exporters(name, Vec::new()))
+                }
                 ByName::Parameter => Some(key(name, &data.shape)),
                 ByName::Exporters => Some(exporters(name, Vec::new())),
                 ByName::Number => None,

@@ -1,7 +1,12 @@
 //! The exporter's module path of a node.
 
+mod counted;
+mod slashes;
+
 use super::proto::NodeProto;
 use crate::ir::ScopeEntry;
+
+pub(crate) use slashes::{SlashPaths, path as slash_path};
 
 /// Modules inside each other, and bytes of a module's path. No network has more; each module repeats the path of those around
 /// it, so that what looks like a longer one, and is not, would take memory by the square of its length.

@@ -41,7 +41,9 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Take(Take { axis, .. }) => rows::in_one_value(cx).or_else(|| layout::take(cx, axis)),
         Op::Gather(_) => rows::in_one_value(cx),
         Op::Scatter(Scatter { axis, op }) => rows::assigned(cx, axis, op),
-        Op::Conv(_) => layout::padded_conv(cx).or_else(|| layout::no_parameter(cx)),
+        Op::Conv(_) => {
+            layout::padded_conv(cx).or_else(|| layout::conv_of_lines(cx)).or_else(|| layout::no_parameter(cx))
+        }
         Op::ConvTranspose(_) | Op::Linear(_) | Op::LayerNorm(_) | Op::GroupNorm(_) => {
             layout::no_parameter(cx)
         }

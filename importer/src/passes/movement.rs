@@ -134,13 +134,9 @@ fn over_unit_reshape(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static st
     Some("transpose through reshape")
 }
 
-/// `reshape(permute(reshape(x)))`, where both only put in or take out axes of size 1: the reshapes meet.
+/// `reshape(permute(reshape(x)))`, where the inner one only puts in or takes out axes of size 1: the reshapes meet.
 fn around_transpose(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
     let (turned, axes) = permuted(cx, y).filter(|_| cx.used_once(y))?;
-    let wide = |dims: &[Dim]| -> Vec<Dim> { dims.iter().filter(|dim| !dim.is(1)).cloned().collect() };
-    if wide(&cx.ty(y).dims) != wide(dims) {
-        return None;
-    }
     let (x, inner) = through_unit_reshape(cx, turned, &axes)?;
     let turned = cx.insert(Op::Permute(Permute { axes: inner }), &[x])?;
     cx.replace(Op::Reshape(Reshape { dims: dims.to_vec() }), vec![Some(turned)])?;
@@ -331,8 +327,11 @@ fn around_linear(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'sta
     let (features, rows) = cx.ty(x).dims.split_last()?;
     let (out, lead) = dims.split_last()?;
     let same_rows = Dim::product(rows) == Dim::product(lead) && cx.ty(y).dims.last() == Some(out);
-    if !same_rows || !cx.used_once(y) {
+    if !cx.used_once(y) {
         return None;
+    }
+    if !same_rows {
+        return before_parts(cx, linear, source, dims);
     }
     let wanted: Vec<Dim> = lead.iter().chain([features]).cloned().collect();
     let source = match cx.ty(source).dims == wanted {
@@ -347,6 +346,21 @@ fn around_linear(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'sta
     inputs[0] = Some(source);
     cx.replace_as(linear.op, inputs, Some(linear.origin))?;
     Some("reshapes around a linear layer")
+}
+
+/// `reshape(linear(reshape(x)))` that folds leading axes together and apart again, and splits what the layer yields into parts.
+fn before_parts(cx: &mut Rewrite<'_>, linear: Node, source: ValueId, dims: &[Dim]) -> Option<&'static str> {
+    let x = linear.inputs.first().copied().flatten()?;
+    let (features, lead) = cx.ty(source).dims.split_last()?;
+    let folds = cx.ty(x).dims.last() == Some(features) && lead.len() + 1 != cx.ty(x).rank();
+    if !folds || lead.is_empty() || !dims.starts_with(lead) || dims.len() < lead.len() + 2 {
+        return None;
+    }
+    let mut inputs = linear.inputs.iter().copied().collect::<Option<Vec<ValueId>>>()?;
+    *inputs.first_mut()? = source;
+    let layer = cx.insert_as(linear.op, &inputs, linear.origin)?;
+    cx.replace(Op::Reshape(Reshape { dims: dims.to_vec() }), vec![Some(layer)])?;
+    Some("reshape around a linear layer")
 }
 
 /// A constant with the given dims; keeps its name.

@@ -9,11 +9,12 @@ mod linear;
 mod products;
 mod rotary;
 mod softmax;
+mod stacks;
 
 use super::Rule;
 
 /// All raises, in the order in which they are tried on a node.
-pub(super) const RULES: [Rule; 8] = [
+pub(super) const RULES: [Rule; 9] = [
     products::RULE,
     softmax::RULE,
     rotary::RULE,
@@ -21,5 +22,6 @@ pub(super) const RULES: [Rule; 8] = [
     absorb::RULE,
     group_norm::RULE,
     linear::RULE,
+    stacks::RULE,
     attention::RULE,
 ];

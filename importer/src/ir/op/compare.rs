@@ -4,6 +4,7 @@ use super::broadcast::broadcast;
 use super::elementwise::{broadcast_data, compare_scalar};
 use super::making::full;
 use super::prelude::*;
+use crate::ir::{Quotient, quotients};
 use kiln_types::{CompareOp, DType, DTypeKind};
 use std::cmp::Ordering;
 
@@ -17,7 +18,7 @@ impl Operation for CompareOp {
     }
 
     fn host(&self, cx: &Host<'_>) -> Option<Vec<Dim>> {
-        cx.elementwise(&[0, 1], |v| Some(cx.graph.compare(*self, v[0], v[1])))
+        cx.elementwise(&[0, 1], |v| Some(cx.graph.compare(*self, v[0], v[1]))).or_else(|| counts(*self, cx))
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
@@ -27,6 +28,19 @@ impl Operation for CompareOp {
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(compare_call(*self, cx))
     }
+}
+
+/// Two counts that became floats before they were compared, as TensorFlow's loops do it: floats are as exact with all counts that
+/// there are.
+fn counts(op: CompareOp, cx: &Host<'_>) -> Option<Vec<Dim>> {
+    let count = |n: usize| {
+        let id = (*cx.inputs.get(n)?)?;
+        let is_one = cx.graph.ty(id).num_elements().is(1) && cx.graph.ty(id).dtype.is_float();
+        let [quotient] = is_one.then(|| quotients(cx.graph, id))??.try_into().ok()?;
+        let Quotient { dividend, divisor } = quotient;
+        divisor.is(1).then_some(dividend)
+    };
+    Some(vec![cx.graph.compare(op, &count(0)?, &count(1)?)])
 }
 
 /// `condition ? a : b`.

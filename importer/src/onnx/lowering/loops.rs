@@ -7,7 +7,7 @@
 use super::{Lowering, Snapshot};
 use crate::ir::{Dim, LoopCondition, Op, OpenLoop, RuleError, RuleResult, Symbol, SymbolOrigin, ValueId};
 use crate::onnx::operator::{Operand, Outputs};
-use kiln_types::DType;
+use kiln_types::{CompareOp, DType};
 
 /// How long a loop runs.
 pub(crate) struct Rounds {
@@ -339,6 +339,16 @@ impl<'g, 'm> Lowering<'g, 'm> {
         Ok(())
     }
 
+    /// The number of rounds of a loop that goes on while a count is below a number: `again` for the rounds after the first, `first` for that.
+    fn counted_rounds(&self, again: &Dim, first: &Dim, open: &OpenLoop, before: &Snapshot) -> Option<Dim> {
+        let (CompareOp::Lower, count, bound) = again.as_comparison()? else { return None };
+        // Rounds that there were, and how many there may be.
+        let done = &Dim::symbol(open.iteration.clone()) + &Dim::constant(1);
+        let most = &done + &(bound - count);
+        let begins = self.builder.graph.compare(CompareOp::Lower, &Dim::constant(0), &most);
+        (self.is_outside(&most, before) && *first == begins).then_some(most)
+    }
+
     /// Appends the loop.
     fn finish_loop(
         &mut self,
@@ -347,8 +357,18 @@ impl<'g, 'm> Lowering<'g, 'm> {
         attempt: Attempt,
         before: &Snapshot,
     ) -> RuleResult<Outputs> {
-        let Attempt { open, round, probes } = attempt;
+        let Attempt { open, mut round, probes } = attempt;
         let Rounds { mut trip_count, mut condition } = rounds;
+        if let Some(count) = self.counted_rounds(&round.condition, &condition, &open, before) {
+            trip_count = Some(match trip_count {
+                // As many rounds as no loop has: no bound.
+                Some(most) if most.as_constant().is_none_or(|most| most < i64::from(i32::MAX)) => {
+                    self.builder.graph.minimum(&most, &count)
+                }
+                _ => count,
+            });
+            (condition, round.condition) = (Dim::constant(1), Dim::constant(1));
+        }
         if round.condition.is(0) {
             let one = Dim::constant(1);
             trip_count = Some(trip_count.map_or(one.clone(), |most| self.builder.graph.minimum(&most, &one)));

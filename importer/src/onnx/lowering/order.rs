@@ -20,13 +20,15 @@ impl<'m> Lowering<'_, 'm> {
             }
         }
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+        let mut operands: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
         let mut waits: Vec<usize> = vec![0; nodes.len()];
         let mut undefined = Vec::new();
         for (n, node) in nodes.iter().enumerate() {
-            let needed: HashSet<&str> = uses(node).into_iter().collect();
-            for name in needed {
+            let mut seen = HashSet::new();
+            for name in uses(node).into_iter().filter(|name| seen.insert(*name)) {
                 match producers.get(name) {
                     Some(&producer) => {
+                        operands[n].push(producer);
                         users[producer].push(n);
                         waits[n] += 1;
                     }
@@ -37,15 +39,17 @@ impl<'m> Lowering<'_, 'm> {
         }
         // The nodes fail again when they are lowered, and lose their outputs then.
         undefined.into_iter().try_for_each(|error| self.note(error, []))?;
-        let mut ready: BinaryHeap<Reverse<usize>> =
-            (0..nodes.len()).filter(|&n| waits[n] == 0).map(Reverse).collect();
+        let ranks =
+            if self.model.paths.tell() { ranks(&operands, &users) } else { (0..nodes.len()).collect() };
+        let mut ready: BinaryHeap<Reverse<(usize, usize)>> =
+            (0..nodes.len()).filter(|&n| waits[n] == 0).map(|n| Reverse((ranks[n], n))).collect();
         let mut order = Vec::with_capacity(nodes.len());
-        while let Some(Reverse(n)) = ready.pop() {
+        while let Some(Reverse((_, n))) = ready.pop() {
             order.push(&nodes[n]);
             for &user in &users[n] {
                 waits[user] -= 1;
                 if waits[user] == 0 {
-                    ready.push(Reverse(user));
+                    ready.push(Reverse((ranks[user], user)));
                 }
             }
         }
@@ -67,6 +71,37 @@ impl<'m> Lowering<'_, 'm> {
         };
         ImportError { site: Some(Box::new(site)), ..kind.into() }
     }
+}
+
+/// Places in an order that follows from what nodes need: what makes a node's operands comes right before it, one operand after the
+/// other. TensorFlow's exporter writes nodes in an order that chance decides, so that equal blocks look different.
+fn ranks(operands: &[Vec<usize>], users: &[Vec<usize>]) -> Vec<usize> {
+    // What is not reached, a cycle, comes last.
+    let mut ranks = vec![usize::MAX; operands.len()];
+    let mut visited = vec![false; operands.len()];
+    let mut next = 0;
+    for last in (0..operands.len()).filter(|&n| users[n].is_empty()) {
+        // Nodes, and how many of their operands were looked at.
+        let mut path = vec![(last, 0)];
+        visited[last] = true;
+        while let Some((node, seen)) = path.last_mut() {
+            let node = *node;
+            match operands[node].get(*seen) {
+                Some(&operand) => {
+                    *seen += 1;
+                    if !std::mem::replace(&mut visited[operand], true) {
+                        path.push((operand, 0));
+                    }
+                }
+                None => {
+                    ranks[node] = next;
+                    next += 1;
+                    path.pop();
+                }
+            }
+        }
+    }
+    ranks
 }
 
 /// What messages call a node.
@@ -100,4 +135,19 @@ fn free_names(graph: &GraphProto) -> Vec<&str> {
     free.extend(graph.output.iter().map(|output| output.name.as_str()).filter(|name| !name.is_empty()));
     free.retain(|name| !defined.contains(name));
     free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranks;
+
+    #[test]
+    fn operands_come_right_before_their_user() {
+        // 0 and 1 are what 2 needs, in the other order; 3 needs 2 and 4.
+        let operands = [vec![], vec![], vec![1, 0], vec![2, 4], vec![]];
+        let users = [vec![2], vec![2], vec![3], vec![], vec![3]];
+        assert_eq!(ranks(&operands, &users), [1, 0, 2, 4, 3]);
+        // A cycle has no place.
+        assert_eq!(ranks(&[vec![1], vec![0]], &[vec![1], vec![0]]), [usize::MAX; 2]);
+    }
 }

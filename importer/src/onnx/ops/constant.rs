@@ -7,7 +7,8 @@ use kiln_types::TensorData;
 
 pub(super) enum Constant<'m> {
     Data(TensorData),
-    Tensor(&'m TensorProto),
+    /// A tensor, and the result's name.
+    Tensor(&'m TensorProto, &'m str),
     Sparse(&'m SparseTensorProto),
     /// Strings and their shape.
     Strings(Vec<String>, Vec<usize>),
@@ -16,7 +17,7 @@ pub(super) enum Constant<'m> {
 impl<'m> Constant<'m> {
     fn read(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         if let Some(tensor) = node.tensor("value")? {
-            return Ok(Self::Tensor(tensor));
+            return Ok(Self::Tensor(tensor, node.result()));
         }
         if let Some(tensor) = node.sparse_tensor("sparse_value")? {
             return Ok(Self::Sparse(tensor));
@@ -56,12 +57,12 @@ impl<'m> Operator<'m> for Constant<'m> {
                 to.reserve(data.bytes.len())?;
                 Ok(data.clone())
             }
-            Self::Tensor(proto) if proto.data_type == STRING => {
+            Self::Tensor(proto, _) if proto.data_type == STRING => {
                 let strings = to.read_strings(proto);
                 let (texts, shape) = strings.map_err(|error| invalid("value", error.to_string()))?;
                 return Ok(Outputs(vec![to.constant_strings(None, &texts, &shape)]));
             }
-            Self::Tensor(proto) => to.read(proto),
+            Self::Tensor(proto, _) => to.read(proto),
             Self::Sparse(proto) => to.read_sparse(proto),
             Self::Strings(texts, shape) => {
                 to.reserve(texts.len().saturating_mul(8))?;
@@ -69,10 +70,11 @@ impl<'m> Operator<'m> for Constant<'m> {
             }
         };
         let data = data.map_err(|error| invalid("value", error.to_string()))?;
-        let value = to.builder.graph.add_constant(None, data);
-        if let Self::Tensor(proto) = self {
-            to.note_narrow(value, proto.data_type);
-        }
+        let Self::Tensor(proto, name) = *self else {
+            return Ok(to.builder.graph.add_constant(None, data).into());
+        };
+        let value = to.named_constant(name, data);
+        to.note_narrow(value, proto.data_type);
         Ok(value.into())
     }
 }

@@ -5,6 +5,7 @@ use crate::ir::{
     AxisRange, Concat, Conv, Dim, Expand, Fill, Op, Pad, Permute, Reduce, Reshape, Slice, ValueId,
 };
 use crate::passes::Rewrite;
+use crate::passes::movement::constant_as;
 use kiln_types::{BinaryOp, PadMode, ReduceOp};
 
 pub(super) fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
@@ -41,6 +42,11 @@ pub(super) fn slice(cx: &mut Rewrite<'_>, ranges: &[AxisRange]) -> Option<&'stat
         return same(cx, "slice of everything");
     }
     let inner = match &cx.producer(x)?.op {
+        &Op::Fill(Fill { value, dtype, .. }) => {
+            let dims = cx.ty(cx.output()?).dims.clone();
+            cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
+            return Some("slice of one value");
+        }
         Op::Slice(Slice { ranges: inner }) => inner,
         Op::Conv(_) => return cropped_conv(cx, x, ranges),
         &Op::Concat(Concat { axis }) => return slice_of_joined(cx, x, axis, ranges),
@@ -130,6 +136,20 @@ pub(super) fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> 
         cx.replace(Op::Concat(Concat { axis }), kept)?;
         return Some("concatenation of nothing");
     }
+    let filled = |id: &Option<ValueId>| match cx.producer((*id)?)?.op {
+        Op::Fill(Fill { value, dtype, .. }) => Some((value, dtype)),
+        _ => None,
+    };
+    if let Some((value, dtype)) = inputs.first().and_then(filled)
+        && inputs.iter().all(|id| filled(id) == Some((value, dtype)))
+    {
+        let dims = cx.ty(cx.output()?).dims.clone();
+        cx.replace(Op::Fill(Fill { dims, value, dtype }), Vec::new())?;
+        return Some("concatenation of one value");
+    }
+    if let Some(what) = all_of_one_axis(cx, axis) {
+        return Some(what);
+    }
     let nested = |id: &Option<ValueId>| {
         let id = id.filter(|&id| cx.used_once(id))?;
         cx.producer(id).filter(|node| node.op == Op::Concat(Concat { axis })).map(|node| node.inputs.clone())
@@ -140,6 +160,50 @@ pub(super) fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> 
     let flat = inputs.iter().flat_map(|id| nested(id).unwrap_or_else(|| vec![*id])).collect();
     cx.replace(Op::Concat(Concat { axis }), flat)?;
     Some("concatenation of concatenation")
+}
+
+/// `concat(x[:, 0], x[:, 1], …)` of everything along an axis, as both directions of a recurrent layer are joined: that axis is moved
+/// before the one along which its parts were joined, and they are one.
+fn all_of_one_axis(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
+    let inputs = cx.node().inputs.iter().copied().collect::<Option<Vec<ValueId>>>()?;
+    let (source, from) = part_of_axis(cx, *inputs.first()?, 0)?;
+    if from == axis || !cx.ty(source).dims.get(from)?.is(i64::try_from(inputs.len()).ok()?) {
+        return None;
+    }
+    let in_order = |(n, &part): (usize, &ValueId)| part_of_axis(cx, part, n) == Some((source, from));
+    if !inputs.iter().enumerate().all(in_order) {
+        return None;
+    }
+    let rank = cx.ty(source).rank();
+    // Where the axis of the parts is in what they were taken from.
+    let along = if axis < from { axis } else { axis + 1 };
+    let mut axes: Vec<usize> = (0..rank).filter(|&other| other != from).collect();
+    axes.insert(axes.iter().position(|&other| other == along)?, from);
+    let moved = cx.insert(Op::Permute(Permute { axes }), &[source])?;
+    let dims = cx.ty(cx.output()?).dims.clone();
+    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(moved)])?;
+    Some("concatenation of all of an axis")
+}
+
+/// For the `n`-th element along some axis of a value, without the axis: the value and the axis.
+fn part_of_axis(cx: &Rewrite<'_>, part: ValueId, n: usize) -> Option<(ValueId, usize)> {
+    let squeezed =
+        cx.producer(part).filter(|node| matches!(node.op, Op::Reshape(_)) && cx.used_once(part))?;
+    let sliced = squeezed.inputs.first().copied().flatten()?;
+    let node = cx.producer(sliced).filter(|_| cx.used_once(sliced))?;
+    let Op::Slice(Slice { ranges }) = &node.op else { return None };
+    let source = node.inputs.first().copied().flatten()?;
+    let dims = &cx.ty(source).dims;
+    let whole = |axis: usize| {
+        let range = &ranges[axis];
+        range.step == 1 && range.start.is(0) && Some(&range.end) == dims.get(axis)
+    };
+    let mut cut = (0..ranges.len()).filter(|&axis| !whole(axis));
+    let (axis, None) = (cut.next()?, cut.next()) else { return None };
+    let (range, n) = (ranges.get(axis)?, i64::try_from(n).ok()?);
+    let one = range.step == 1 && range.start.is(n) && range.end.is(n + 1);
+    let rest = dims.iter().enumerate().filter(|&(other, _)| other != axis).map(|(_, dim)| dim);
+    (one && cx.ty(part).dims.iter().eq(rest)).then_some((source, axis))
 }
 
 pub(super) fn pad(cx: &mut Rewrite<'_>, padding: &[(Dim, Dim)]) -> Option<&'static str> {
@@ -197,6 +261,48 @@ pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let origin = cx.node().origin.clone();
     cx.replace_as(Op::Conv(Conv { options, activation }), inputs, Some(origin))?;
     Some("padding into convolution")
+}
+
+/// A convolution of images that are one line high, made of lines, is one of lines: Keras' layers for sequences are written so.
+pub(super) fn conv_of_lines(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let Op::Conv(Conv { options, activation }) = cx.op() else { return None };
+    let (mut options, activation) = (options.clone(), *activation);
+    let (x, weight) = (cx.input(0)?, cx.input(1)?);
+    // Made of lines, and perhaps turned since.
+    let source = |id: ValueId, kind: fn(&Op) -> bool| {
+        let node = cx.producer(id).filter(|node| kind(&node.op))?;
+        node.inputs.first().copied().flatten()
+    };
+    let turned = source(x, |op| matches!(op, Op::Permute(_)));
+    source(turned.unwrap_or(x), |op| matches!(op, Op::Reshape(_)))?;
+    let shape = cx.constant(weight)?.data.shape.clone();
+    let (&[_, _, height, width], 2) = (shape.as_slice(), options.stride.len()) else { return None };
+    // The axis of size 1, of the image and of the kernel.
+    let is_flat = |axis: usize, kernel: usize| {
+        let whole = options.stride.get(axis) == Some(&1) && options.padding.get(axis) == Some(&(0, 0));
+        kernel == 1 && whole && cx.ty(x).dims.get(axis + 2).is_some_and(|dim| dim.is(1))
+    };
+    let flat = if is_flat(0, height) { 0 } else { is_flat(1, width).then_some(1)? };
+    let without = |dims: &[Dim]| -> Vec<Dim> {
+        dims.iter().enumerate().filter(|&(axis, _)| axis != flat + 2).map(|(_, dim)| dim.clone()).collect()
+    };
+    let mut kernel = shape;
+    kernel.remove(flat + 2);
+    let line = 1 - flat;
+    options.stride = std::iter::once(*options.stride.get(line)?).collect();
+    options.padding = std::iter::once(*options.padding.get(line)?).collect();
+    options.dilation = std::iter::once(*options.dilation.get(line)?).collect();
+    let dims = cx.ty(cx.output()?).dims.clone();
+    let mut inputs = cx.node().inputs.iter().copied().collect::<Option<Vec<ValueId>>>()?;
+    // Its residual, the fourth operand, has the result's dims.
+    for (n, image) in [(0, x)].into_iter().chain(inputs.get(3).map(|&residual| (3, residual))) {
+        let lines = Op::Reshape(Reshape { dims: without(&cx.ty(image).dims) });
+        *inputs.get_mut(n)? = cx.insert(lines, &[image])?;
+    }
+    *inputs.get_mut(1)? = constant_as(cx, weight, kernel)?;
+    let y = cx.insert_as(Op::Conv(Conv { options, activation }), &inputs, cx.node().origin.clone())?;
+    cx.replace(Op::Reshape(Reshape { dims }), vec![Some(y)])?;
+    Some("convolution of lines")
 }
 
 /// A convolution pads less where its result is cut off. Causal ones are spelled so: padded at both ends, without what the

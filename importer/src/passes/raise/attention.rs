@@ -93,7 +93,15 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     for id in [Some(q), Some(k), Some(v), mask].into_iter().flatten() {
         inputs.push(with_four_axes(cx, id)?);
     }
-    let origin = Some(cx.origin_of(&[cx.output()?, probabilities, product]));
+    let mut origin = cx.origin_of(&[cx.output()?, probabilities, product]);
+    if [cx.output()?, product]
+        .iter()
+        .all(|&id| cx.producer(id).is_none_or(|node| node.origin.scope.is_empty()))
+    {
+        // That of the softmax alone, which is a part of what attends.
+        origin.scope.pop();
+    }
+    let origin = Some(origin);
     if output.rank() == 4 {
         cx.replace_as(Op::Attention(options), inputs.into_iter().map(Some).collect(), origin)?;
     } else {

@@ -1,6 +1,6 @@
 //! Linear layers from products with constant matrices.
 
-use crate::ir::{Linear, Op, ValueId};
+use crate::ir::{Dim, Linear, Op, ValueId};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::BinaryOp;
@@ -10,7 +10,7 @@ pub(in crate::passes) const RULE: Rule = Rule { apply };
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op() {
         Op::MatMul => product(cx),
-        Op::Binary(BinaryOp::Add) => bias(cx),
+        Op::Binary(BinaryOp::Add) => bias(cx).or_else(|| bias_of_parts(cx)),
         _ => None,
     }
 }
@@ -52,10 +52,45 @@ fn bias(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     Some("bias of a linear layer")
 }
 
+/// `reshape(linear(x)) + bias`, where what the layer yields is split into parts, as an attention's heads, and so is the bias.
+fn bias_of_parts(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let constant = |id: ValueId| cx.constant(id).is_some();
+    let (bias, y) = cx.commutative(cx.output()?, BinaryOp::Add, constant)?;
+    let split = cx.producer(y).filter(|node| matches!(node.op, Op::Reshape(_)) && cx.used_once(y))?.clone();
+    let x = split.inputs.first().copied().flatten()?;
+    let linear = cx.producer(x).filter(|_| cx.used_once(x))?.clone();
+    let has_bias = linear.inputs.get(2).copied().flatten().is_some();
+    if linear.op != (Op::Linear(Linear { activation: None })) || has_bias {
+        return None;
+    }
+    let out = cx.ty(x).dims.last()?.as_size()?;
+    let dims = &cx.ty(y).dims;
+    // The last axes that the layer's are split into.
+    let parts = (1..dims.len()).find_map(|count| {
+        let parts =
+            dims.get(dims.len() - count..)?.iter().map(Dim::as_size).collect::<Option<Vec<usize>>>()?;
+        (parts.iter().try_fold(1usize, |all, &part| all.checked_mul(part)) == Some(out)).then_some(parts)
+    })?;
+    let shape = &cx.constant(bias)?.data.shape;
+    let ones = shape.len().checked_sub(parts.len())?;
+    let per_part = shape.ends_with(&parts) && shape.iter().take(ones).all(|&size| size == 1);
+    if !per_part || cx.ty(cx.output()?).dims != *dims {
+        return None;
+    }
+    let bias = constant_as(cx, bias, vec![out])?;
+    let mut inputs: Vec<ValueId> = linear.inputs.iter().copied().flatten().take(2).collect();
+    inputs.push(bias);
+    // A product of unknown place belongs where its bias does.
+    let origin = if linear.origin.scope.is_empty() { cx.node().origin.clone() } else { linear.origin };
+    let biased = cx.insert_as(linear.op, &inputs, origin)?;
+    cx.replace(split.op, vec![Some(biased)])?;
+    Some("bias of a linear layer")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Dim, Linear, Origin, Reshape, ScopeEntry};
+    use crate::ir::{Origin, Reshape, ScopeEntry};
     use crate::passes::testing::{checked, constant, graph, single};
     use kiln_types::Activation;
 
@@ -81,6 +116,22 @@ mod tests {
         assert_eq!(node.origin.scope.last().unwrap().path, "mlp.fc");
         let bias = g.constant(node.inputs[2].unwrap()).unwrap();
         assert_eq!((bias.name.as_deref(), &bias.data.shape[..]), (Some("mlp.fc.bias"), &[3][..]));
+    }
+
+    #[test]
+    fn a_bias_behind_the_split_into_heads_is_the_layers() {
+        let g = graph(&["f32[n, s, 2]"], |b, x| {
+            let numbers: Vec<f32> = (0..8u8).map(|n| f32::from(n) - 3.5).collect();
+            let weight = constant(b, Some("w"), &[1, 2, 4], &numbers);
+            let bias = constant(b, Some("b"), &[1, 1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
+            let y = b.add(Op::MatMul, &[x[0], weight]).unwrap();
+            let dims = vec![Dim::symbol("n"), Dim::symbol("s"), 2.into(), 2.into()];
+            let y = b.add(Op::Reshape(Reshape { dims }), &[y]).unwrap();
+            vec![b.add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap()]
+        });
+        let g = checked(g, &[("n", 2), ("s", 3)]);
+        let [layer, _] = g.root.nodes[..] else { panic!("{}", g.to_text()) };
+        assert_eq!(g.node(layer).inputs.len(), 3);
     }
 
     #[test]
