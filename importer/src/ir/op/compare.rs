@@ -30,12 +30,15 @@ impl Operation for CompareOp {
     }
 }
 
-/// Two counts that became floats before they were compared, as TensorFlow's loops do it: floats are as exact with all counts that
-/// there are.
+/// Two counts that became floats before they were compared, as TensorFlow's loops do it. Those of 32 bits tell all counts apart that sizes of
+/// tensors or rounds of loops come near; those of 16 do not.
 fn counts(op: CompareOp, cx: &Host<'_>) -> Option<Vec<Dim>> {
     let count = |n: usize| {
         let id = (*cx.inputs.get(n)?)?;
-        let is_one = cx.graph.ty(id).num_elements().is(1) && cx.graph.ty(id).dtype.is_float();
+        let is_one = {
+            let ty = cx.graph.ty(id);
+            ty.num_elements().is(1) && matches!(ty.dtype, DType::F32 | DType::F64)
+        };
         let [quotient] = is_one.then(|| quotients(cx.graph, id))??.try_into().ok()?;
         let Quotient { dividend, divisor } = quotient;
         divisor.is(1).then_some(dividend)
