@@ -4,7 +4,7 @@ use super::calls;
 use super::layers::Layers;
 use super::nodes::Nodes;
 use super::partition;
-use kiln_importer::ir::{NodeId, Provenance, ScopeEntry};
+use kiln_importer::ir::{NodeId, ScopeEntry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -85,17 +85,13 @@ struct Scopes<'a> {
     parameterized: BTreeMap<String, usize>,
     /// Paths that the exporter made up for later calls: `layer.fc_1` for `layer.fc`.
     later: BTreeMap<String, String>,
-    /// Whether checkpoints have its parameters: paths are theirs then.
-    has_keys: bool,
 }
 
 impl<'a> Scopes<'a> {
     fn new(nodes: &'a Nodes<'a>, layers: &'a Layers) -> Self {
         let later = later_calls(nodes, layers);
         let (population, parameterized) = (BTreeMap::new(), BTreeMap::new());
-        let mut known = nodes.graph.constants.iter().filter_map(|constant| constant.provenance.as_deref());
-        let has_keys = known.any(Provenance::is_of_checkpoints);
-        let mut scopes = Self { nodes, layers, population, parameterized, later, has_keys };
+        let mut scopes = Self { nodes, layers, population, parameterized, later };
         for &node in
             nodes.root.iter().filter(|&&node| layers.called_by(node).is_none_or(|first| first == node))
         {
@@ -159,7 +155,9 @@ impl<'a> Scopes<'a> {
     /// The outermost module that is little more than the layer: what a file calls one may turn an image around, or activate
     /// what comes out. A module of a known class is more, and so is one whose path a checkpoint has.
     fn mainly_layer(&self, node: NodeId) -> Option<String> {
-        if self.has_keys {
+        let parameters = calls::parameters(self.nodes, node);
+        let mut made = parameters.iter().filter_map(|&value| self.nodes.graph.provenance(value));
+        if made.any(|made| made.is_of_checkpoints()) {
             return None;
         }
         let alone = |path: &str| {

@@ -134,7 +134,10 @@ impl Parameters {
         }
         if !self.tells {
             return match by_name(name, data, self.pytorch) {
-                ByName::Parameter if self.slashes && scope::slash_path(name).is_some() => {
+                // Such files have names of their own for what they folded, too.
+                ByName::Parameter
+                    if self.slashes && (!name.contains('.') || scope::slash_path(name).is_some()) =>
+                {
                     Some(exporters(name, Vec::new()))
                 }
                 ByName::Parameter => Some(key(name, &data.shape)),

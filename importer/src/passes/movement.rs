@@ -134,9 +134,15 @@ fn over_unit_reshape(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static st
     Some("transpose through reshape")
 }
 
-/// `reshape(permute(reshape(x)))`, where the inner one only puts in or takes out axes of size 1: the reshapes meet.
+/// `reshape(permute(reshape(x)))`, where the inner one only puts in or takes out axes of size 1, and the outer one too unless both are of one
+/// module: the reshapes meet.
 fn around_transpose(cx: &mut Rewrite<'_>, y: ValueId, dims: &[Dim]) -> Option<&'static str> {
     let (turned, axes) = permuted(cx, y).filter(|_| cx.used_once(y))?;
+    let wide = |dims: &[Dim]| -> Vec<Dim> { dims.iter().filter(|dim| !dim.is(1)).cloned().collect() };
+    let of_one_module = cx.producer(turned)?.origin.scope == cx.node().origin.scope;
+    if !of_one_module && wide(&cx.ty(y).dims) != wide(dims) {
+        return None;
+    }
     let (x, inner) = through_unit_reshape(cx, turned, &axes)?;
     let turned = cx.insert(Op::Permute(Permute { axes: inner }), &[x])?;
     cx.replace(Op::Reshape(Reshape { dims: dims.to_vec() }), vec![Some(turned)])?;

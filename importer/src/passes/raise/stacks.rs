@@ -72,7 +72,9 @@ fn turned_product(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> 
     let y = cx.input(0)?;
     let product = cx.producer(y).filter(|node| node.op == Op::MatMul && cx.used_once(y))?.clone();
     let [Some(a), Some(b)] = product.inputs[..] else { return None };
-    let is_turned = |id: ValueId| cx.producer(id).is_some_and(|node| matches!(node.op, Op::Permute(_)));
+    let is_turned = |id: ValueId| {
+        cx.used_once(id) && cx.producer(id).is_some_and(|node| matches!(node.op, Op::Permute(_)))
+    };
     let rank = cx.ty(y).rank();
     let stacks = cx.ty(a).rank() == rank && cx.ty(b).rank() == rank;
     if swap(rank)? != axes || !stacks || !is_turned(a) || !is_turned(b) {
@@ -99,9 +101,13 @@ fn before_softmax(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> 
     Some("transpose before softmax")
 }
 
-/// `permute(x + permute(y))` is `permute(x) + y`, where the transposes cancel.
+/// `permute(x + permute(y))` is `permute(x) + y`, where the transposes of matrices cancel: scores and their mask. What skips a block is
+/// added in the layout that the block has.
 fn across_operands(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
     let z = cx.input(0)?;
+    if axes.len() != 4 || swap(axes.len())? != axes {
+        return None;
+    }
     let node = cx.producer(z).filter(|_| cx.used_once(z))?.clone();
     let (Op::Binary(_), &[Some(a), Some(b)]) = (&node.op, &node.inputs[..]) else { return None };
     let unturned = |id: ValueId| {
