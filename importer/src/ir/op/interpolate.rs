@@ -55,6 +55,16 @@ impl Operation for Interpolate {
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let from = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
+        if self.is_plain(from) && cx.dtype(0).is_float() {
+            let spatial = self.sizes.iter().skip(2).map(|size| Arg::Size(size.clone()));
+            let arguments = [
+                Arg::Operand(0),
+                Arg::List(spatial.collect()),
+                Arg::options(&self.mode),
+                Arg::options(&self.coordinates),
+            ];
+            return Implementation::Call(Arg::call("tensor::module::interpolate", arguments));
+        }
         let scale = |(i, size): (usize, &Dim)| match self.scales.as_ref().and_then(|scales| scales.get(i)) {
             Some(&scale) => Arg::Float(scale),
             None => match &self.kept_ratio {
@@ -76,6 +86,25 @@ impl Operation for Interpolate {
             ],
         );
         Implementation::Call(Arg::call("tensor::module::interpolate_with", [Arg::Operand(0), options]))
+    }
+}
+
+impl Interpolate {
+    /// Whether only the spatial axes of images change, by scales that follow from their sizes, in no unusual way.
+    fn is_plain(&self, from: &[Dim]) -> bool {
+        let follows =
+            |(axis, size): (usize, &Dim)| match self.scales.as_ref().and_then(|scales| scales.get(axis)) {
+                None => true,
+                Some(&scale) => ratio(size, from.get(axis)) == Arg::Float(scale),
+            };
+        from.len() > 2
+            && self.sizes.get(..2) == from.get(..2)
+            && self.sizes.iter().enumerate().all(follows)
+            && self.kept_ratio.is_none()
+            && !self.antialias
+            && !self.exclude_outside
+            && self.roi.is_none()
+            && self.coordinates != CoordinateTransform::TfCropAndResize
     }
 }
 
