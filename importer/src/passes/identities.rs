@@ -26,6 +26,9 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         }
         Op::Where => choice(cx).or_else(|| broadcast_operand(cx)).or_else(|| before_expansion(cx)),
         Op::Unary(op) => inverse(cx, op).or_else(|| before_expansion(cx)),
+        Op::Activation(Activation::Relu) => {
+            clamp_of_clamp(cx, Some(Scalar::Float(0.0)), None).or_else(|| before_expansion(cx))
+        }
         Op::Activation(_) => before_expansion(cx),
         Op::Clamp(Clamp { min, max }) => clamp(cx, min, max).or_else(|| before_expansion(cx)),
         Op::Cast(Cast { to }) => {
@@ -47,6 +50,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::ConvTranspose(_) | Op::Linear(_) | Op::LayerNorm(_) | Op::GroupNorm(_) => {
             layout::no_parameter(cx)
         }
+        Op::Pool(_) => layout::padded_max_pool(cx),
         Op::Rnn(_) => layout::zero_state(cx),
         _ => None,
     }
@@ -150,6 +154,13 @@ fn clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Opti
     if cx.ty(x).dtype.is_float() && low.is_none() && high.is_none() {
         return same(cx, "bound of infinity");
     }
+    clamp_of_clamp(cx, min, max)
+}
+
+/// Bounds of what has bounds: one gives one of them, the other the other.
+fn clamp_of_clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Option<&'static str> {
+    let x = cx.input(0)?;
+    let number = |bound: Option<Scalar>| bound.map(Scalar::to_f64);
     let inner = cx.producer(x)?;
     let source = inner.inputs.first().copied().flatten()?;
     let (inner_min, inner_max) = match &inner.op {
@@ -157,7 +168,6 @@ fn clamp(cx: &mut Rewrite<'_>, min: Option<Scalar>, max: Option<Scalar>) -> Opti
         Op::Activation(Activation::Relu) => (Some(Scalar::Float(0.0)), None),
         _ => return None,
     };
-    // Only the plain case: one gives one bound, the other the other.
     let merged = match ((inner_min, inner_max), (min, max)) {
         ((low, None), (None, high)) | ((None, high), (low, None)) => (low, high),
         _ => return None,
@@ -327,8 +337,9 @@ fn swap(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{AxisRange, Permute, ScopeEntry};
+    use crate::ir::{AxisRange, Permute, Pool, ScopeEntry};
     use crate::passes::testing::{checked, constant, graph, kinds, optimized};
+    use kiln_types::{PadMode, PoolOp, PoolOptions};
 
     #[test]
     fn what_a_known_condition_chooses_is_spread_out() {
@@ -423,6 +434,39 @@ mod tests {
             });
             assert_eq!(kinds(&optimized(g)), expected, "{wide}");
         }
+    }
+
+    #[test]
+    fn an_upper_bound_before_relu_makes_two_bounds() {
+        for (high, expected) in [(1.0, vec!["Clamp"]), (-1.0, vec!["Clamp", "Activation"])] {
+            let g = graph(&["f32[n, 3]"], |b, x| {
+                let max = Some(Scalar::Float(high));
+                let below = b.add(Op::Clamp(Clamp { min: None, max }), &[x[0]]).unwrap();
+                vec![b.add(Op::Activation(Activation::Relu), &[below]).unwrap()]
+            });
+            assert_eq!(kinds(&checked(g, &[("n", 4)])), expected);
+        }
+    }
+
+    #[test]
+    fn zeros_around_numbers_that_are_not_negative_are_padding_of_the_largest() {
+        let pooled = |bounded: bool, kernel: usize| {
+            let g = graph(&["f32[n, 1, 4, 5]"], |b, x| {
+                let x =
+                    if bounded { b.add(Op::Activation(Activation::Relu), &[x[0]]).unwrap() } else { x[0] };
+                let pair = |size: i64| (size.into(), size.into());
+                let padding = vec![pair(0), pair(0), pair(1), pair(1)];
+                let pad = Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) };
+                let x = b.add(Op::Pad(pad), &[x]).unwrap();
+                let options = PoolOptions::new([kernel; 2], [2, 2], [0, 0], [1, 1], false);
+                vec![b.add(Op::Pool(Pool { op: PoolOp::Max, options }), &[x]).unwrap()]
+            });
+            kinds(&checked(g, &[("n", 2)]))
+        };
+        assert_eq!(pooled(true, 3), ["Activation", "Pool"]);
+        assert_eq!(pooled(false, 3), ["Pad", "Pool"]);
+        // A window of nothing but padding.
+        assert_eq!(pooled(true, 1), ["Activation", "Pad", "Pool"]);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use super::same;
 use crate::ir::{
-    AxisRange, Concat, Conv, Dim, Expand, Fill, Op, Pad, Permute, Reduce, Reshape, Slice, ValueId,
+    AxisRange, Clamp, Concat, Conv, Dim, Expand, Fill, Op, Pad, Permute, Pool, Reduce, Reshape, Slice,
+    ValueId,
 };
 use crate::passes::Rewrite;
 use crate::passes::movement::constant_as;
-use kiln_types::{BinaryOp, PadMode, ReduceOp};
+use kiln_types::{Activation, BinaryOp, PadMode, PoolOp, ReduceOp};
 
 pub(super) fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
     let x = cx.input(0)?;
@@ -261,6 +262,34 @@ pub(super) fn padded_conv(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let origin = cx.node().origin.clone();
     cx.replace_as(Op::Conv(Conv { options, activation }), inputs, Some(origin))?;
     Some("padding into convolution")
+}
+
+/// The largest of windows over zeros around numbers that are not negative: zeros are no larger than what else is in a window, and a pool's own
+/// padding is none of it.
+pub(super) fn padded_max_pool(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let Op::Pool(Pool { op: PoolOp::Max, options }) = cx.op() else { return None };
+    let mut options = options.clone();
+    let node = cx.producer(cx.input(0)?)?;
+    let Op::Pad(Pad { padding, mode: PadMode::Constant, value }) = &node.op else { return None };
+    let source = node.inputs.first().copied().flatten()?;
+    let not_negative = match &cx.producer(source)?.op {
+        Op::Activation(Activation::Relu) => true,
+        Op::Clamp(Clamp { min: Some(min), .. }) => min.to_f64() >= 0.0,
+        _ => false,
+    };
+    let spatial_only = padding.iter().take(2).all(|(before, after)| before.is(0) && after.is(0));
+    // In each window is something that is no padding then.
+    let dense = !options.ceil_mode && options.dilation.iter().all(|&step| step == 1);
+    if !not_negative || value.to_f64() != 0.0 || !spatial_only || !dense {
+        return None;
+    }
+    let windows = options.padding.iter_mut().zip(&options.kernel);
+    for ((pad, &kernel), (before, after)) in windows.zip(padding.iter().skip(2)) {
+        let wider = |pad: usize, by: &Dim| pad.checked_add(by.as_size()?).filter(|&pad| pad < kernel);
+        *pad = (wider(pad.0, before)?, wider(pad.1, after)?);
+    }
+    cx.replace(Op::Pool(Pool { op: PoolOp::Max, options }), vec![Some(source)])?;
+    Some("padding into pooling")
 }
 
 /// A convolution of images that are one line high, made of lines, is one of lines: Keras' layers for sequences are written so.

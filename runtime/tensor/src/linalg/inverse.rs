@@ -4,6 +4,7 @@ use crate::backend::Backend;
 use crate::check::ensure;
 use crate::compose::calc;
 use crate::{Int, Shape, Tensor};
+use alloc::vec;
 
 /// The inverses of the square matrices in the last two dims. By Gauss-Jordan elimination with partial pivoting (Higham, "Accuracy and Stability of
 /// Numerical Algorithms", section 14.4), in f32 or f64, on the device. Those of singular matrices are not finite.
