@@ -102,8 +102,8 @@ macro_rules! case {
                 let gradients = GradientsParams::from_grads(gradients, &model);
                 let model = SgdConfig::new().init().step(1.0, model, gradients);
                 save_weights(&model, path("after.safetensors"), AdapterType::PyTorch).unwrap();
-                let [before, after] =
-                    ["before", "after"].map(|name| Safetensors::open(&path(&format!("{name}.safetensors"))).unwrap());
+                let [before, after] = ["before", "after"]
+                    .map(|name| Safetensors::open(&path(&format!("{name}.safetensors"))).unwrap());
                 for name in known.paths() {
                     let Some(key) = name.strip_prefix("gradient.") else { continue };
                     let (Some(before), Some(after)) = (before.tensor(key), after.tensor(key)) else {
@@ -111,8 +111,10 @@ macro_rules! case {
                         continue;
                     };
                     let (before, after) = (numbers(&before), numbers(&after));
-                    let largest = before.iter().chain(&after).fold(0.0_f32, |largest, x| largest.max(x.abs()));
-                    let found: Vec<f32> = before.iter().zip(&after).map(|(before, after)| before - after).collect();
+                    let largest =
+                        before.iter().chain(&after).fold(0.0_f32, |largest, x| largest.max(x.abs()));
+                    let found: Vec<f32> =
+                        before.iter().zip(&after).map(|(before, after)| before - after).collect();
                     let expected = numbers(&known.tensor(name).unwrap());
                     compare(key, &found, &expected, 2e-6 * largest + 2e-5, &mut wrong);
                 }
