@@ -101,6 +101,13 @@ fn what_no_tensor_holds_is_refused_where_it_is_needed() {
     let recorder = PyTorchFileRecorder::<FullPrecisionSettings>::default();
     type PartlyRecord = <Partly<Cpu> as Module<Cpu>>::Record;
     let record = Recorder::<Cpu>::load::<PartlyRecord>(&recorder, args, &device);
+    // A parameter that a module need not have, and that has another name in the file.
+    let renamed = LoadArgs::new(fixture("unsupported.pt"))
+        .with_key_remap("^linear.bias$", "spare")
+        .with_key_remap("^other.freqs$", "linear.bias");
+    let optional = Recorder::<Cpu>::load::<PartlyRecord>(&recorder, renamed, &device);
+    let error = optional.err().unwrap().to_string();
+    assert!(error.contains(r#"key "other.freqs": a tensor of complex numbers"#), "{error}");
     let module = Partly::<Cpu>::new(false, &device);
     let saved = save_weights_like(&module, fixture("unsupported.pt"), temporary("partly"));
     let lacks = saved.unwrap_err().to_string();

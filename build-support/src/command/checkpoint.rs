@@ -75,8 +75,13 @@ fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
     if left_out > 0 {
         writeln!(out, "  {left_out} tensors of parts that are alike are left out; --all prints them")?;
     }
-    for (key, what) in checkpoint.unsupported() {
+    let unsupported = checkpoint.unsupported();
+    let more = if all { 0 } else { unsupported.len().saturating_sub(SHOWN) };
+    for (key, what) in unsupported.take(if all { usize::MAX } else { SHOWN }) {
         writeln!(out, "  cannot read {}: {}", plain(key), plain(what))?;
+    }
+    if more > 0 {
+        writeln!(out, "  cannot read {more} more")?;
     }
     let shared = checkpoint.shared_storages();
     for group in shared.iter().take(if all { shared.len() } else { SHOWN }) {

@@ -97,6 +97,9 @@ fn begins_like_checkpoint(path: &Path) -> bool {
     read.is_ok() && (start.starts_with(b"PK\x03\x04") || pickle || tar)
 }
 
+/// How many tensors that are left out are named.
+const SHOWN: usize = 20;
+
 /// `kiln convert CHECKPOINT -o DIR`.
 pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
     let own = &arguments.weights;
@@ -133,11 +136,15 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
             ));
         }
     }
-    for (key, what) in checkpoint.unsupported() {
+    for (key, what) in checkpoint.unsupported().take(SHOWN) {
         let (key, what) = (plain(key), plain(what));
         warn(&format!(
             "note: {key} is left out: it is {what}; convert it before saving if the model needs it"
         ));
+    }
+    match checkpoint.unsupported().len().saturating_sub(SHOWN) {
+        0 => {}
+        more => warn(&format!("note: {more} more are left out, which `kiln inspect --all` names")),
     }
     for pattern in map.idle(&checkpoint) {
         warn(&format!("note: --map `{pattern}` finds nothing in any key"));

@@ -41,14 +41,14 @@ pub(super) fn read_item<I: DeserializeOwned>(args: &LoadArgs) -> Result<I, Impor
     let log = choose_variants::<I>(&state)?;
     let unused = state.unused(&log, "");
     let misfit = !log.missing.is_empty() || !log.wrong.is_empty();
-    let left_over = !unused.is_empty() || !source.unsupported().is_empty();
+    let left_over = !unused.is_empty() || source.unsupported().len() > 0;
     if misfit || (args.strict && left_over) {
         // Whoever asks for one gets an error of its own.
-        let unsupported = source.unsupported().iter();
+        let unsupported = source.unsupported();
         let unsupported = unsupported.map(|(key, what)| UnsupportedWeight {
             path: None,
-            key: key.clone(),
-            what: what.clone(),
+            key: key.to_string(),
+            what: what.to_string(),
         });
         let unsupported = unsupported.collect();
         let unused =

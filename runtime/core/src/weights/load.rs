@@ -95,11 +95,11 @@ fn plan(outline: &Outline, source: &Source, args: &LoadArgs) -> Result<Plan, Imp
     report.unused = unused.map(|(key, tensor)| (key.to_string(), tensor.shape().to_vec())).collect();
     let missing = !report.missing.is_empty() && !args.partial;
     let misfit = !report.wrong.is_empty() || !report.broken.is_empty() || !report.unsupported.is_empty();
-    let unused = source.unsupported().iter().filter(|(key, _)| !used.contains(*key));
+    let unused = source.unsupported().filter(|(key, _)| !used.contains(*key));
     report.unsupported.extend(unused.map(|(key, what)| UnsupportedWeight {
         path: None,
-        key: key.clone(),
-        what: what.clone(),
+        key: key.to_owned(),
+        what: what.to_owned(),
     }));
     let left_over = !report.unused.is_empty() || !report.unsupported.is_empty();
     if missing || misfit || (args.strict && left_over) {
@@ -143,7 +143,7 @@ impl Planner<'_> {
             if let Some(expression) = normalized::weight(self.source, candidates) {
                 return self.add_computed(wanted, expression);
             }
-            if candidates.iter().any(|candidate| self.is_unsupported(&path, &candidate.key)) {
+            if candidates.iter().any(|candidate| self.report_unsupported(&path, &candidate.key)) {
                 return;
             }
             let key = candidates.first().map_or_else(String::new, |candidate| candidate.key.clone());
@@ -175,10 +175,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the file has a tensor for a parameter that is of a kind that Kiln does not have; then the report says so.
-    fn is_unsupported(&mut self, path: &str, key: &str) -> bool {
-        let Some(what) = self.source.unsupported().get(key) else { return false };
-        let (path, key, what) = (Some(path.to_owned()), key.to_owned(), what.clone());
+    /// Reports that the file has a tensor for a parameter that is of a kind that Kiln does not have; `false` if it has none.
+    fn report_unsupported(&mut self, path: &str, key: &str) -> bool {
+        let Some(what) = self.source.unsupported_kind(key) else { return false };
+        let (path, key, what) = (Some(path.to_owned()), key.to_owned(), what.to_owned());
         self.used.insert(key.clone());
         self.report.unsupported.push(UnsupportedWeight { path, key, what });
         true
@@ -194,7 +194,7 @@ impl Planner<'_> {
         let stored = keys.first().and_then(|key| self.source.get(key)).map_or(*dtype, LazyTensor::dtype);
         if !missing.is_empty() {
             let missing: Vec<_> =
-                missing.into_iter().filter(|key| !self.is_unsupported(&path, key)).collect();
+                missing.into_iter().filter(|key| !self.report_unsupported(&path, key)).collect();
             let missing = missing.into_iter().map(|key| MissingWeight {
                 path: path.clone(),
                 key: key.clone(),

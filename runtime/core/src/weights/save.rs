@@ -62,7 +62,7 @@ pub fn save_weights_like<B: Backend, M: Module<B>, P: AsRef<Path>>(
 ) -> Result<(), ImportError> {
     let args = original.into();
     let source = Source::read(&args)?;
-    if let Some((key, what)) = source.unsupported().first_key_value() {
+    if let Some((key, what)) = source.unsupported().next() {
         return Err(ImportError::Record(format!(
             "{} has {key}, {what}, which the saved file would lack; `save_weights` saves the module's own parameters alone",
             source.name

@@ -11,8 +11,8 @@ pub(super) struct Source {
     /// The file, for messages.
     pub(super) name: String,
     tensors: BTreeMap<String, (String, LazyTensor)>,
-    /// Tensors of kinds that Kiln does not have, and which.
-    unsupported: BTreeMap<String, String>,
+    /// Tensors of kinds that Kiln does not have: where they came from, and which.
+    unsupported: BTreeMap<String, (String, String)>,
 }
 
 impl Source {
@@ -43,19 +43,26 @@ impl Source {
         for Remapped { original, key, tensor } in map.tensors(&checkpoint)? {
             tensors.insert(key, (original, tensor));
         }
-        let unsupported = checkpoint.unsupported().map(|(key, what)| (map.apply(key), what.to_owned()));
+        let unsupported = checkpoint
+            .unsupported()
+            .map(|(original, what)| (map.apply(original), (original.to_owned(), what.to_owned())));
         Ok(Self { name, tensors, unsupported: unsupported.collect() })
     }
 
     /// The keys of tensors that are of kinds that Kiln does not have, sorted, and which.
-    pub(super) fn unsupported(&self) -> &BTreeMap<String, String> {
-        &self.unsupported
+    pub(super) fn unsupported(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.unsupported.iter().map(|(key, (_, what))| (key.as_str(), what.as_str()))
+    }
+
+    /// Of which such kind the tensor of a key is.
+    pub(super) fn unsupported_kind(&self, key: &str) -> Option<&str> {
+        self.unsupported.get(key).map(|(_, what)| what.as_str())
     }
 
     /// The error of a key whose tensor is of such a kind.
     pub(super) fn refusal(&self, key: &str) -> Option<ImportError> {
-        let what = self.unsupported.get(key)?;
-        Some(self.located(key, ErrorKind::Unsupported(what.clone()).into()))
+        let what = self.unsupported_kind(key)?;
+        Some(self.located(key, ErrorKind::Unsupported(what.to_owned()).into()))
     }
 
     /// The tensor of a key.
@@ -65,7 +72,9 @@ impl Source {
 
     /// The key that a tensor has in the file.
     pub(super) fn original_key<'k>(&'k self, key: &'k str) -> &'k str {
-        self.tensors.get(key).map_or(key, |entry| entry.0.as_str())
+        let known = self.tensors.get(key).map(|(original, _)| original);
+        let known = known.or_else(|| self.unsupported.get(key).map(|(original, _)| original));
+        known.map_or(key, String::as_str)
     }
 
     /// All keys, with the tensors.
