@@ -65,6 +65,7 @@ snapshots! {
     op_data_dependent
     op_gather_counted
     op_ml_classes
+    op_resize_dynamic
     rounds_lists
     rounds_optical_flow
     rounds_recurrence
@@ -72,6 +73,7 @@ snapshots! {
     rounds_sparse_code
     rounds_without_names
     scopes_none
+    scopes_slashes
     scopes_torchscript
 }
 
