@@ -227,6 +227,7 @@ fn format_name(format: CheckpointFormat) -> &'static str {
         CheckpointFormat::PytorchLegacy => "PyTorch before 1.6",
         CheckpointFormat::PytorchTar => "PyTorch before 0.2 (tar)",
         CheckpointFormat::TorchScript => "TorchScript",
+        CheckpointFormat::ExportedProgram => "exported program of PyTorch",
         CheckpointFormat::Safetensors => "Safetensors",
         _ => "another",
     }

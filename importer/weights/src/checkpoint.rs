@@ -1,10 +1,10 @@
 //! A checkpoint of any format.
 
-use crate::pytorch::{self, Arena, Value};
+use crate::pytorch::{self, Arena, Contents, Value};
 use crate::tensor::LazyTensor;
 use crate::{ErrorKind, Result, WeightsError, safetensors, shards};
 use serde::de::DeserializeOwned;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -20,6 +20,8 @@ pub enum CheckpointFormat {
     PytorchTar,
     /// `torch.jit.save`.
     TorchScript,
+    /// `torch.export.save`, of which only the `state_dict` is read.
+    ExportedProgram,
     /// Safetensors.
     Safetensors,
 }
@@ -132,7 +134,18 @@ impl Checkpoint {
             let (entries, metadata) = safetensors::read(file, key)?;
             return Ok(Self::new(name, CheckpointFormat::Safetensors, entries, Plain::Json(metadata)));
         }
-        let file = pytorch::read(&file)?;
+        let file = match pytorch::read(&file)? {
+            Contents::Pickled(file) => file,
+            Contents::Program(program) => {
+                if let Some(key) = key {
+                    let candidates = "an exported program has its tensors at the root".to_owned();
+                    return Err(ErrorKind::NoSuchKey { key: key.to_owned(), candidates }.into());
+                }
+                let (format, nothing) =
+                    (CheckpointFormat::ExportedProgram, Plain::Json(Json::Object(Map::new())));
+                return Ok(Self::new(name, format, program.into_weights(), nothing));
+            }
+        };
         let (root, prefix) = pytorch::select(&file.pickled, key)?;
         let mut entries = pytorch::tensors(&file, root)?;
         if let Some(prefix) = prefix {

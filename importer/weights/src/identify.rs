@@ -40,10 +40,15 @@ pub(crate) fn identify_archive<'a>(names: impl Iterator<Item = &'a str> + Clone)
         Some(
             "its `data.pkl` is not in a folder, as `torch.save` has it: it was packed again, without its folder",
         )
-    } else if any(&|name| name.ends_with("/archive_format") || name.ends_with("/models/model.json")) {
+    } else if any(&|name| name == "serialized_exported_program.json") {
         Some(
-            "it is an exported program (`torch.export.save`); save the weights alone: \
-             `torch.save(torch.export.load(path).state_dict, \"weights.pt\")`",
+            "it is an exported program of PyTorch before 2.8; save it again with a newer one: \
+             `torch.export.save(torch.export.load(path), path)`",
+        )
+    } else if any(&|name| name.ends_with("/archive_format")) {
+        Some(
+            "it is a package of PyTorch without an exported program, such as compiled code of AOTInductor; `torch.export.save` \
+             writes the program",
         )
     } else if any(&|name| name == "model.weights.h5") {
         Some(

@@ -52,3 +52,6 @@ pub const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 /// Most values beside the tensors in such an index. There are one or two.
 pub const MAX_INDEX_METADATA: usize = 1 << 16;
+
+/// Longest text of an exported program, or of a list of its tensors. That of a large model takes some tens of megabytes.
+pub const MAX_PROGRAM_BYTES: usize = 256 << 20;

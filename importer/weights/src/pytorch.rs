@@ -1,12 +1,14 @@
-//! PyTorch's checkpoints: zip archives, the legacy pickles and tars before them, and TorchScript archives.
+//! PyTorch's checkpoints: zip archives, the legacy pickles and tars before them, TorchScript archives, and exported programs.
 
 mod archive;
+mod exported;
 mod flatten;
 mod legacy;
 mod pickle;
 mod plain;
 mod tar;
 
+pub use exported::ExportedProgram;
 pub(crate) use flatten::{select, tensors};
 pub(crate) use pickle::{Arena, Value};
 pub(crate) use plain::to_json;
@@ -19,6 +21,14 @@ use pickle::{ElementType, Pickled, StorageSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What a file of PyTorch holds.
+pub(crate) enum Contents {
+    /// A pickle, and storages.
+    Pickled(Box<PytorchFile>),
+    /// An exported program.
+    Program(ExportedProgram),
+}
+
 /// A checkpoint's values, and the storages that its tensors view, by key.
 pub(crate) struct PytorchFile {
     pub(crate) format: CheckpointFormat,
@@ -30,9 +40,13 @@ pub(crate) struct PytorchFile {
 }
 
 /// Reads the structure of a file of any of PyTorch's formats.
-pub(crate) fn read(file: &Bytes) -> Result<PytorchFile> {
-    if file.starts_with(b"PK") {
-        archive::read(file)
+pub(crate) fn read(file: &Bytes) -> Result<Contents> {
+    let pickled = if file.starts_with(b"PK") {
+        let archive = archive::Archive::read(file)?;
+        match ExportedProgram::of(&archive)? {
+            Some(program) => return Ok(Contents::Program(program)),
+            None => archive::read(&archive),
+        }
     } else if file.get(257..262) == Some(b"ustar") {
         tar::read(file)
     } else if legacy::is_legacy(file) {
@@ -42,7 +56,8 @@ pub(crate) fn read(file: &Bytes) -> Result<PytorchFile> {
             "it is no zip or tar archive, does not begin with the mark of PyTorch's older format, and is no Safetensors file"
                 .to_owned()
         })))
-    }
+    };
+    pickled.map(|file| Contents::Pickled(Box::new(file)))
 }
 
 impl PytorchFile {

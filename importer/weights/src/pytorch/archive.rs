@@ -25,14 +25,13 @@ struct Entry {
 }
 
 /// An archive's directory.
-struct Archive {
+pub(super) struct Archive {
     file: Bytes,
     entries: BTreeMap<String, Entry>,
 }
 
 /// Reads the structure of a zip checkpoint.
-pub(super) fn read(file: &Bytes) -> Result<PytorchFile> {
-    let archive = Archive::read(file)?;
+pub(super) fn read(archive: &Archive) -> Result<PytorchFile> {
     let prefix = archive.prefix()?;
     let big_endian = archive.big_endian(&prefix)?;
     let script = archive.entries.contains_key(&format!("{prefix}/constants.pkl"));
@@ -62,7 +61,7 @@ pub(super) fn read(file: &Bytes) -> Result<PytorchFile> {
 }
 
 impl Archive {
-    fn read(file: &Bytes) -> Result<Self> {
+    pub(super) fn read(file: &Bytes) -> Result<Self> {
         let broken = |error: zip::result::ZipError| WeightsError::archive(error.to_string());
         let tail = file.get(file.len().saturating_sub(END_RECORD_WITHIN)..).unwrap_or_default();
         // Before the file is given to a reader that would search all of it.
@@ -106,6 +105,16 @@ impl Archive {
         Ok(())
     }
 
+    /// The names of all entries.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Whether there is an entry of that name.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.entries.contains_key(path)
+    }
+
     /// The folder that holds `data.pkl`.
     fn prefix(&self) -> Result<String> {
         let folders: Vec<_> = self
@@ -133,7 +142,7 @@ impl Archive {
     }
 
     /// What the archive says of the byte order; little-endian if nothing, as it was before the mark existed.
-    fn big_endian(&self, prefix: &str) -> Result<bool> {
+    pub(super) fn big_endian(&self, prefix: &str) -> Result<bool> {
         let path = format!("{prefix}/byteorder");
         if !self.entries.contains_key(&path) {
             return Ok(false);
@@ -163,7 +172,7 @@ impl Archive {
     }
 
     /// Where an entry's bytes are.
-    fn source(&self, path: &str) -> Result<Source> {
+    pub(super) fn source(&self, path: &str) -> Result<Source> {
         let missing = || WeightsError::archive(format!("there is no entry {path:?}"));
         let entry = self.entries.get(path).ok_or_else(missing)?;
         if entry.encrypted {

@@ -1,0 +1,250 @@
+//! Archives of `torch.export.save` (`.pt2`, since PyTorch 2.8): `<name>/models/<model>.json` is the program,
+//! `<name>/data/weights/<model>_weights_config.json` says where the `state_dict` lies, a file for each storage, and
+//! `<name>/data/constants/` holds what else the program reads, in the same way.
+//!
+//! The layout is that of `torch/csrc/export/pt2_archive_constants.h`, the configurations' that of `PayloadConfig` in
+//! `torch/_export/serde/schema.py`.
+
+use super::archive::Archive;
+use crate::checkpoint::Entry;
+use crate::identify::{identify, identify_archive};
+use crate::tensor::{LazyTensor, Storage};
+use crate::{Result, WeightsError, limits};
+use kiln_record::Stored;
+use kiln_types::{Bytes, DType, Minifloat};
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The folders of an archive.
+const MODELS: &str = "models/";
+const WEIGHTS: &str = "data/weights/";
+const CONSTANTS: &str = "data/constants/";
+
+/// An exported program: its graph, still text, and its tensors.
+#[derive(Debug)]
+pub struct ExportedProgram {
+    /// The program, as JSON (`ExportedProgram` in PyTorch's `schema.py`).
+    pub program: Bytes,
+    weights: Tensors,
+    constants: Tensors,
+}
+
+type Tensors = BTreeMap<String, Entry>;
+
+#[derive(Deserialize)]
+struct PayloadConfig {
+    config: BTreeMap<String, PayloadMeta>,
+}
+
+#[derive(Deserialize)]
+struct PayloadMeta {
+    path_name: String,
+    use_pickle: bool,
+    tensor_meta: Option<TensorMeta>,
+}
+
+#[derive(Deserialize)]
+struct TensorMeta {
+    dtype: u32,
+    sizes: Vec<Size>,
+    strides: Vec<Size>,
+    storage_offset: Size,
+    layout: u32,
+}
+
+/// A size that is a number: weights have no others.
+#[derive(Deserialize)]
+struct Size {
+    as_int: u64,
+}
+
+/// `Layout.Strided`.
+const STRIDED: u32 = 7;
+
+impl ExportedProgram {
+    /// Reads the structure of an archive that is in memory.
+    ///
+    /// # Errors
+    /// When the file is no such archive, or one of several programs, or breaks a rule of its format.
+    pub fn read(file: &Bytes) -> Result<Self> {
+        if !file.starts_with(b"PK") {
+            let what = identify(file).unwrap_or_else(|| "it is no zip archive".to_owned());
+            return Err(WeightsError::not_a_checkpoint(what));
+        }
+        let archive = Archive::read(file)?;
+        Self::of(&archive)?.ok_or_else(|| {
+            WeightsError::not_a_checkpoint(identify_archive(archive.names()).unwrap_or(
+                "the archive holds no exported program (`models/*.json`), which `torch.export.save` of PyTorch 2.8 and later writes; a \
+                 checkpoint has a name that ends with `.pt` or `.pth`",
+            ))
+        })
+    }
+
+    /// The program of an archive, if it is one of an exported program.
+    pub(super) fn of(archive: &Archive) -> Result<Option<Self>> {
+        let programs: Vec<(&str, &str)> = archive.names().filter_map(program_path).collect();
+        let (root, model) = match programs.as_slice() {
+            [] => return Ok(None),
+            [only] => *only,
+            several => {
+                return Err(WeightsError::not_a_checkpoint(format!(
+                    "the archive holds {} exported programs; save each in a file of its own",
+                    several.len()
+                )));
+            }
+        };
+        let path = format!("{root}{MODELS}{model}.json");
+        let program = text(archive, &path)?;
+        let big_endian = archive.big_endian(root.trim_end_matches('/'))?;
+        let read = |folder: &str, kind: &str| {
+            let folder = format!("{root}{folder}");
+            tensors(archive, &folder, &format!("{folder}{model}_{kind}_config.json"), big_endian)
+        };
+        let weights = read(WEIGHTS, "weights")?;
+        let constants = read(CONSTANTS, "constants")?;
+        Ok(Some(Self { program, weights, constants }))
+    }
+
+    /// A tensor of the `state_dict`.
+    ///
+    /// # Errors
+    /// When there is none of that name, or one of a kind that Kiln does not have.
+    pub fn weight(&self, name: &str) -> Result<&LazyTensor> {
+        get(&self.weights, name)
+    }
+
+    /// A tensor that the program reads and the `state_dict` does not have.
+    ///
+    /// # Errors
+    /// As [`ExportedProgram::weight`].
+    pub fn constant(&self, name: &str) -> Result<&LazyTensor> {
+        get(&self.constants, name)
+    }
+
+    /// The `state_dict`.
+    pub(crate) fn into_weights(self) -> Vec<(String, Entry)> {
+        self.weights.into_iter().collect()
+    }
+}
+
+fn get<'t>(tensors: &'t Tensors, name: &str) -> Result<&'t LazyTensor> {
+    match tensors.get(name) {
+        Some(Entry::Tensor(tensor)) => Ok(tensor),
+        Some(Entry::Unsupported(what)) => {
+            Err(WeightsError::from(crate::ErrorKind::Unsupported(what.clone())).at_key(name))
+        }
+        None => {
+            Err(WeightsError::archive("the program reads a tensor that the archive does not have")
+                .at_key(name))
+        }
+    }
+}
+
+/// The root folder, with its slash, and the name of the model that an entry is the program of.
+fn program_path(entry: &str) -> Option<(&str, &str)> {
+    let (folder, file) = entry.rsplit_once('/')?;
+    let root = entry.get(..(folder.len() + 1).checked_sub(MODELS.len())?)?;
+    let model = file.strip_suffix(".json").filter(|model| !model.is_empty())?;
+    let inside = entry.get(root.len()..)?.starts_with(MODELS) && (root.is_empty() || root.ends_with('/'));
+    (inside && root.matches('/').count() <= 1).then_some((root, model))
+}
+
+/// An entry of text, whole.
+fn text(archive: &Archive, path: &str) -> Result<Bytes> {
+    let source = archive.source(path).map_err(|error| error.in_entry(path))?;
+    if source.len() > limits::MAX_PROGRAM_BYTES {
+        let what = format!("the text has {} bytes", source.len());
+        return Err(WeightsError::limit(what, limits::MAX_PROGRAM_BYTES).in_entry(path));
+    }
+    source.bytes().map_err(|error| error.in_entry(path))
+}
+
+/// The tensors that a configuration lists; none, when there is no such file.
+fn tensors(archive: &Archive, folder: &str, config: &str, big_endian: bool) -> Result<Tensors> {
+    if !archive.has(config) {
+        return Ok(Tensors::new());
+    }
+    let listed: PayloadConfig = serde_json::from_slice(&text(archive, config)?)
+        .map_err(|error| WeightsError::archive(error.to_string()).in_entry(config))?;
+    if listed.config.len() > limits::MAX_TENSORS {
+        let what = format!("the archive lists {} tensors", listed.config.len());
+        return Err(WeightsError::limit(what, limits::MAX_TENSORS).in_entry(config));
+    }
+    let mut storages = HashMap::new();
+    let mut read = |meta: PayloadMeta| -> Result<Entry> {
+        let (Some(tensor), false) = (meta.tensor_meta, meta.use_pickle) else {
+            // A subclass of `torch.Tensor`, or an object that is none.
+            return Ok(Entry::Unsupported("what is kept as an object of Python".to_owned()));
+        };
+        let stored = match stored(tensor.dtype) {
+            Some(stored) if tensor.layout == STRIDED => stored,
+            Some(_) => return Ok(Entry::Unsupported("a sparse tensor".to_owned())),
+            None => return Ok(Entry::Unsupported(format!("a tensor of PyTorch's dtype {}", tensor.dtype))),
+        };
+        let path = format!("{folder}{}", meta.path_name);
+        let storage = match storages.get(&path) {
+            Some(storage) => Arc::clone(storage),
+            None => {
+                let source = archive.source(&path).map_err(|error| error.in_entry(&path))?;
+                let storage = Arc::new(Storage::new(path.clone(), source, big_endian));
+                storages.insert(path, Arc::clone(&storage));
+                storage
+            }
+        };
+        let numbers = |sizes: &[Size]| -> Result<Vec<usize>> { sizes.iter().map(number).collect() };
+        let (shape, strides) = (numbers(&tensor.sizes)?, numbers(&tensor.strides)?);
+        LazyTensor::new(stored, shape, strides, number(&tensor.storage_offset)?, storage).map(Entry::Tensor)
+    };
+    let entry = |(name, meta): (String, PayloadMeta)| match read(meta) {
+        Ok(entry) => Ok((name, entry)),
+        Err(error) => Err(error.at_key(name)),
+    };
+    listed.config.into_iter().map(entry).collect()
+}
+
+fn number(size: &Size) -> Result<usize> {
+    usize::try_from(size.as_int)
+        .map_err(|_| WeightsError::tensor(format!("it has a size of {}", size.as_int)))
+}
+
+/// `ScalarType` of `schema.py`; nothing for complex numbers and unknown ones.
+fn stored(scalar_type: u32) -> Option<Stored> {
+    Some(Stored::DType(match scalar_type {
+        1 => DType::U8,
+        2 => DType::I8,
+        3 => DType::I16,
+        4 => DType::I32,
+        5 => DType::I64,
+        6 => DType::F16,
+        7 => DType::F32,
+        8 => DType::F64,
+        12 => DType::Bool,
+        13 => DType::BF16,
+        28 => DType::U16,
+        34 => DType::U32,
+        35 => DType::U64,
+        29 => return Some(Stored::Minifloat(Minifloat::E4M3Fn)),
+        30 => return Some(Stored::Minifloat(Minifloat::E5M2)),
+        31 => return Some(Stored::Minifloat(Minifloat::E4M3Fnuz)),
+        32 => return Some(Stored::Minifloat(Minifloat::E5M2Fnuz)),
+        33 => return Some(Stored::Minifloat(Minifloat::E8M0Fnu)),
+        _ => return None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_lie_in_the_folder_of_models() {
+        assert_eq!(program_path("net/models/model.json"), Some(("net/", "model")));
+        assert_eq!(program_path("models/a.json"), Some(("", "a")));
+        for path in
+            ["net/models/.json", "net/models/model.txt", "a/b/models/m.json", "netmodels/m.json", "m.json"]
+        {
+            assert_eq!(program_path(path), None, "{path}");
+        }
+    }
+}
