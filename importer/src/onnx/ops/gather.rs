@@ -73,6 +73,7 @@ fn unmoved(to: &Lowering<'_, '_>, moved: ValueId) -> ValueId {
                 | Op::Permute(_)
                 | Op::Slice(_)
                 | Op::Expand(_)
+                | Op::Repeat(_)
                 | Op::Cast(op::Cast { to: DType::I32 | DType::I64 })
         );
         match node.inputs.first() {

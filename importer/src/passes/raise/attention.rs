@@ -9,10 +9,12 @@
 //! where no such row can be.
 
 use super::causal::{is_causal, keeps_first_key};
-use crate::ir::{Dim, Op, Permute, Reshape, Softmax, TensorType, ValueId};
+use crate::ir::{Dim, Op, Permute, Reshape, Softmax, TensorType, ValueId, op};
 use crate::passes::matcher::close;
 use crate::passes::{Rewrite, Rule};
-use kiln_types::{Activation, AttentionOptions, BinaryOp, DType, FullyMasked, UnaryOp, bf16, f16};
+use kiln_types::{
+    Activation, AttentionOptions, BinaryOp, CompareOp, DType, FullyMasked, ReduceOp, UnaryOp, bf16, f16,
+};
 
 pub(in crate::passes) const RULE: Rule = Rule { apply };
 
@@ -165,6 +167,13 @@ fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)
                 return None;
             };
             let (condition, a, b) = (condition?, a?, b?);
+            // where(not any(scores != -inf), 0, p): PyTorch's attention in small operations.
+            if let (Some(scores), Some(any)) = (plain(b), cx.unary(condition, UnaryOp::Not))
+                && cx.uniform(a) == Some(0.0)
+                && any_is_seen(cx, any, scores, last)
+            {
+                return Some((scores, true));
+            }
             let (condition, zero, p) = match cx.unary(condition, UnaryOp::Not) {
                 Some(condition) => (condition, b, a),
                 None => (condition, a, b),
@@ -174,6 +183,20 @@ fn softmax(cx: &Rewrite<'_>, id: ValueId, last: usize) -> Option<(ValueId, bool)
         }
         _ => None,
     }
+}
+
+/// Whether a value tells of each row that some of its scores are not hidden.
+fn any_is_seen(cx: &Rewrite<'_>, any: ValueId, scores: ValueId, last: usize) -> bool {
+    let seen = cx.producer(any).filter(|node| {
+        node.op == Op::Reduce(op::Reduce { op: ReduceOp::Any, axes: vec![last], keep_dims: true })
+    });
+    let seen = seen.and_then(|node| cx.producer(node.inputs.first().copied().flatten()?));
+    seen.is_some_and(|node| match (&node.op, &node.inputs[..]) {
+        (Op::Compare(CompareOp::NotEqual), &[Some(x), Some(low)]) => {
+            x == scores && cx.uniform(low) == Some(f64::NEG_INFINITY)
+        }
+        _ => false,
+    })
 }
 
 /// The masks on the scores, outermost first, and the scores without them.

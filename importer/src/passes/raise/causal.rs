@@ -88,7 +88,12 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
         Op::Cast(_) => of(0)?.in_dtype(cx.ty(id).dtype),
         Op::Unary(UnaryOp::Not) => of(0).map(|t| t.map(|x| 1.0 - x)),
         Op::Unary(UnaryOp::Neg) => of(0).map(|t| t.map(|x| -x)),
-        Op::Compare(op) => match positions(cx, operand(0)?, operand(1)?) {
+        Op::Compare(op) => match positions(cx, operand(0)?, operand(1)?).or_else(|| {
+            // The difference of two is compared with none.
+            let node = cx.producer(operand(0)?).filter(|node| node.op == Op::Binary(BinaryOp::Sub))?;
+            let &[Some(a), Some(b)] = &node.inputs[..] else { return None };
+            if number(1)? == 0.0 { positions(cx, a, b) } else { None }
+        }) {
             Some(swapped) => compared(*op, swapped),
             None => {
                 let bound = number(1)?;

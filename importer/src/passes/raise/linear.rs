@@ -15,9 +15,23 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
 }
 
-/// `x · weight`, where the weight is one matrix for all leading axes.
+/// `x · weight`, where the weight is one matrix for all leading axes, spread along those that `x` has or not.
 fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (x, weight) = (cx.input(0)?, cx.input(1)?);
+    let lead = |id: ValueId| cx.ty(id).dims.split_last_chunk::<2>().map(|(lead, _)| lead);
+    let spread =
+        cx.producer(weight).filter(|node| matches!(node.op, Op::Expand(_)) && lead(x) == lead(weight));
+    let weight = match spread {
+        Some(node) => {
+            let few = node.inputs.first().copied().flatten()?;
+            let matrix = |id: ValueId| cx.ty(id).dims.split_last_chunk::<2>().map(|(_, matrix)| matrix);
+            if matrix(few)? != matrix(weight)? {
+                return None;
+            }
+            few
+        }
+        None => weight,
+    };
     let shape = &cx.constant(weight)?.data.shape;
     let (lead, matrix) = shape.split_last_chunk::<2>()?;
     if lead.iter().any(|&size| size != 1) || cx.constant(x).is_some() {
@@ -90,7 +104,7 @@ fn bias_of_parts(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Origin, Reshape, ScopeEntry};
+    use crate::ir::{Expand, Origin, Reshape, ScopeEntry};
     use crate::passes::testing::{checked, constant, graph, single};
     use kiln_types::Activation;
 
@@ -116,6 +130,18 @@ mod tests {
         assert_eq!(node.origin.scope.last().unwrap().path, "mlp.fc");
         let bias = g.constant(node.inputs[2].unwrap()).unwrap();
         assert_eq!((bias.name.as_deref(), &bias.data.shape[..]), (Some("mlp.fc.bias"), &[3][..]));
+    }
+
+    #[test]
+    fn a_weight_that_is_spread_along_the_batch_is_one_matrix() {
+        let g = graph(&["f32[n, s, 2]"], |b, x| {
+            let weight = constant(b, Some("w"), &[1, 2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+            let dims = vec![Dim::symbol("n"), 2.into(), 3.into()];
+            let weight = b.add(Op::Expand(Expand { dims }), &[weight]).unwrap();
+            vec![b.add(Op::MatMul, &[x[0], weight]).unwrap()]
+        });
+        let g = checked(g, &[("n", 2), ("s", 3)]);
+        assert_eq!(single(&g).op, Op::Linear(Linear { activation: None }));
     }
 
     #[test]

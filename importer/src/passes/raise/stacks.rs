@@ -24,18 +24,22 @@ fn folded(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
     let product = cx.producer(y).filter(|node| node.op == Op::MatMul && cx.used_once(y))?.clone();
     let [Some(a), Some(b)] = product.inputs[..] else { return None };
     let [(a, a_turned), (b, b_turned)] = [unfolded(cx, a)?, unfolded(cx, b)?];
-    let lead = cx.ty(a).dims.split_last_chunk::<2>()?.0.to_vec();
+    let [a_dims, b_dims] = [two_leading(&cx.ty(a).dims)?, two_leading(&cx.ty(b).dims)?];
+    let (lead, _) = a_dims.split_last_chunk::<2>()?;
     let (between, _) = dims.split_last_chunk::<2>()?;
     let wide = |dims: &[Dim]| -> Vec<Dim> { dims.iter().filter(|dim| !dim.is(1)).cloned().collect() };
-    let same = lead == cx.ty(b).dims.split_last_chunk::<2>()?.0 && wide(&lead) == wide(between);
+    let same = lead == b_dims.split_last_chunk::<2>()?.0 && wide(lead) == wide(between);
     if !same || !dims.ends_with(cx.ty(y).dims.split_first()?.1) {
         return None;
     }
-    let turn = |cx: &mut Rewrite<'_>, x: ValueId, turned: bool| match turned {
-        true => cx.insert(Op::Permute(Permute { axes: swap(cx.ty(x).rank())? }), &[x]),
-        false => Some(x),
+    let turn = |cx: &mut Rewrite<'_>, x: ValueId, dims: Vec<Dim>, turned: bool| {
+        let x = if cx.ty(x).dims == dims { x } else { cx.insert(Op::Reshape(Reshape { dims }), &[x])? };
+        match turned {
+            true => cx.insert(Op::Permute(Permute { axes: swap(cx.ty(x).rank())? }), &[x]),
+            false => Some(x),
+        }
     };
-    let (a, b) = (turn(cx, a, a_turned)?, turn(cx, b, b_turned)?);
+    let (a, b) = (turn(cx, a, a_dims, a_turned)?, turn(cx, b, b_dims, b_turned)?);
     let product = cx.insert_as(Op::MatMul, &[a, b], product.origin)?;
     cx.replace(Op::Reshape(Reshape { dims: dims.to_vec() }), vec![Some(product)])?;
     Some("product of folded stacks")
@@ -58,7 +62,20 @@ fn unfolded(cx: &Rewrite<'_>, id: ValueId) -> Option<(ValueId, bool)> {
     };
     let (lead, matrix) = cx.ty(x).dims.split_last_chunk::<2>()?;
     let [_, rows, columns] = cx.ty(folded).dims.as_slice() else { return None };
-    (lead.len() == 2 && matrix == &[rows.clone(), columns.clone()]).then_some((x, turned))
+    let folds = two_leading(&cx.ty(x).dims).is_some();
+    (folds && !lead.is_empty() && matrix == &[rows.clone(), columns.clone()]).then_some((x, turned))
+}
+
+/// The dims of a stack of matrices with two leading axes, of one that may have more of size 1.
+fn two_leading(dims: &[Dim]) -> Option<Vec<Dim>> {
+    let (lead, matrix) = dims.split_last_chunk::<2>()?;
+    let mut lead = lead.to_vec();
+    while lead.len() > 2 {
+        let one = lead.iter().position(|dim| dim.is(1))?;
+        lead.remove(one);
+    }
+    lead.extend(matrix.iter().cloned());
+    (lead.len() == 4).then_some(lead)
 }
 
 /// The axes with the last two exchanged.
@@ -167,7 +184,9 @@ mod tests {
             let weights = b.add(Op::Softmax(Softmax { axis: 2 }), &[scores]).unwrap();
             let weights = b.add(permute(&[0, 1, 3, 2]), &[weights]).unwrap();
             let weights = b.add(reshape(&stack([s.clone(), s.clone()])), &[weights]).unwrap();
+            // One more axis, as a part of a stack has it.
             let v = b.add(permute(&[0, 2, 1, 3]), &[x[2]]).unwrap();
+            let v = b.add(reshape(&[one.clone(), n.clone(), 2.into(), s.clone(), 4.into()]), &[v]).unwrap();
             let v = b.add(reshape(&stack([s.clone(), 4.into()])), &[v]).unwrap();
             let y = b.add(Op::MatMul, &[weights, v]).unwrap();
             vec![b.add(reshape(&[n.clone(), one, 2.into(), s.clone(), 4.into()]), &[y]).unwrap()]

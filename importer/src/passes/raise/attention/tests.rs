@@ -46,15 +46,39 @@ fn torchscript(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
     b.add(Op::MatMul, &[p, v]).unwrap()
 }
 
+/// PyTorch's decompositions: rows are zeros where all scores are hidden.
+fn decomposed(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
+    let root = constant(b, None, &[], &[(0.5f32).sqrt()]);
+    let q = turn(b, x[0], &[0, 2, 1, 3]);
+    let k = turn(b, x[1], &[0, 2, 3, 1]);
+    let v = turn(b, x[2], &[0, 2, 1, 3]);
+    let q = bin(b, BinaryOp::Mul, q, root);
+    let k = bin(b, BinaryOp::Mul, k, root);
+    let s = b.add(Op::MatMul, &[q, k]).unwrap();
+    let s = bin(b, BinaryOp::Add, s, x[3]);
+    let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
+    let low = constant(b, None, &[], &[f32::NEG_INFINITY]);
+    let seen = b.add(Op::Compare(CompareOp::NotEqual), &[s, low]).unwrap();
+    let any = op::Reduce { op: ReduceOp::Any, axes: vec![3], keep_dims: true };
+    let any = b.add(Op::Reduce(any), &[seen]).unwrap();
+    let none = b.add(Op::Unary(UnaryOp::Not), &[any]).unwrap();
+    let zero = constant(b, None, &[], &[0.0]);
+    let p = b.add(Op::Where, &[none, zero, p]).unwrap();
+    b.add(Op::MatMul, &[p, v]).unwrap()
+}
+
 #[test]
 fn every_spelling_is_raised() {
-    for (name, spelling) in
-        [("dynamo", dynamo as fn(&mut Builder<'_>, &[ValueId]) -> ValueId), ("torchscript", torchscript)]
-    {
+    type Spelling = fn(&mut Builder<'_>, &[ValueId]) -> ValueId;
+    let spellings: [(&str, Spelling); 3] =
+        [("dynamo", dynamo), ("torchscript", torchscript), ("decomposed", decomposed)];
+    for (name, spelling) in spellings {
         let g = checked(graph(&INPUTS, |b, x| vec![spelling(b, x)]), &SIZES);
         assert_eq!(kinds(&g), ["Permute", "Permute", "Permute", "Attention"], "{name}\n{g}");
         let Op::Attention(options) = &g.node(*g.root.nodes.last().unwrap()).op else { unreachable!() };
         assert_eq!(options.scale, None, "{name}");
+        let zeros = (name != "torchscript").then_some(FullyMasked::Zeros);
+        assert_eq!(options.fully_masked, zeros, "{name}");
     }
 }
 
@@ -85,7 +109,7 @@ fn triangle(b: &mut Builder<'_>) -> ValueId {
     let ones = b.add(Op::Fill(Fill { dims: vec![s.clone(), s.clone()], value, dtype }), &[]).unwrap();
     let lower = b.add(Op::Trilu(Trilu { upper: false, k: 0 }), &[ones]).unwrap();
     let (zero, low) = (constant(b, None, &[], &[0.0]), constant(b, None, &[], &[f32::MIN]));
-    let hidden = b.add(Op::Compare(kiln_types::CompareOp::Equal), &[lower, zero]).unwrap();
+    let hidden = b.add(Op::Compare(CompareOp::Equal), &[lower, zero]).unwrap();
     let mask = b.add(Op::Where, &[hidden, low, zero]).unwrap();
     b.add(Op::Reshape(Reshape { dims: vec![1.into(), 1.into(), s.clone(), s] }), &[mask]).unwrap()
 }
@@ -132,7 +156,7 @@ fn a_choice_becomes_a_bool_mask() {
         // Not causal: each position sees the next one, too.
         let one = b.constant(kiln_types::TensorData::new(vec![1i64], [] as [usize; 0]));
         let row = bin(b, BinaryOp::Add, row, one);
-        let causal = b.add(Op::Compare(kiln_types::CompareOp::LowerEqual), &[column, row]).unwrap();
+        let causal = b.add(Op::Compare(CompareOp::LowerEqual), &[column, row]).unwrap();
         let low = constant(b, None, &[], &[f32::NEG_INFINITY]);
         let s = b.add(Op::Where, &[causal, s, low]).unwrap();
         let p = b.add(Op::Softmax(Softmax { axis: 2 }), &[s]).unwrap();
@@ -294,4 +318,30 @@ fn sums_of_sums_are_no_masks() {
         let g = crate::passes::testing::optimized(g);
         assert!(!kinds(&g).iter().any(|kind| kind == "Attention"));
     }
+}
+
+#[test]
+fn positions_whose_difference_is_compared_are_causal() {
+    let g = graph(&["f32[n, 2, s, 4]", "f32[n, 2, s, 4]"], |b, x| {
+        let s = Dim::symbol("s");
+        let positions = b.add(Op::Arange(Arange { start: 0.into(), end: s.clone(), step: 1 }), &[]).unwrap();
+        let row = b.add(Op::Reshape(Reshape { dims: vec![1.into(), s.clone()] }), &[positions]).unwrap();
+        let column = b.add(Op::Reshape(Reshape { dims: vec![s, 1.into()] }), &[positions]).unwrap();
+        let ahead = bin(b, BinaryOp::Sub, row, column);
+        let zero = b.constant(kiln_types::TensorData::new(vec![0i64], [0; 0]));
+        let seen = b.add(Op::Compare(CompareOp::LowerEqual), &[ahead, zero]).unwrap();
+        let (zero, low) = (constant(b, None, &[], &[0.0]), constant(b, None, &[], &[f32::NEG_INFINITY]));
+        let mask = b.add(Op::Where, &[seen, zero, low]).unwrap();
+        let dims = vec![1.into(), 1.into(), Dim::symbol("s"), Dim::symbol("s")];
+        let mask = b.add(Op::Reshape(Reshape { dims }), &[mask]).unwrap();
+        let k = turn(b, x[1], &[0, 1, 3, 2]);
+        let scores = b.add(Op::MatMul, &[x[0], k]).unwrap();
+        let scores = bin(b, BinaryOp::Add, scores, mask);
+        let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[scores]).unwrap();
+        vec![b.add(Op::MatMul, &[p, x[1]]).unwrap()]
+    });
+    let g = checked(g, &SIZES);
+    assert_eq!(kinds(&g), ["Attention"], "{g}");
+    let Op::Attention(options) = &g.node(g.root.nodes[0]).op else { unreachable!() };
+    assert!(options.is_causal, "{g}");
 }
