@@ -1,4 +1,4 @@
-"""Write the small models under fixtures/: one folder a case, expected outputs by ONNX Runtime.
+"""Write the small models under fixtures/: one folder a case, expected outputs by ONNX Runtime, or by PyTorch for its own programs.
 
     pip install -r scripts/requirements-fixtures.txt
     python scripts/make_fixtures.py [PATTERN ...]        # all cases, or those whose names match a glob pattern

@@ -17,6 +17,8 @@
 //! let logits = model.forward(image);
 //! ```
 //!
+//! Exported programs of PyTorch (`.pt2`) are read with the feature `pt2`.
+//!
 //! The same work is done outside a build by the `kiln` command (`cargo install kiln-build --features cli`).
 
 mod cargo;

@@ -28,7 +28,8 @@ impl ModelGen {
         Self::default()
     }
 
-    /// Adds a model; may be called many times. `model.onnx` becomes `model.rs` and its record.
+    /// Adds a model; may be called many times. `model.onnx` becomes `model.rs` and its record. With the feature `pt2`, a model may be an exported program of
+    /// PyTorch (`torch.export.save`, `model.pt2`).
     pub fn input(&mut self, path: impl AsRef<Path>) -> &mut Self {
         self.inputs.push(path.as_ref().to_owned());
         self

@@ -6,7 +6,7 @@ mod strided;
 pub(crate) use elements::{Elements, scalar, scalar_text};
 pub(crate) use strided::Strided;
 
-use kiln_types::{DType, Scalar, TensorData};
+use kiln_types::{DType, Scalar, TensorData, bf16, f16};
 
 /// Lets the pages of a large weight go that was read from a mapped file: otherwise a model that is rewritten tensor by
 /// tensor would fill the memory with pages that nobody looks at again.
@@ -48,6 +48,23 @@ pub(crate) fn elements(shape: &[usize]) -> usize {
 pub(crate) fn is_long_and_empty(shape: &[usize]) -> bool {
     const LONG: usize = 1 << 12;
     shape.contains(&0) && shape.iter().fold(1usize, |area, &dim| area.saturating_mul(dim.max(1))) > LONG
+}
+
+/// The bytes of one number of a dtype.
+pub(crate) fn scalar_bytes(value: Scalar, dtype: DType) -> Vec<u8> {
+    let unsigned = match value {
+        Scalar::UInt(x) => x,
+        other => other.to_i64() as u64,
+    };
+    match dtype {
+        DType::F64 => value.to_f64().to_le_bytes().to_vec(),
+        DType::F32 => (value.to_f64() as f32).to_le_bytes().to_vec(),
+        DType::F16 => f16::from_f64(value.to_f64()).to_le_bytes().to_vec(),
+        DType::BF16 => bf16::from_f64(value.to_f64()).to_le_bytes().to_vec(),
+        DType::Bool => vec![u8::from(value.to_bool())],
+        // The low bytes of the two's complement.
+        _ => unsigned.to_le_bytes()[..dtype.size()].to_vec(),
+    }
 }
 
 /// A tensor of one value.

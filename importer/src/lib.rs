@@ -1,6 +1,7 @@
 //! Reads model files into the Kiln IR.
 //!
-//! `ir` is what everything here produces and consumes; `onnx`, `pytorch` and `safetensors` are the front ends;
+//! `ir` is what everything here produces and consumes; `onnx` is the front end, and `pt2` (feature `pt2`) that before it for
+//! exported programs of PyTorch;
 //! `passes` rewrite IR into simpler or faster IR; `fold` evaluates operations on constants.
 
 pub mod data;
@@ -8,6 +9,9 @@ pub mod fold;
 pub mod ir;
 pub mod onnx;
 pub mod passes;
+
+#[cfg(feature = "pt2")]
+mod pt2;
 
 mod error;
 

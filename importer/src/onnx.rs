@@ -23,6 +23,8 @@ mod wire;
 
 pub use golden::{GoldenTensor, read_output, read_tensor};
 pub use load::{LoadOptions, load, load_bytes, load_with_sources};
+#[cfg(feature = "pt2")]
+pub(crate) use ops::NEWEST_OPSET;
 pub use ops::{Support, supported};
 pub use source::SourceFile;
 pub use summary::{PortSummary, Summary, summarize};

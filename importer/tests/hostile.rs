@@ -2,6 +2,8 @@
 //! `KILN_CASES`, more rounds from `KILN_MUTATIONS`. The files under `fixtures/fuzzed` are what fuzzing found.
 
 mod mutation;
+#[cfg(feature = "pt2")]
+mod programs;
 
 use kiln_importer::onnx::{LoadOptions, load_bytes};
 use kiln_importer::passes::{Options, optimize};

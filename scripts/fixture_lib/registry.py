@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 
 from fixture_lib.case import FIXTURES, write_case
+from fixture_lib.program import Program
 
-Makers = dict[str, tuple[Callable[[np.random.Generator], "Case"], str]]
+Makers = dict[str, tuple[Callable[[np.random.Generator], "Case | Program"], str]]
 MAKERS: Makers = {}
 
 
@@ -47,6 +48,9 @@ def write(name: str) -> pathlib.Path:
     make, folder = MAKERS[name]
     made = make(np.random.default_rng(zlib.crc32(name.encode())))
     directory = FIXTURES / folder / name if folder else FIXTURES / name
+    if isinstance(made, Program):
+        made.write(directory)
+        return directory
     write_case(
         directory,
         made.model,

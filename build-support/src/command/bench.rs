@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Arguments of `kiln bench`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Folders with `model.onnx` and `test_data_set_*`
+    /// Folders with `model.onnx` (or `model.pt2`) and `test_data_set_*`
     #[arg(required = true, value_name = "CASE_DIR")]
     cases: Vec<PathBuf>,
     #[command(flatten)]

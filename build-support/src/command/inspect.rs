@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// Arguments of `kiln inspect`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The model, or a checkpoint (.pt, .pth, .bin, .safetensors, a folder of shards or its index)
+    /// The model (.onnx, .pt2), or a checkpoint (.pt, .pth, .bin, .safetensors, a folder of shards or its index)
     pub(super) model: PathBuf,
     /// Print one JSON object
     #[arg(long)]

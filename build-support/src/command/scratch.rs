@@ -65,13 +65,18 @@ impl Scratch {
     }
 
     fn convert(&mut self, dir: &Path) -> Result<(usize, PathBuf), BuildError> {
-        if dir.exists() && !dir.join("model.onnx").exists() {
+        let models = ["model.onnx", "model.pt2"].map(|name| dir.join(name));
+        let model = models.iter().find(|model| model.exists());
+        if dir.exists() && model.is_none() {
             return Err(BuildError::Golden {
                 path: dir.to_owned(),
-                reason: "a case is a folder with `model.onnx` and, beside it, `test_data_set_*`".to_owned(),
+                reason:
+                    "a case is a folder with `model.onnx` or `model.pt2` and, beside it, `test_data_set_*`"
+                        .to_owned(),
             });
         }
-        let model = dir.join("model.onnx");
+        let [onnx, _] = &models;
+        let model = model.unwrap_or(onnx).clone();
         let options = CompileOptions {
             record_type: RecordType::Safetensors,
             precision: self.to.precision.into(),

@@ -82,7 +82,7 @@ pub(super) fn is_checkpoint(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let index = path.to_str().is_some_and(|path| path.ends_with(".index.json"));
     match extension {
-        "onnx" => false,
+        "onnx" | "pt2" => false,
         "pt" | "pth" | "bin" | "ckpt" | "safetensors" => true,
         _ => index || path.is_dir() || begins_like_checkpoint(path),
     }

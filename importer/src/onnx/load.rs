@@ -62,14 +62,31 @@ fn malformed(reason: impl Into<String>) -> ImportErrorKind {
     ImportErrorKind::Malformed { format: "ONNX", reason: reason.into() }
 }
 
-/// The messages of a file.
-pub(super) fn decode(bytes: Bytes) -> Result<ModelProto, ImportErrorKind> {
+/// The messages of a file; an exported program of PyTorch is translated into some.
+pub(super) fn decode(bytes: Bytes) -> ImportResult<ModelProto> {
     let kind = FileKind::of(&bytes);
-    if kind == Some(FileKind::Empty) {
+    match kind {
         // No bytes are a valid message.
-        return Err(malformed(FileKind::Empty.sentence()));
+        Some(FileKind::Empty) => return Err(malformed(FileKind::Empty.sentence()).into()),
+        Some(FileKind::Zip) => return exported_program(bytes),
+        _ => {}
     }
-    wire::decode(bytes).map_err(|error| kind.and_then(other_file).map_or(error, malformed))
+    wire::decode(bytes).map_err(|error| kind.and_then(other_file).map_or(error, malformed).into())
+}
+
+#[cfg(feature = "pt2")]
+fn exported_program(bytes: Bytes) -> ImportResult<ModelProto> {
+    crate::pt2::model(bytes)
+}
+
+#[cfg(not(feature = "pt2"))]
+fn exported_program(_: Bytes) -> ImportResult<ModelProto> {
+    Err(malformed(format!(
+        "{}; exported programs of PyTorch (`.pt2`) are read with the feature `pt2` of `kiln-build`, and a checkpoint has a name \
+         that ends with `.pt` or `.pth`",
+        FileKind::Zip.sentence()
+    ))
+    .into())
 }
 
 /// What a file is that cannot be decoded, and what to do about it.
@@ -86,11 +103,9 @@ fn other_file(kind: FileKind) -> Option<String> {
         FileKind::Safetensors => {
             "under a name that ends with `.safetensors`, `kiln convert` makes a skeleton of it"
         }
-        FileKind::Zip => {
-            "a checkpoint of PyTorch has a name that ends with `.pt` or `.pth`; others are to be unpacked first"
-        }
         FileKind::Pickle => "a checkpoint of PyTorch has a name that ends with `.pt` or `.pth`",
         FileKind::Empty
+        | FileKind::Zip
         | FileKind::LfsPointer
         | FileKind::WebPage
         | FileKind::Gzip

@@ -52,8 +52,8 @@ pub struct PortSummary {
 /// # Errors
 /// When the file cannot be read or is not an ONNX model.
 pub fn summarize(path: &Path) -> ImportResult<Summary> {
-    let in_file = |kind: ImportErrorKind| ImportError { file: path.to_owned(), ..kind.into() };
-    let folder = Folder::open(path).map_err(in_file)?;
+    let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
+    let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
     let proto = decode(folder.model()).map_err(in_file)?;
     let Some(graph) = &proto.graph else { return Ok(outline(&proto)) };
     let mut summary = outline(&proto);
@@ -66,11 +66,11 @@ pub fn summarize(path: &Path) -> ImportResult<Summary> {
         summary.functions.push(function.name.clone());
         function.node.iter().for_each(|node| count_node(node, &mut summary));
     }
-    let model = Model::new(&proto, &folder).map_err(in_file)?;
+    let model = Model::new(&proto, &folder).map_err(|kind| in_file(kind.into()))?;
     match check_operators(&model, graph) {
         Ok(()) => {}
         Err(ImportErrorKind::Unsupported(operators)) => summary.unsupported = operators,
-        Err(other) => return Err(in_file(other)),
+        Err(other) => return Err(in_file(other.into())),
     }
     Ok(summary)
 }

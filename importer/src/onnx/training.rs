@@ -9,7 +9,8 @@ use super::parameters::Parameters;
 use super::proto::{GraphProto, ModelProto, NodeProto};
 use super::scope;
 use super::source::Folder;
-use crate::error::{ImportError, ImportErrorKind, ImportResult};
+use crate::error::{ImportError, ImportResult};
+use kiln_record::FileKind;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -42,8 +43,12 @@ pub struct TrainingLosses {
 /// # Errors
 /// When the file cannot be read or is not an ONNX model.
 pub fn training_losses(path: &Path) -> ImportResult<TrainingLosses> {
-    let in_file = |kind: ImportErrorKind| ImportError { file: path.to_owned(), ..kind.into() };
-    let folder = Folder::open(path).map_err(in_file)?;
+    let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
+    let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
+    if FileKind::of(&folder.model()) == Some(FileKind::Zip) {
+        // An exported program is the network as it is.
+        return Ok(TrainingLosses::default());
+    }
     Ok(of_model(&decode(folder.model()).map_err(in_file)?))
 }
 

@@ -1,30 +1,14 @@
 //! Shortcuts for appending core operations.
 
 use super::Lowering;
+use crate::data::scalar_bytes;
 use crate::ir::{
     AxisRange, Call, Constant, Dim, Effect, Op, Provenance, RuleError, RuleResult, RuntimeCall, TensorType,
     ValueId, op,
 };
 use crate::onnx::tensor::Narrow;
-use kiln_types::{Activation, Bytes, DType, Minifloat, ReduceOp, Scalar, TensorData, UnaryOp, bf16, f16};
+use kiln_types::{Activation, Bytes, DType, Minifloat, ReduceOp, Scalar, TensorData, UnaryOp};
 use std::sync::Arc;
-
-/// The bytes of one number of a dtype.
-pub(crate) fn scalar_bytes(value: Scalar, dtype: DType) -> Vec<u8> {
-    let unsigned = match value {
-        Scalar::UInt(x) => x,
-        other => other.to_i64() as u64,
-    };
-    match dtype {
-        DType::F64 => value.to_f64().to_le_bytes().to_vec(),
-        DType::F32 => (value.to_f64() as f32).to_le_bytes().to_vec(),
-        DType::F16 => f16::from_f64(value.to_f64()).to_le_bytes().to_vec(),
-        DType::BF16 => bf16::from_f64(value.to_f64()).to_le_bytes().to_vec(),
-        DType::Bool => vec![u8::from(value.to_bool())],
-        // The low bytes of the two's complement.
-        _ => unsigned.to_le_bytes()[..dtype.size()].to_vec(),
-    }
-}
 
 /// An axis that counts from the end when negative.
 pub(crate) fn axis_of(axis: i64, rank: usize) -> RuleResult<usize> {

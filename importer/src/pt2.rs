@@ -1,0 +1,390 @@
+//! The front end for exported programs of PyTorch (`torch.export.save`, `.pt2`).
+//!
+//! A program is a list of calls of ATen's operators on named tensors, with the module around each, and a signature that says which
+//! inputs are parameters. `kiln-weights` reads the archive; `schema` declares the program's text; `translation` walks over the calls, and
+//! `operators` holds the rule of each, which writes nodes of ONNX that mean the same: everything behind this front end is the
+//! ONNX one's. `views` undoes what programs change in place.
+
+mod call;
+mod dtype;
+mod operators;
+mod results;
+mod schema;
+mod scopes;
+mod translation;
+mod views;
+
+use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator, quoted};
+use crate::onnx::proto::{
+    DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
+    ValueInfoProto,
+};
+use call::{Result, unsupported};
+use kiln_types::DType;
+use kiln_weights::{ExportedProgram, LazyTensor};
+use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, TensorMeta};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use translation::Translation;
+
+/// The format's name in messages.
+const FORMAT: &str = "PyTorch program";
+
+fn malformed(reason: impl Into<String>) -> ImportErrorKind {
+    ImportErrorKind::Malformed { format: FORMAT, reason: reason.into() }
+}
+
+/// The program in an archive, as a model of ONNX.
+///
+/// # Errors
+/// When the file is no archive of an exported program, or it has what cannot be translated. Operators that Kiln does not know become
+/// nodes of a domain that nobody knows.
+pub(crate) fn model(file: bytes::Bytes) -> ImportResult<ModelProto> {
+    let size = file.len();
+    let archive = ExportedProgram::read(&kiln_types::Bytes::from_owner(file));
+    let archive = archive.map_err(|error| malformed(error.to_string()))?;
+    // The message may hold any text of the file.
+    let text = |error: serde_json::Error| {
+        malformed(format!("its text breaks a rule: {}", quoted(&error.to_string())))
+    };
+    let schema::Versioned { schema_version } = serde_json::from_slice(&archive.program).map_err(text)?;
+    if schema_version.major != schema::MAJOR {
+        return Err(malformed(format!(
+            "it has version {}.{} of the format, and Kiln knows {}; save it again with PyTorch 2.8 or later: \
+             `torch.export.save(torch.export.load(path), path)`",
+            schema_version.major,
+            schema_version.minor,
+            schema::MAJOR
+        ))
+        .into());
+    }
+    let program: Program = serde_json::from_slice(&archive.program).map_err(text)?;
+    translate(&program, &archive, size)
+}
+
+fn translate(program: &Program, archive: &ExportedProgram, size: usize) -> ImportResult<ModelProto> {
+    let graph = &program.graph_module.graph;
+    let mut to = Translation::new(graph, program.opset_version.get("aten").copied().unwrap_or(0), size);
+    let mut made =
+        GraphProto { name: class_of(graph).unwrap_or("main_graph").to_owned(), ..GraphProto::default() };
+    inputs(program, archive, size, &mut to, &mut made)?;
+    to.graph(graph);
+    outputs(program, &mut to, &mut made)?;
+    let opset = to.opset;
+    let (nodes, mut problems) = to.finish();
+    made.node = nodes;
+    if !problems.is_empty() {
+        let unknown = unknown_operators(&made.node, opset);
+        if !unknown.is_empty() {
+            problems.insert(0, ImportErrorKind::Unsupported(unknown).into());
+        }
+        let kind = match <[ImportError; 1]>::try_from(problems) {
+            Ok([only]) => return Err(only),
+            Err(several) => ImportErrorKind::Several(several),
+        };
+        return Err(kind.into());
+    }
+    let import = |domain: &str, version: i64| OperatorSetIdProto { domain: domain.to_owned(), version };
+    Ok(ModelProto {
+        ir_version: i64::try_from(schema::MAJOR).unwrap_or_default(),
+        producer_name: "pytorch".to_owned(),
+        producer_version: program.torch_version.clone(),
+        graph: Some(made),
+        opset_import: vec![import("", crate::onnx::NEWEST_OPSET), import(translation::ATEN, opset)],
+        ..ModelProto::default()
+    })
+}
+
+/// The class of the network, which all calls tell.
+fn class_of(graph: &Graph) -> Option<&str> {
+    let stack = graph.nodes.iter().find_map(|node| scopes::root_class(node))?;
+    Some(stack.rsplit('.').next().unwrap_or(stack))
+}
+
+fn unknown_operators(nodes: &[NodeProto], opset: i64) -> Vec<UnsupportedOperator> {
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    // What a rule could not translate has told so itself.
+    let unknown =
+        |node: &&NodeProto| node.domain == translation::ATEN && operators::find(&node.op_type).is_none();
+    for node in nodes.iter().filter(unknown) {
+        found.entry(&node.op_type).or_default().push(node.name.clone());
+    }
+    let operator = |(name, nodes): (&str, Vec<String>)| UnsupportedOperator {
+        operator: format!("{}.{name}", translation::ATEN),
+        opset,
+        known: None,
+        nodes,
+        advice: None,
+    };
+    found.into_iter().map(operator).collect()
+}
+
+// ---- inputs ----
+
+fn interface(what: &'static str, name: &str, reason: impl Into<String>) -> ImportErrorKind {
+    ImportErrorKind::Interface { what, name: name.to_owned(), reason: reason.into() }
+}
+
+fn inputs<'p>(
+    program: &'p Program,
+    archive: &ExportedProgram,
+    size: usize,
+    to: &mut Translation<'p>,
+    made: &mut GraphProto,
+) -> ImportResult<()> {
+    let specs = &program.graph_module.signature.input_specs;
+    let mut targets = Vec::new();
+    // Views may hold the elements of a storage any number of times.
+    let mut left = size.saturating_mul(4).saturating_add(1 << 28);
+    let mut tied: HashMap<Place, String> = HashMap::new();
+    // The model's own first, which keep their names.
+    for spec in specs {
+        let (name, key, kind, tensor) = match spec {
+            InputSpec::Parameter { arg, parameter_name } => {
+                (&arg.name, parameter_name, "PARAMETER", archive.weight(parameter_name))
+            }
+            InputSpec::Buffer { arg, buffer_name, persistent: true } => {
+                (&arg.name, buffer_name, "BUFFER", archive.weight(buffer_name))
+            }
+            InputSpec::Buffer { arg, buffer_name, persistent: false } => {
+                (&arg.name, buffer_name, "BUFFER", archive.constant(buffer_name))
+            }
+            InputSpec::TensorConstant { arg, tensor_constant_name } => {
+                (&arg.name, tensor_constant_name, "CONSTANT_TENSOR", archive.constant(tensor_constant_name))
+            }
+            InputSpec::UserInput { .. } | InputSpec::ConstantInput { .. } => continue,
+            InputSpec::Token {} => return Err(unsupported("effects (a token among the inputs)").into()),
+            InputSpec::CustomObj { custom_obj_name } => {
+                return Err(interface("input", custom_obj_name, "is an object that is no tensor").into());
+            }
+        };
+        let tensor = tensor.map_err(|error| interface("tensor", key, error.to_string()))?;
+        if kind == "PARAMETER" {
+            targets.push(key.as_str());
+        }
+        left = left
+            .checked_sub(tensor.num_bytes())
+            .ok_or(ImportErrorKind::Disproportionate { what: "the elements of its tensors" })?;
+        let place = Place::of(tensor);
+        if let Some(first) = tied.get(&place).filter(|_| kind == "PARAMETER") {
+            to.bind(name, first.clone())?;
+            to.keep(name, key);
+            continue;
+        }
+        let initializer = to.unique(key);
+        if kind == "PARAMETER" {
+            tied.insert(place, initializer.clone());
+        }
+        let persistent = matches!(spec, InputSpec::Buffer { persistent: true, .. });
+        made.initializer.push(contents(&initializer, tensor)?);
+        made.value_info.push(told(&initializer, kind, persistent));
+        to.bind(name, initializer)?;
+        to.keep(name, key);
+    }
+    // As PyTorch's exporter to ONNX tells it; names with quotation marks are no names of Python.
+    let plain = targets.into_iter().filter(|key| !key.contains(['\'', '\n']));
+    let signature = plain.map(|key| format!("PARAMETER target='{key}'\n")).collect();
+    made.metadata_props.push(entry("pkg.torch.export.ExportedProgram.graph_signature", signature));
+    let mut dims = Dims::default();
+    for spec in specs {
+        let InputSpec::UserInput { arg } = spec else { continue };
+        match arg {
+            Argument::Tensor(tensor) => {
+                let meta =
+                    to.meta(&tensor.name).ok_or_else(|| ImportErrorKind::Undefined(tensor.name.clone()))?;
+                let name = to.unique(&tensor.name);
+                let ty = dims.of(&name, meta).map_err(|_| {
+                    interface("input", &tensor.name, "has a dtype that Kiln does not compute with")
+                })?;
+                made.input.push(ValueInfoProto {
+                    name: name.clone(),
+                    r#type: Some(ty),
+                    ..ValueInfoProto::default()
+                });
+                to.bind(&tensor.name, name)?;
+            }
+            Argument::SymInt(schema::SymInt::Name(size)) => {
+                let name = to.unique(size);
+                let ty = tensor_type(DType::I64, Vec::new());
+                made.input.push(ValueInfoProto {
+                    name: name.clone(),
+                    r#type: Some(ty),
+                    ..ValueInfoProto::default()
+                });
+                to.bind(size, name)?;
+            }
+            // A number or `None` that the program was made for.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn entry(key: &str, value: String) -> StringStringEntryProto {
+    StringStringEntryProto { key: key.to_owned(), value }
+}
+
+/// What PyTorch's exporter to ONNX tells of an initializer.
+fn told(name: &str, kind: &str, persistent: bool) -> ValueInfoProto {
+    let persistent = if persistent { "True" } else { "False" };
+    ValueInfoProto {
+        name: name.to_owned(),
+        metadata_props: vec![
+            entry("pkg.torch.export.graph_signature.InputSpec.kind", kind.to_owned()),
+            entry("pkg.torch.export.graph_signature.InputSpec.persistent", persistent.to_owned()),
+        ],
+        ..ValueInfoProto::default()
+    }
+}
+
+/// Where a tensor lies: parameters of one place are one.
+#[derive(PartialEq, Eq, Hash)]
+struct Place {
+    storage: usize,
+    offset: usize,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+impl Place {
+    fn of(tensor: &LazyTensor) -> Self {
+        Self {
+            storage: std::sync::Arc::as_ptr(tensor.storage()).addr(),
+            offset: tensor.offset(),
+            shape: tensor.shape().to_vec(),
+            strides: tensor.strides().to_vec(),
+        }
+    }
+}
+
+fn contents(name: &str, tensor: &LazyTensor) -> Result<TensorProto> {
+    let broken = |reason: String| ImportErrorKind::Tensor { tensor: name.to_owned(), reason };
+    let data = tensor.data().map_err(|error| broken(error.to_string()))?;
+    let dims = data.shape.iter().map(|&dim| i64::try_from(dim)).collect::<std::result::Result<_, _>>();
+    Ok(TensorProto {
+        dims: dims.map_err(|_| broken("is too large".to_owned()))?,
+        data_type: dtype::data_type(data.dtype),
+        name: name.to_owned(),
+        raw_data: bytes::Bytes::from_owner(data.bytes),
+        ..TensorProto::default()
+    })
+}
+
+/// Names for dims of the inputs: those of PyTorch's symbols mean nothing.
+#[derive(Default)]
+struct Dims<'p> {
+    names: HashMap<&'p str, String>,
+}
+
+impl<'p> Dims<'p> {
+    fn of(&mut self, input: &str, meta: &'p TensorMeta) -> Result<TypeProto> {
+        let dtype = dtype::of_scalar_type(meta.dtype)?;
+        let dim = |(axis, size): (usize, &'p Size)| DimensionProto {
+            value: match size {
+                Size::Int(size) => Some(DimensionValue::Value(*size)),
+                // An expression of other sizes is a size of its own.
+                Size::Expr { expr_str, .. } => symbol(expr_str).map(|symbol| {
+                    let name = self.names.entry(symbol).or_insert_with(|| format!("{input}_dim_{axis}"));
+                    DimensionValue::Param(name.clone())
+                }),
+            },
+        };
+        Ok(tensor_type(dtype, meta.sizes.iter().enumerate().map(dim).collect()))
+    }
+}
+
+/// The symbol that an expression is, if it is one: `s77`, or `Symbol('s77', positive=True, integer=True)`.
+fn symbol(expression: &str) -> Option<&str> {
+    let name = match expression.strip_prefix("Symbol('") {
+        Some(rest) => rest.split_once('\'')?.0,
+        None => expression,
+    };
+    let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    plain.then_some(name)
+}
+
+fn tensor_type(dtype: DType, dim: Vec<DimensionProto>) -> TypeProto {
+    let tensor =
+        TensorTypeProto { elem_type: dtype::data_type(dtype), shape: Some(TensorShapeProto { dim }) };
+    TypeProto { value: Some(TypeValue::Tensor(tensor)), ..TypeProto::default() }
+}
+
+/// Dims where they are numbers.
+fn dims_of(sizes: &[Option<i64>]) -> Vec<DimensionProto> {
+    sizes.iter().map(|size| DimensionProto { value: size.map(DimensionValue::Value) }).collect()
+}
+
+// ---- outputs ----
+
+fn outputs<'p>(program: &'p Program, to: &mut Translation<'p>, made: &mut GraphProto) -> ImportResult<()> {
+    let inputs = made.input.iter().map(|input| input.name.clone());
+    let mut taken: HashSet<String> =
+        inputs.chain(made.initializer.iter().map(|tensor| tensor.name.clone())).collect();
+    let call = program.graph_module.module_call_graph.iter().find(|call| call.fqn.is_empty());
+    let spec = call.and_then(|call| call.signature.as_ref()).map(|signature| signature.out_spec.as_str());
+    let mut names = spec.map(results::names).unwrap_or_default();
+    let specs = &program.graph_module.signature.output_specs;
+    let user = specs.iter().filter(|spec| matches!(spec, OutputSpec::UserOutput { .. })).count();
+    if names.len() != user {
+        names = vec![None; user];
+    }
+    let mut names = names.into_iter();
+    for (position, spec) in specs.iter().enumerate() {
+        let changed = |what: &str, name: &str| {
+            unsupported(format!(
+                "changing {what} {}, which a model keeps as it is; in evaluation mode (`model.eval()`) most networks do not",
+                quoted(name)
+            ))
+        };
+        let arg = match spec {
+            OutputSpec::UserOutput { arg } => arg,
+            OutputSpec::BufferMutation { buffer_name } => {
+                return Err(changed("the buffer", buffer_name).into());
+            }
+            OutputSpec::ParameterMutation { parameter_name } => {
+                return Err(changed("the parameter", parameter_name).into());
+            }
+            // Callers of a generated function keep their tensors.
+            OutputSpec::UserInputMutation { .. } => continue,
+            OutputSpec::LossOutput { .. }
+            | OutputSpec::GradientToParameter { .. }
+            | OutputSpec::GradientToUserInput { .. } => {
+                return Err(unsupported(
+                    "a program with its own backward pass; export the network's forward pass",
+                )
+                .into());
+            }
+            OutputSpec::Token {} => return Err(unsupported("effects (a token among the outputs)").into()),
+        };
+        let named = names.next().flatten();
+        // What else there is is a number or `None`, which the program yields whatever it is given.
+        if let Some(name) = translation::named(arg) {
+            output(name, position, named, to, &mut taken, made)?;
+        }
+    }
+    Ok(())
+}
+
+/// An output under the name that the network gave it, or the one that its value has.
+fn output<'p>(
+    name: &'p str,
+    position: usize,
+    named: Option<String>,
+    to: &mut Translation<'p>,
+    taken: &mut HashSet<String>,
+    made: &mut GraphProto,
+) -> ImportResult<()> {
+    let value = to.read(name)?;
+    let own = if value.name == name { name.to_owned() } else { format!("output_{position}") };
+    let wanted = named.unwrap_or(own);
+    let name = if value.name == wanted && taken.insert(wanted.clone()) {
+        wanted
+    } else {
+        let copy = to.unique(&wanted);
+        to.write("", "Identity", &[&value.name], vec![copy.clone()], Vec::new());
+        copy
+    };
+    let ty = Some(tensor_type(value.dtype, dims_of(&value.sizes)));
+    made.output.push(ValueInfoProto { name, r#type: ty, ..ValueInfoProto::default() });
+    Ok(())
+}

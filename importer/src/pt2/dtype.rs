@@ -1,0 +1,107 @@
+//! PyTorch's dtypes, and ONNX's.
+
+use super::call::{Result, unsupported};
+use kiln_types::DType;
+
+/// The dtype of a `ScalarType` of `schema.py`.
+pub(super) fn of_scalar_type(scalar_type: u32) -> Result<DType> {
+    Ok(match scalar_type {
+        1 => DType::U8,
+        2 => DType::I8,
+        3 => DType::I16,
+        4 => DType::I32,
+        5 => DType::I64,
+        6 => DType::F16,
+        7 => DType::F32,
+        8 => DType::F64,
+        12 => DType::Bool,
+        13 => DType::BF16,
+        28 => DType::U16,
+        34 => DType::U32,
+        35 => DType::U64,
+        9..=11 => return Err(unsupported("complex numbers")),
+        29..=33 => return Err(unsupported("computing with floats of eight bits")),
+        other => return Err(unsupported(format!("PyTorch's dtype {other}"))),
+    })
+}
+
+/// The `TensorProto.DataType` of a dtype.
+pub(super) fn data_type(dtype: DType) -> i32 {
+    match dtype {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::U16 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::U32 => 12,
+        DType::U64 => 13,
+        DType::BF16 => 16,
+        DType::U4 => 21,
+        DType::I4 => 22,
+    }
+}
+
+/// The dtype in which PyTorch computes with tensors and numbers of these, which are in order of precedence: tensors with dims,
+/// tensors without, and numbers. Those of a later group only count if they are of a higher kind than those before
+/// (`torch.result_type`).
+pub(super) fn promoted(groups: [&[DType]; 3]) -> DType {
+    let kind = |dtype: DType| match dtype {
+        DType::Bool => 0,
+        dtype if dtype.is_float() => 2,
+        _ => 1,
+    };
+    let mut found: Option<DType> = None;
+    for group in groups {
+        let Some(own) = group.iter().copied().reduce(widest) else { continue };
+        found = match found {
+            Some(before) if kind(before) >= kind(own) => Some(before),
+            _ => Some(own),
+        };
+    }
+    found.unwrap_or(DType::F32)
+}
+
+/// The narrowest dtype that holds two (`torch.promote_types`).
+fn widest(a: DType, b: DType) -> DType {
+    match (a.is_float(), b.is_float()) {
+        (true, false) => a,
+        (false, true) => b,
+        // Neither of the two floats of 16 bits holds the other.
+        (true, true) if a != b && a.size() == 2 && b.size() == 2 => DType::F32,
+        (true, true) => {
+            if a.size() >= b.size() {
+                a
+            } else {
+                b
+            }
+        }
+        (false, false) => match (a, b) {
+            (DType::Bool, other) | (other, DType::Bool) => other,
+            _ if a == b => a,
+            (DType::U8, signed) | (signed, DType::U8) if signed.size() == 1 => DType::I16,
+            _ if a.size() >= b.size() => a,
+            _ => b,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dtypes_are_promoted_as_pytorch_does() {
+        let of = |tensors: &[DType], zero: &[DType], numbers: &[DType]| promoted([tensors, zero, numbers]);
+        assert_eq!(of(&[DType::F16], &[DType::F32], &[]), DType::F16);
+        assert_eq!(of(&[DType::I32], &[], &[DType::F32]), DType::F32);
+        assert_eq!(of(&[DType::U8, DType::I8], &[], &[DType::I64]), DType::I16);
+        assert_eq!(of(&[DType::F16, DType::BF16], &[], &[]), DType::F32);
+        assert_eq!(of(&[DType::Bool], &[DType::I64], &[]), DType::I64);
+        assert_eq!(of(&[DType::F64, DType::I64], &[DType::F32], &[DType::F32]), DType::F64);
+    }
+}

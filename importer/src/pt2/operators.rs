@@ -1,0 +1,146 @@
+//! The operators of ATen, and of Python on sizes: a rule each, which writes the nodes of ONNX that mean the same.
+
+mod attention;
+mod control;
+mod convert;
+mod create;
+mod index;
+mod linear;
+mod loss;
+mod norm;
+mod pointwise;
+mod pool;
+mod recurrent;
+mod reduce;
+pub(super) mod shape;
+mod sizes;
+mod vision;
+
+use super::call::{Call, Outputs, Result};
+use super::schema::{Argument, Node};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// Writes the nodes of a call.
+pub(super) type Rule = for<'c, 'p> fn(&mut Call<'c, 'p>) -> Result<Outputs>;
+
+/// Rules by name: `add.Tensor` of ATen, others with their namespace.
+type Table = &'static [(&'static str, Rule)];
+
+static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
+    let tables = [
+        attention::RULES,
+        control::RULES,
+        convert::RULES,
+        create::RULES,
+        index::RULES,
+        linear::RULES,
+        loss::RULES,
+        norm::RULES,
+        pointwise::RULES,
+        pool::RULES,
+        recurrent::RULES,
+        reduce::RULES,
+        shape::RULES,
+        sizes::RULES,
+        vision::RULES,
+    ];
+    tables.into_iter().flatten().copied().collect()
+});
+
+/// The operator that a target names, without what they all begin with.
+pub(super) fn name(target: &str) -> &str {
+    let target = target.strip_prefix("torch.ops.").unwrap_or(target);
+    target.strip_prefix("aten.").unwrap_or(target)
+}
+
+/// The name of the operator that yields what an operator writes into its first argument: `add.Tensor` for `add_.Tensor`.
+fn functional(name: &str) -> Option<String> {
+    let (operator, overload) = name.split_once('.')?;
+    let operator =
+        operator.strip_suffix('_').filter(|operator| !operator.is_empty() && !operator.ends_with('_'))?;
+    Some(format!("{operator}.{overload}"))
+}
+
+/// The rule of a target.
+pub(super) fn find(target: &str) -> Option<Rule> {
+    let name = name(target);
+    RULES.get(name).or_else(|| RULES.get(functional(name)?.as_str())).copied()
+}
+
+/// Whether an operator writes into its first argument. Those that give it another shape leave its elements as they are.
+pub(super) fn is_in_place(target: &str) -> bool {
+    let name = name(target);
+    !RULES.contains_key(name) && functional(name).is_some() && sharing(family(target)) == Sharing::Never
+}
+
+/// Whether an operator in place gives all elements anew.
+pub(super) fn replaces(target: &str) -> bool {
+    matches!(family(target), "copy" | "fill" | "zero")
+}
+
+/// The operator without its overload, and without the mark of one that works in place: `transpose` for `transpose_.int`.
+pub(super) fn family(target: &str) -> &str {
+    let name = name(target);
+    let operator = name.split_once('.').map_or(name, |(operator, _)| operator);
+    match operator.strip_suffix('_') {
+        Some(bare) if !bare.is_empty() && !bare.ends_with('_') => bare,
+        _ => operator,
+    }
+}
+
+/// The first argument, if it is a tensor.
+pub(super) fn first_tensor(node: &Node) -> Option<&str> {
+    match node.inputs.first().map(|input| &input.arg) {
+        Some(Argument::Tensor(tensor)) => Some(&tensor.name),
+        _ => None,
+    }
+}
+
+/// Whether the results of an operator are its first argument in another shape, such that what is written into one the other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// They are tensors of their own.
+    Never,
+    /// They are views.
+    Always,
+    /// They are the same tensor, unless it has another dtype.
+    AsIs,
+    /// They are views where the elements lie such that they can be.
+    IfItLiesSo,
+    /// They are the same tensor if its elements lie in order.
+    IfContiguous,
+}
+
+/// What the results of an operator share with its first argument.
+pub(super) fn sharing(operator: &str) -> Sharing {
+    match operator {
+        "_unsafe_view" | "alias" | "chunk" | "detach" | "diagonal" | "expand" | "expand_as"
+        | "lift_fresh" | "mT" | "movedim" | "narrow" | "numpy_T" | "permute" | "select" | "slice"
+        | "split" | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t" | "tensor_split"
+        | "transpose" | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view" | "view_as" => {
+            Sharing::Always
+        }
+        "bfloat16" | "bool" | "double" | "float" | "half" | "int" | "long" | "to" | "type_as" => {
+            Sharing::AsIs
+        }
+        "flatten" | "ravel" | "reshape" | "reshape_as" => Sharing::IfItLiesSo,
+        "contiguous" => Sharing::IfContiguous,
+        _ => Sharing::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_that_write_are_those_that_yield() {
+        assert_eq!(functional("add_.Tensor").as_deref(), Some("add.Tensor"));
+        for name in ["add.Tensor", "__and__.Tensor", "_.x", "relu"] {
+            assert_eq!(functional(name), None, "{name}");
+        }
+        assert!(is_in_place("torch.ops.aten.relu_.default"));
+        assert!(!is_in_place("torch.ops.aten.relu.default"));
+    }
+}

@@ -1,0 +1,150 @@
+//! Higher-order operators, which call graphs that stand in the program.
+
+use super::Table;
+use crate::onnx::proto::{GraphProto, ValueInfoProto};
+use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
+use crate::pt2::schema::{Argument, Graph};
+use crate::pt2::translation::named;
+use kiln_types::DType;
+
+pub(super) const RULES: Table = &[
+    ("higher_order.cond", cond),
+    ("higher_order.scan", scan),
+    ("higher_order.while_loop", while_loop),
+    // A model that is only run has no gradients to turn off, and casts stand in the graph.
+    ("higher_order.wrap_with_autocast", inline),
+    ("higher_order.wrap_with_set_grad_enabled", inline),
+];
+
+/// The graphs among the arguments.
+fn graphs<'p>(call: &Call<'_, 'p>) -> Vec<&'p Graph> {
+    let graph = |argument: &'p Argument| match argument {
+        Argument::Graph(inner) => Some(&*inner.graph),
+        _ => None,
+    };
+    call.node.inputs.iter().filter_map(|input| graph(&input.arg)).collect()
+}
+
+/// The tensors and numbers of the arguments from a position on, those of a list apart from those that stand alone.
+fn operands(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Tensor>> {
+    let Some(input) = call.node.inputs.get(position) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    match &input.arg {
+        Argument::Tensors(list) => {
+            for tensor in list {
+                found.push(call.to.read(&tensor.name)?);
+            }
+        }
+        argument => match named(argument) {
+            Some(name) => found.push(call.to.read(name)?),
+            None => return Err(unsupported("arguments of a function that are no tensors")),
+        },
+    }
+    Ok(found)
+}
+
+fn inline(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let Some(&inner) = graphs(call).first() else { return Ok(Vec::new()) };
+    let first = call.node.inputs.iter().position(|input| matches!(input.arg, Argument::Graph(_)));
+    let mut inputs = Vec::new();
+    for position in first.map_or(0, |at| at + 1)..call.node.inputs.len() {
+        inputs.extend(operands(call, position)?);
+    }
+    let names =
+        call.node.inputs.iter().skip(first.map_or(0, |at| at + 1)).filter_map(|input| named(&input.arg));
+    let (outputs, behind) = call.to.inlined(inner, &inputs)?;
+    for ((name, before), behind) in names.zip(&inputs).zip(behind) {
+        if behind.name != before.name {
+            call.to.overwrite(name, behind.name)?;
+        }
+    }
+    Ok(outputs.into_iter().map(|output| output.name).collect())
+}
+
+/// A graph of ONNX with these outputs.
+fn body(call: &mut Call<'_, '_>, inner: &[(&str, &Tensor)], (nodes, outputs): Body) -> GraphProto {
+    let info = |name: &str, like: &Tensor| ValueInfoProto {
+        name: name.to_owned(),
+        r#type: Some(crate::pt2::tensor_type(like.dtype, crate::pt2::dims_of(&like.sizes))),
+        ..ValueInfoProto::default()
+    };
+    GraphProto {
+        name: call.to.fresh(),
+        node: nodes,
+        input: inner.iter().map(|(name, like)| info(name, like)).collect(),
+        output: outputs.iter().map(|output| info(&output.name, output)).collect(),
+        ..GraphProto::default()
+    }
+}
+
+type Body = (Vec<crate::onnx::proto::NodeProto>, Vec<Tensor>);
+
+fn cond(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let &[then, otherwise] = graphs(call).as_slice() else {
+        return Err(unsupported("`cond` with other than two graphs"));
+    };
+    let condition = operands(call, 0)?;
+    let Some(condition) = condition.first() else { return Ok(Vec::new()) };
+    let condition = call.cast_tensor(condition, DType::Bool);
+    let inputs = operands(call, 3)?;
+    let mut branches = Vec::new();
+    for (name, branch) in [("then_branch", then), ("else_branch", otherwise)] {
+        let made = call.to.apart(branch, &inputs)?;
+        branches.push(graph(name, body(call, &[], made)));
+    }
+    let count = call.result_count();
+    Ok(call.ops("If", &[&condition], branches, count))
+}
+
+/// Names for what a graph is given in each round, and what they are like.
+fn rounds(call: &mut Call<'_, '_>, like: &[Tensor]) -> Vec<Tensor> {
+    like.iter().map(|tensor| Tensor { name: call.to.fresh(), ..tensor.clone() }).collect()
+}
+
+fn while_loop(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let &[condition, round] = graphs(call).as_slice() else {
+        return Err(unsupported("`while_loop` with other than two graphs"));
+    };
+    let (carried, more) = (operands(call, 2)?, operands(call, 3)?);
+    let all = |own: &[Tensor]| own.iter().chain(&more).cloned().collect::<Vec<_>>();
+    // The condition is looked at before the first round, and at the end of each.
+    let begins = call.to.called(condition, &all(&carried))?;
+    let inner = rounds(call, &carried);
+    let made = call.to.apart_then(round, &all(&inner), |to, values| {
+        let next: Vec<Tensor> = values.iter().chain(&more).cloned().collect();
+        let mut outputs = to.called(condition, &next)?;
+        outputs.truncate(1);
+        outputs.extend(values);
+        Ok(outputs)
+    })?;
+    let (count, goes_on) = (call.to.fresh(), call.to.fresh());
+    let number = Tensor { name: String::new(), dtype: DType::I64, sizes: Vec::new() };
+    let flag = Tensor { dtype: DType::Bool, ..number.clone() };
+    let mut inputs: Vec<(&str, &Tensor)> = vec![(&count, &number), (&goes_on, &flag)];
+    inputs.extend(inner.iter().map(|tensor| (tensor.name.as_str(), tensor)));
+    let round = body(call, &inputs, made);
+    let Some(begins) = begins.first() else { return Err(unsupported("a condition that yields nothing")) };
+    let mut operands = vec!["", begins];
+    operands.extend(carried.iter().map(|tensor| tensor.name.as_str()));
+    let count = call.result_count();
+    Ok(call.ops("Loop", &operands, vec![graph("body", round)], count))
+}
+
+fn scan(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let &[round] = graphs(call).as_slice() else {
+        return Err(unsupported("`scan` with other than one graph"));
+    };
+    let (states, rows, more) = (operands(call, 1)?, operands(call, 2)?, operands(call, 3)?);
+    let row =
+        |tensor: &Tensor| Tensor { sizes: tensor.sizes.iter().skip(1).copied().collect(), ..tensor.clone() };
+    let like: Vec<Tensor> = states.iter().cloned().chain(rows.iter().map(row)).collect();
+    let inner = rounds(call, &like);
+    let inputs: Vec<Tensor> = inner.iter().chain(&more).cloned().collect();
+    let made = call.to.apart(round, &inputs)?;
+    let inputs: Vec<(&str, &Tensor)> = inner.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+    let round = body(call, &inputs, made);
+    let operands: Vec<&str> = states.iter().chain(&rows).map(|tensor| tensor.name.as_str()).collect();
+    let scanned = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    let count = call.result_count();
+    Ok(call.ops("Scan", &operands, vec![graph("body", round), int("num_scan_inputs", scanned)], count))
+}

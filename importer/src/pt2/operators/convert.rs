@@ -1,0 +1,83 @@
+//! Operators that yield what they are given, in another dtype or as it is.
+
+use super::Table;
+use crate::pt2::call::{Call, Outputs, Result, unsupported};
+use kiln_types::Scalar;
+
+pub(super) const RULES: Table = &[
+    ("_conj.default", same),
+    ("_to_copy.default", converted),
+    ("alias.default", same),
+    ("bfloat16.default", converted),
+    ("bool.default", converted),
+    ("clone.default", same),
+    ("contiguous.default", same),
+    ("detach.default", same),
+    ("detach_copy.default", same),
+    ("double.default", converted),
+    ("float.default", converted),
+    ("half.default", converted),
+    ("int.default", converted),
+    ("lift_fresh.default", same),
+    ("lift_fresh_copy.default", same),
+    ("long.default", converted),
+    ("positive.default", same),
+    ("real.default", same),
+    ("resolve_conj.default", same),
+    ("resolve_neg.default", same),
+    ("to.device", converted),
+    ("to.dtype", converted),
+    ("to.dtype_layout", converted),
+    ("to.other", converted),
+    ("to.prim_Device", converted),
+    ("to.prim_dtype", converted),
+    ("type_as.default", converted),
+    ("view.dtype", reinterpreted),
+    ("copy.default", copied),
+    ("fill.Scalar", filled),
+    ("fill.Tensor", filled),
+    ("zero.default", filled),
+];
+
+fn same(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    converted(call)
+}
+
+/// The dtype of the result tells to what.
+fn converted(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let dtype = call.result_dtype()?;
+    if x.dtype == dtype {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    Ok(vec![call.cast_tensor(&x, dtype)])
+}
+
+fn reinterpreted(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let (from, to) = (x.dtype, call.result_dtype()?);
+    if from == to { converted(call) } else { Err(unsupported(format!("taking the bits of {from} for {to}"))) }
+}
+
+/// What is copied takes the dtype and shape of what it is copied into.
+fn copied(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (x, source) = (call.tensor("self")?, call.tensor("src")?);
+    let value = call.cast_tensor(&source, x.dtype);
+    let known = x.sizes.iter().all(Option::is_some);
+    if known && x.sizes == source.sizes {
+        return Ok(vec![call.op("Identity", &[&value], Vec::new())]);
+    }
+    let shape = call.shape(&x);
+    Ok(vec![call.op("Expand", &[&value, &shape], Vec::new())])
+}
+
+fn filled(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let value = if call.has("value") {
+        call.operand("value", x.dtype)?
+    } else {
+        call.scalar(Scalar::Int(0), x.dtype)
+    };
+    let shape = call.shape(&x);
+    Ok(vec![call.op("Expand", &[&value, &shape], Vec::new())])
+}

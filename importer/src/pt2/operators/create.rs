@@ -1,0 +1,496 @@
+//! Operators that make tensors of sizes and numbers alone, random ones among them.
+
+use super::Table;
+use super::shape::dims;
+use crate::onnx::proto::AttributeProto;
+use crate::pt2::call::{Call, Int, Number, Outputs, Result, Tensor, flag, float, int, invalid, unsupported};
+use crate::pt2::dtype::data_type;
+use kiln_types::{DType, Scalar};
+
+pub(super) const RULES: Table = &[
+    ("_fft_c2c.default", spectrum),
+    ("_fft_c2r.default", spectrum),
+    ("_fft_r2c.default", spectrum),
+    ("arange.default", arange),
+    ("arange.start", arange),
+    ("arange.start_step", arange),
+    ("bartlett_window.default", |call| window(call, Window::Triangle)),
+    ("bartlett_window.periodic", |call| window(call, Window::Triangle)),
+    ("bernoulli.Tensor", |call| bernoulli(call, "p")),
+    ("bernoulli.default", |call| bernoulli(call, "self")),
+    ("bernoulli.float", |call| bernoulli(call, "p")),
+    ("bernoulli.p", |call| bernoulli(call, "p")),
+    ("blackman_window.default", |call| window(call, Window::Cosines([0.42, 0.5, 0.08]))),
+    ("blackman_window.periodic", |call| window(call, Window::Cosines([0.42, 0.5, 0.08]))),
+    ("empty.memory_format", |call| uniform(call, Scalar::Int(0))),
+    ("empty_like.default", |call| uniform_like(call, Scalar::Int(0))),
+    ("empty_permuted.default", |call| uniform(call, Scalar::Int(0))),
+    ("empty_strided.default", |call| uniform(call, Scalar::Int(0))),
+    ("exponential.default", exponential),
+    ("eye.default", eye),
+    ("eye.m", eye),
+    ("fft_fft.default", spectrum),
+    ("fft_fft2.default", spectrum),
+    ("fft_fftn.default", spectrum),
+    ("fft_ifft.default", spectrum),
+    ("fft_irfft.default", spectrum),
+    ("fft_rfft.default", spectrum),
+    ("full.default", |call| {
+        let value = call.number("fill_value")?;
+        let sizes = call.sizes("size")?;
+        filled(call, &sizes, &value)
+    }),
+    ("full_like.default", |call| {
+        let value = call.number("fill_value")?;
+        let like = call.tensor("self")?;
+        let sizes = dims(call, &like);
+        filled(call, &sizes, &value)
+    }),
+    ("hamming_window.default", hamming),
+    ("hamming_window.periodic", hamming),
+    ("hamming_window.periodic_alpha", hamming),
+    ("hamming_window.periodic_alpha_beta", hamming),
+    ("hann_window.default", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
+    ("hann_window.periodic", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
+    ("istft.default", spectrum),
+    ("linspace.Scalar_Tensor", |call| spaced(call, false)),
+    ("linspace.Tensor_Scalar", |call| spaced(call, false)),
+    ("linspace.Tensor_Tensor", |call| spaced(call, false)),
+    ("linspace.default", |call| spaced(call, false)),
+    ("logspace.Scalar_Tensor", |call| spaced(call, true)),
+    ("logspace.Tensor_Scalar", |call| spaced(call, true)),
+    ("logspace.Tensor_Tensor", |call| spaced(call, true)),
+    ("logspace.default", |call| spaced(call, true)),
+    ("multinomial.default", multinomial),
+    ("new_empty.default", |call| uniform(call, Scalar::Int(0))),
+    ("new_empty_strided.default", |call| uniform(call, Scalar::Int(0))),
+    ("new_full.default", |call| {
+        let value = call.number("fill_value")?;
+        let sizes = call.sizes("size")?;
+        filled(call, &sizes, &value)
+    }),
+    ("new_ones.default", |call| uniform(call, Scalar::Int(1))),
+    ("new_zeros.default", |call| uniform(call, Scalar::Int(0))),
+    ("normal.Tensor_Tensor", normal),
+    ("normal.Tensor_float", normal),
+    ("normal.default", normal),
+    ("normal.float_Tensor", normal),
+    ("normal.float_float", normal),
+    ("normal_functional.default", normal),
+    ("ones.default", |call| uniform(call, Scalar::Int(1))),
+    ("ones_like.default", |call| uniform_like(call, Scalar::Int(1))),
+    ("rand.default", |call| random(call, "RandomUniform")),
+    ("rand_like.default", |call| random(call, "RandomUniform")),
+    ("randint.default", randint),
+    ("randint.low", randint),
+    ("randint_like.default", randint),
+    ("randint_like.low_dtype", randint),
+    ("randn.default", |call| random(call, "RandomNormal")),
+    ("randn_like.default", |call| random(call, "RandomNormal")),
+    ("random.from", randint),
+    ("random.to", randint),
+    ("randperm.default", |call| {
+        let size = call.size("n")?;
+        let numbers = drawn(call, "RandomUniform", std::slice::from_ref(&size), DType::F32, Vec::new());
+        let size = call.size_list(&size);
+        let order = call.ops("TopK", &[&numbers, &size], vec![int("axis", 0)], 2);
+        let dtype = call.result_dtype()?;
+        Ok(order.iter().skip(1).map(|order| call.cast(order, DType::I64, dtype)).collect())
+    }),
+    ("scalar_tensor.default", |call| {
+        let dtype = call.result_dtype()?;
+        Ok(vec![call.operand("s", dtype)?])
+    }),
+    ("stft.center", stft),
+    ("stft.default", stft),
+    ("uniform.default", |call| {
+        let (from, to) = (call.float_or("from", 0.0)?, call.float_or("to", 1.0)?);
+        let (sizes, dtype) = shape_of_result(call)?;
+        Ok(vec![drawn(call, "RandomUniform", &sizes, dtype, vec![float("low", from), float("high", to)])])
+    }),
+    ("vander.default", vander),
+    ("zeros.default", |call| uniform(call, Scalar::Int(0))),
+    ("zeros_like.default", |call| uniform_like(call, Scalar::Int(0))),
+];
+
+fn number_or(call: &mut Call<'_, '_>, name: &str, default: Scalar) -> Result<Number> {
+    Ok(call.optional_number(name)?.unwrap_or(Number::Known(default)))
+}
+
+// ---- one value everywhere ----
+
+/// A tensor of the result's dtype with one value everywhere.
+fn filled(call: &mut Call<'_, '_>, sizes: &[Int], value: &Number) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    if sizes.is_empty() {
+        return Ok(vec![call.number_value(value, dtype)?]);
+    }
+    let shape = call.sizes_value(sizes);
+    Ok(vec![match value {
+        Number::Known(value) => call.filled(&shape, *value, dtype),
+        Number::Value(..) => {
+            let value = call.number_value(value, dtype)?;
+            call.op("Expand", &[&value, &shape], Vec::new())
+        }
+    }])
+}
+
+fn uniform(call: &mut Call<'_, '_>, value: Scalar) -> Result<Outputs> {
+    let sizes = call.sizes("size")?;
+    filled(call, &sizes, &Number::Known(value))
+}
+
+fn uniform_like(call: &mut Call<'_, '_>, value: Scalar) -> Result<Outputs> {
+    let like = call.tensor("self")?;
+    let sizes = dims(call, &like);
+    filled(call, &sizes, &Number::Known(value))
+}
+
+fn eye(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let rows = call.size("n")?;
+    let columns = call.optional_size("m")?.unwrap_or_else(|| rows.clone());
+    let shape = call.sizes_value(&[rows, columns]);
+    let like = call.filled(&shape, Scalar::Int(0), dtype);
+    Ok(vec![call.op("EyeLike", &[&like], vec![int("dtype", i64::from(data_type(dtype)))])])
+}
+
+// ---- ranges ----
+
+/// `0, 1, …` up to a size, in a dtype.
+fn places(call: &mut Call<'_, '_>, size: &Int, dtype: DType) -> String {
+    let (zero, size, one) = (call.int64(0), call.size_value(size), call.int64(1));
+    let places = call.op("Range", &[&zero, &size, &one], Vec::new());
+    call.cast(&places, DType::I64, dtype)
+}
+
+fn is_whole(number: &Number) -> bool {
+    match number {
+        Number::Known(Scalar::Float(value)) => value.fract() == 0.0 && value.abs() < 1e15,
+        Number::Known(_) => true,
+        Number::Value(_, dtype) => !dtype.is_float(),
+    }
+}
+
+fn arange(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let (start, end) = (number_or(call, "start", Scalar::Int(0))?, call.number("end")?);
+    let step = number_or(call, "step", Scalar::Int(1))?;
+    if [&start, &end, &step].into_iter().all(is_whole) {
+        let start = call.number_value(&start, DType::I64)?;
+        let (end, step) = (call.number_value(&end, DType::I64)?, call.number_value(&step, DType::I64)?);
+        let range = call.op("Range", &[&start, &end, &step], Vec::new());
+        return Ok(vec![call.cast(&range, DType::I64, dtype)]);
+    }
+    let (Some(first), Some(last), Some(delta)) = (start.known(), end.known(), step.known()) else {
+        let wide = if dtype.is_float() { dtype } else { DType::F32 };
+        let start = call.number_value(&start, wide)?;
+        let (end, step) = (call.number_value(&end, wide)?, call.number_value(&step, wide)?);
+        let range = call.op("Range", &[&start, &end, &step], Vec::new());
+        return Ok(vec![call.cast(&range, wide, dtype)]);
+    };
+    let count = ((last - first) / delta).ceil();
+    if !count.is_finite() {
+        return Err(invalid("step", format!("is {delta}")));
+    }
+    let wide = if dtype.is_float() { dtype } else { DType::F32 };
+    let mut range = places(call, &Int::Known(count as i64), wide);
+    if delta != 1.0 {
+        let step = call.number_of(delta, wide);
+        range = call.op("Mul", &[&range, &step], Vec::new());
+    }
+    if first != 0.0 {
+        let start = call.number_of(first, wide);
+        range = call.op("Add", &[&range, &start], Vec::new());
+    }
+    Ok(vec![call.cast(&range, wide, dtype)])
+}
+
+/// So many numbers from one to another, or powers of a base with these exponents.
+fn spaced(call: &mut Call<'_, '_>, powers: bool) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let steps = call.int("steps")?;
+    let wide = if dtype.is_float() { dtype } else { DType::F64 };
+    let (start, end) = (call.number("start")?, call.number("end")?);
+    let gaps = steps.saturating_sub(1).max(1) as f64;
+    let mut range = places(call, &Int::Known(steps), wide);
+    if let (Some(first), Some(last)) = (start.known(), end.known()) {
+        let step = (last - first) / gaps;
+        if step != 1.0 {
+            let step = call.number_of(step, wide);
+            range = call.op("Mul", &[&range, &step], Vec::new());
+        }
+        if first != 0.0 {
+            let start = call.number_of(first, wide);
+            range = call.op("Add", &[&range, &start], Vec::new());
+        }
+    } else {
+        let (start, end) = (call.number_value(&start, wide)?, call.number_value(&end, wide)?);
+        let gaps = call.number_of(gaps, wide);
+        let length = call.op("Sub", &[&end, &start], Vec::new());
+        let step = call.op("Div", &[&length, &gaps], Vec::new());
+        range = call.op("Mul", &[&range, &step], Vec::new());
+        range = call.op("Add", &[&range, &start], Vec::new());
+    }
+    if powers {
+        let base = call.float_or("base", 10.0)?;
+        let base = call.number_of(base, wide);
+        range = call.op("Pow", &[&base, &range], Vec::new());
+    }
+    Ok(vec![call.cast(&range, wide, dtype)])
+}
+
+/// Powers of numbers, a row each.
+fn vander(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("x")?;
+    let dtype = call.result_dtype()?;
+    let size = match call.optional_size("N")? {
+        Some(size) => size,
+        None => super::shape::dim_at(call, &x, 0),
+    };
+    let mut exponents = places(call, &size, dtype);
+    if !call.bool_or("increasing", false)? {
+        let (size, one) = (call.size_value(&size), call.int64(1));
+        let last = call.op("Sub", &[&size, &one], Vec::new());
+        let last = call.cast(&last, DType::I64, dtype);
+        exponents = call.op("Sub", &[&last, &exponents], Vec::new());
+    }
+    let x = call.cast_tensor(&x, dtype);
+    let rows = call.unsqueeze(&x, &[1]);
+    Ok(vec![call.op("Pow", &[&rows, &exponents], Vec::new())])
+}
+
+// ---- windows ----
+
+#[derive(Clone, Copy)]
+enum Window {
+    /// A constant, less a cosine, and a cosine of the double angle, each with its coefficient.
+    Cosines([f64; 3]),
+    Triangle,
+}
+
+fn hamming(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (alpha, beta) = (call.float_or("alpha", 0.54)?, call.float_or("beta", 0.46)?);
+    window(call, Window::Cosines([alpha, beta, 0.0]))
+}
+
+fn window(call: &mut Call<'_, '_>, window: Window) -> Result<Outputs> {
+    /// Longer windows than this are no windows.
+    const MOST: i64 = 1 << 20;
+    let dtype = call.result_dtype()?;
+    let (length, periodic) = (call.int("window_length")?, call.bool_or("periodic", true)?);
+    if !(0..=MOST).contains(&length) {
+        return Err(unsupported(format!("a window of {length} numbers")));
+    }
+    if let Window::Cosines([constant, first, second]) = window
+        && length > 1
+        && constant == 0.5
+        && first == 0.5
+        && second == 0.0
+    {
+        let size = call.int64(length);
+        let attributes =
+            vec![flag("periodic", periodic), int("output_datatype", i64::from(data_type(dtype)))];
+        return Ok(vec![call.op("HannWindow", &[&size], attributes)]);
+    }
+    let period = if periodic { length } else { length - 1 };
+    let number = |place: i64| {
+        let part = place as f64 / period as f64;
+        match window {
+            // A window of one number is 1.
+            _ if length == 1 => 1.0,
+            Window::Triangle => 1.0 - (2.0 * part - 1.0).abs(),
+            Window::Cosines([constant, first, second]) => {
+                let angle = std::f64::consts::TAU * part;
+                constant - first * angle.cos() + second * (2.0 * angle).cos()
+            }
+        }
+    };
+    let numbers: Vec<f64> = (0..length).map(number).collect();
+    Ok(vec![call.floats(&numbers, dtype)])
+}
+
+// ---- random numbers ----
+
+/// Random numbers of a shape.
+fn drawn(
+    call: &mut Call<'_, '_>,
+    operator: &str,
+    sizes: &[Int],
+    dtype: DType,
+    mut attributes: Vec<AttributeProto>,
+) -> String {
+    attributes.push(int("dtype", i64::from(data_type(dtype))));
+    let known = sizes.iter().map(|size| match size {
+        Int::Known(size) => Some(*size),
+        Int::Value(_) => None,
+    });
+    if let Some(known) = known.collect::<Option<Vec<i64>>>() {
+        attributes.push(crate::pt2::call::ints("shape", known));
+        return call.op(operator, &[], attributes);
+    }
+    let shape = call.sizes_value(sizes);
+    let like = call.filled(&shape, Scalar::Int(0), dtype);
+    call.op(&format!("{operator}Like"), &[&like], attributes)
+}
+
+/// The sizes that a call names, or those of its first argument; and the result's dtype.
+fn shape_of_result(call: &mut Call<'_, '_>) -> Result<(Vec<Int>, DType)> {
+    let dtype = call.result_dtype()?;
+    if call.has("size") {
+        return Ok((call.sizes("size")?, dtype));
+    }
+    let like = call.tensor("self")?;
+    Ok((dims(call, &like), dtype))
+}
+
+fn random(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let (sizes, dtype) = shape_of_result(call)?;
+    Ok(vec![drawn(call, operator, &sizes, dtype, Vec::new())])
+}
+
+/// Integers from `low` up to before `high`.
+fn randint(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (sizes, dtype) = shape_of_result(call)?;
+    let [from, to] = if call.has("to") { ["from", "to"] } else { ["low", "high"] };
+    let (low, high) = (call.int_or(from, 0)?, call.int(to)?);
+    let range = vec![float("low", low as f64), float("high", high as f64)];
+    let numbers = drawn(call, "RandomUniform", &sizes, DType::F32, range);
+    let whole = call.op("Floor", &[&numbers], Vec::new());
+    // Where rounding reached the end.
+    let last = call.number_of(high.saturating_sub(1) as f64, DType::F32);
+    let whole = call.op("Min", &[&whole, &last], Vec::new());
+    Ok(vec![call.cast(&whole, DType::F32, dtype)])
+}
+
+fn bernoulli(call: &mut Call<'_, '_>, chance: &str) -> Result<Outputs> {
+    let like = call.tensor("self")?;
+    let dtype = call.result_dtype()?;
+    let chances = if chance == "self" {
+        like.name
+    } else {
+        let sizes = dims(call, &like);
+        // The chance of `bernoulli_` is one half if none is given.
+        let chance = number_or(call, "p", Scalar::Float(0.5))?;
+        let wide = if dtype.is_float() { dtype } else { DType::F32 };
+        let chance = call.number_value(&chance, wide)?;
+        let shape = call.sizes_value(&sizes);
+        call.op("Expand", &[&chance, &shape], Vec::new())
+    };
+    Ok(vec![call.op("Bernoulli", &[&chances], vec![int("dtype", i64::from(data_type(dtype)))])])
+}
+
+/// `mean + std · ε`, where both may be tensors.
+fn normal(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let mean = number_or(call, "mean", Scalar::Float(0.0))?;
+    let std = number_or(call, "std", Scalar::Float(1.0))?;
+    let result = call.result(0)?;
+    let sizes: Vec<Int> = if call.has("size") || call.has("self") {
+        shape_of_result(call)?.0
+    } else if result.sizes.iter().all(Option::is_some) {
+        result.sizes.iter().copied().flatten().map(Int::Known).collect()
+    } else {
+        let of = call.tensor(if matches!(mean, Number::Value(..)) { "mean" } else { "std" })?;
+        dims(call, &of)
+    };
+    if let (Some(mean), Some(std)) = (mean.known(), std.known()) {
+        return Ok(vec![drawn(
+            call,
+            "RandomNormal",
+            &sizes,
+            dtype,
+            vec![float("mean", mean), float("scale", std)],
+        )]);
+    }
+    let noise = drawn(call, "RandomNormal", &sizes, dtype, Vec::new());
+    let (mean, std) = (call.number_value(&mean, dtype)?, call.number_value(&std, dtype)?);
+    let scaled = call.op("Mul", &[&noise, &std], Vec::new());
+    Ok(vec![call.op("Add", &[&scaled, &mean], Vec::new())])
+}
+
+/// `−log(1 − u) / λ`.
+fn exponential(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (sizes, dtype) = shape_of_result(call)?;
+    let lambda = call.float_or("lambd", 1.0)?;
+    let numbers = drawn(call, "RandomUniform", &sizes, dtype, Vec::new());
+    let (one, scale) = (call.number_of(1.0, dtype), call.number_of(-1.0 / lambda, dtype));
+    let rest = call.op("Sub", &[&one, &numbers], Vec::new());
+    let log = call.op("Log", &[&rest], Vec::new());
+    Ok(vec![call.op("Mul", &[&log, &scale], Vec::new())])
+}
+
+/// Draws of classes by their chances; without replacement by the greatest sums of a class's logarithm and noise of Gumbel's distribution.
+fn multinomial(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let (samples, replacement) = (call.int("num_samples")?, call.bool_or("replacement", false)?);
+    let logits = call.op("Log", &[&x], Vec::new());
+    let classes = if replacement || samples == 1 {
+        let rows = if x.rank() == 1 { call.unsqueeze(&logits, &[0]) } else { logits };
+        let attributes = vec![int("dtype", i64::from(data_type(DType::I64))), int("sample_size", samples)];
+        let drawn = call.op("Multinomial", &[&rows], attributes);
+        if x.rank() == 1 { call.squeeze(&drawn, &[0]) } else { drawn }
+    } else {
+        let sizes = dims(call, &x);
+        let numbers = drawn(call, "RandomUniform", &sizes, x.dtype, Vec::new());
+        let log = call.op("Log", &[&numbers], Vec::new());
+        let negative = call.op("Neg", &[&log], Vec::new());
+        let noise = call.op("Log", &[&negative], Vec::new());
+        let scores = call.op("Sub", &[&logits, &noise], Vec::new());
+        let count = call.int64s(&[samples]);
+        let found = call.ops("TopK", &[&scores, &count], vec![int("axis", -1)], 2);
+        found.into_iter().nth(1).unwrap_or_default()
+    };
+    Ok(vec![classes])
+}
+
+// ---- spectra ----
+
+fn spectrum(_: &mut Call<'_, '_>) -> Result<Outputs> {
+    Err(unsupported("complex numbers"))
+}
+
+/// Spectra of frames, whose real and imaginary parts lie along a last axis.
+fn stft(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    if call.result(0).is_err() || call.bool_or("return_complex", false)? {
+        return spectrum(call);
+    }
+    if super::name(&call.node.target) == "stft.center" && call.bool_or("center", true)? {
+        return Err(unsupported("`stft` that pads; pad before it"));
+    }
+    let x = call.tensor("self")?;
+    let size = call.int("n_fft")?;
+    let hop = call.int_or("hop_length", size / 4)?;
+    let length = call.int_or("win_length", size)?;
+    let half = call.bool_or("onesided", true)?;
+    let window = match call.optional_tensor("window")? {
+        Some(window) => window,
+        None => {
+            let shape = call.int64s(&[length]);
+            Tensor {
+                name: call.filled(&shape, Scalar::Int(1), x.dtype),
+                dtype: x.dtype,
+                sizes: vec![Some(length)],
+            }
+        }
+    };
+    // Shorter windows are centered.
+    let window = if length < size {
+        let before = size.saturating_sub(length) / 2;
+        let after = size.saturating_sub(length).saturating_sub(before);
+        let pads = call.int64s(&[before, after]);
+        call.op("Pad", &[&window, &pads], Vec::new())
+    } else {
+        window.name
+    };
+    let signal = if x.rank() == 1 { call.unsqueeze(&x, &[0]) } else { x.name.clone() };
+    let (hop, size_value) = (call.int64(hop), call.int64(size));
+    let signal = call.unsqueeze(&signal, &[-1]);
+    let found = call.op("STFT", &[&signal, &hop, &window, &size_value], vec![flag("onesided", half)]);
+    let mut found = call.transpose(&found, &[0, 2, 1, 3]);
+    if call.bool_or("normalized", false)? {
+        let scale = call.number_of((size as f64).sqrt().recip(), x.dtype);
+        found = call.op("Mul", &[&found, &scale], Vec::new());
+    }
+    Ok(vec![if x.rank() == 1 { call.squeeze(&found, &[0]) } else { found }])
+}

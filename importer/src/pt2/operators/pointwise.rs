@@ -1,0 +1,763 @@
+//! Operators on elements.
+
+use super::Table;
+use crate::pt2::call::{Call, Number, Outputs, Result, Tensor, float, int, string, unsupported};
+use crate::pt2::dtype::promoted;
+use kiln_types::{DType, Scalar};
+
+macro_rules! unary {
+    ($operator:literal) => {
+        |call| unary(call, $operator)
+    };
+}
+
+macro_rules! binary {
+    ($operator:literal) => {
+        |call| binary(call, $operator)
+    };
+}
+
+macro_rules! compare {
+    ($operator:literal) => {
+        |call| compare(call, $operator)
+    };
+}
+
+macro_rules! logical {
+    ($operator:literal) => {
+        |call| logical(call, $operator)
+    };
+}
+
+macro_rules! bitwise {
+    ($of_bools:literal, $of_integers:literal) => {
+        |call| bitwise(call, $of_bools, $of_integers)
+    };
+}
+
+pub(super) const RULES: Table = &[
+    ("abs.default", unary!("Abs")),
+    ("acos.default", unary!("Acos")),
+    ("acosh.default", unary!("Acosh")),
+    ("add.Scalar", |call| sum(call, "Add")),
+    ("add.Tensor", |call| sum(call, "Add")),
+    ("addcdiv.default", |call| addc(call, "Div")),
+    ("addcmul.default", |call| addc(call, "Mul")),
+    ("asin.default", unary!("Asin")),
+    ("asinh.default", unary!("Asinh")),
+    ("atan.default", unary!("Atan")),
+    ("atan2.default", atan2),
+    ("atanh.default", unary!("Atanh")),
+    ("bitwise_and.Scalar", bitwise!("And", "BitwiseAnd")),
+    ("bitwise_and.Tensor", bitwise!("And", "BitwiseAnd")),
+    ("__and__.Tensor", bitwise!("And", "BitwiseAnd")),
+    ("__and__.Scalar", bitwise!("And", "BitwiseAnd")),
+    ("bitwise_not.default", not),
+    ("bitwise_or.Scalar", bitwise!("Or", "BitwiseOr")),
+    ("bitwise_or.Tensor", bitwise!("Or", "BitwiseOr")),
+    ("__or__.Tensor", bitwise!("Or", "BitwiseOr")),
+    ("__or__.Scalar", bitwise!("Or", "BitwiseOr")),
+    ("bitwise_xor.Scalar", bitwise!("Xor", "BitwiseXor")),
+    ("bitwise_xor.Tensor", bitwise!("Xor", "BitwiseXor")),
+    ("__xor__.Tensor", bitwise!("Xor", "BitwiseXor")),
+    ("__xor__.Scalar", bitwise!("Xor", "BitwiseXor")),
+    ("bitwise_left_shift.Tensor", |call| shift(call, "LEFT")),
+    ("bitwise_left_shift.Tensor_Scalar", |call| shift(call, "LEFT")),
+    ("bitwise_right_shift.Tensor", |call| shift(call, "RIGHT")),
+    ("bitwise_right_shift.Tensor_Scalar", |call| shift(call, "RIGHT")),
+    ("__lshift__.Scalar", |call| shift(call, "LEFT")),
+    ("__lshift__.Tensor", |call| shift(call, "LEFT")),
+    ("__rshift__.Scalar", |call| shift(call, "RIGHT")),
+    ("__rshift__.Tensor", |call| shift(call, "RIGHT")),
+    ("ceil.default", rounding),
+    ("celu.default", |call| {
+        let alpha = call.float_or("alpha", 1.0)?;
+        activation(call, "Celu", |_| vec![float("alpha", alpha)])
+    }),
+    ("clamp.default", |call| clamp(call, "min", "max")),
+    ("clamp.Tensor", |call| clamp(call, "min", "max")),
+    ("clamp_max.default", |call| clamp(call, "", "max")),
+    ("clamp_max.Tensor", |call| clamp(call, "", "max")),
+    ("clamp_min.default", |call| clamp(call, "min", "")),
+    ("clamp_min.Tensor", |call| clamp(call, "min", "")),
+    ("clip.default", |call| clamp(call, "min", "max")),
+    ("copysign.Scalar", copysign),
+    ("copysign.Tensor", copysign),
+    ("cos.default", unary!("Cos")),
+    ("cosh.default", unary!("Cosh")),
+    ("div.Scalar", divide),
+    ("div.Scalar_mode", divide),
+    ("div.Tensor", divide),
+    ("div.Tensor_mode", divide),
+    ("divide.Tensor", divide),
+    ("elu.default", elu),
+    ("eq.Scalar", compare!("Equal")),
+    ("eq.Tensor", compare!("Equal")),
+    ("erf.default", unary!("Erf")),
+    ("erfc.default", |call| {
+        let (x, dtype) = computed(call)?;
+        let erf = call.op("Erf", &[&x], Vec::new());
+        let one = call.number_of(1.0, dtype);
+        Ok(vec![call.op("Sub", &[&one, &erf], Vec::new())])
+    }),
+    ("exp.default", unary!("Exp")),
+    ("exp2.default", |call| {
+        let (x, dtype) = computed(call)?;
+        let two = call.number_of(2.0, dtype);
+        Ok(vec![call.op("Pow", &[&two, &x], Vec::new())])
+    }),
+    ("expm1.default", |call| {
+        let (x, dtype) = computed(call)?;
+        let exp = call.op("Exp", &[&x], Vec::new());
+        let one = call.number_of(1.0, dtype);
+        Ok(vec![call.op("Sub", &[&exp, &one], Vec::new())])
+    }),
+    ("floor.default", rounding),
+    ("floor_divide.Scalar", floor_divide),
+    ("floor_divide.default", floor_divide),
+    ("fmax.default", |call| ignoring_nan(call, "Max")),
+    ("fmin.default", |call| ignoring_nan(call, "Min")),
+    ("fmod.Scalar", fmod),
+    ("fmod.Tensor", fmod),
+    ("frac.default", |call| {
+        let x = call.tensor("self")?;
+        let whole = truncated(call, &x);
+        Ok(vec![call.op("Sub", &[&x, &whole], Vec::new())])
+    }),
+    ("ge.Scalar", compare!("GreaterOrEqual")),
+    ("ge.Tensor", compare!("GreaterOrEqual")),
+    ("gelu.default", |call| {
+        let approximate = call.string_or("approximate", "none")?;
+        activation(call, "Gelu", |_| vec![string("approximate", approximate)])
+    }),
+    ("glu.default", glu),
+    ("gt.Scalar", compare!("Greater")),
+    ("gt.Tensor", compare!("Greater")),
+    ("hardshrink.default", |call| {
+        let lambd = call.float_or("lambd", 0.5)?;
+        activation(call, "Shrink", |_| vec![float("lambd", lambd), float("bias", 0.0)])
+    }),
+    ("hardsigmoid.default", |call| {
+        activation(call, "HardSigmoid", |_| vec![float("alpha", 1.0 / 6.0), float("beta", 0.5)])
+    }),
+    ("hardswish.default", |call| activation(call, "HardSwish", |_| Vec::new())),
+    ("hardtanh.default", |call| {
+        let (low, high) = (call.float_or("min_val", -1.0)?, call.float_or("max_val", 1.0)?);
+        clipped(call, low, high)
+    }),
+    ("heaviside.default", heaviside),
+    ("hypot.default", |call| {
+        let [x, y] = operands(call, ["self", "other"])?;
+        let (x, y) = (call.op("Mul", &[&x, &x], Vec::new()), call.op("Mul", &[&y, &y], Vec::new()));
+        let sum = call.op("Add", &[&x, &y], Vec::new());
+        Ok(vec![call.op("Sqrt", &[&sum], Vec::new())])
+    }),
+    ("isfinite.default", |call| {
+        let x = call.tensor("self")?;
+        if !x.dtype.is_float() {
+            let same = call.op("Equal", &[&x, &x], Vec::new());
+            return Ok(vec![same]);
+        }
+        let infinite = call.op("IsInf", &[&x], Vec::new());
+        let nan = call.op("IsNaN", &[&x], Vec::new());
+        let either = call.op("Or", &[&infinite, &nan], Vec::new());
+        Ok(vec![call.op("Not", &[&either], Vec::new())])
+    }),
+    ("isinf.default", |call| classified(call, "IsInf")),
+    ("isnan.default", |call| classified(call, "IsNaN")),
+    ("le.Scalar", compare!("LessOrEqual")),
+    ("le.Tensor", compare!("LessOrEqual")),
+    ("leaky_relu.default", |call| {
+        let slope = call.float_or("negative_slope", 0.01)?;
+        activation(call, "LeakyRelu", |_| vec![float("alpha", slope)])
+    }),
+    ("lerp.Scalar", lerp),
+    ("lerp.Tensor", lerp),
+    ("log.default", unary!("Log")),
+    ("log10.default", |call| scaled_log(call, std::f64::consts::LOG10_E)),
+    ("log1p.default", |call| {
+        let (x, dtype) = computed(call)?;
+        let one = call.number_of(1.0, dtype);
+        let sum = call.op("Add", &[&x, &one], Vec::new());
+        Ok(vec![call.op("Log", &[&sum], Vec::new())])
+    }),
+    ("log2.default", |call| scaled_log(call, std::f64::consts::LOG2_E)),
+    ("log_sigmoid.default", |call| {
+        let (x, _) = computed(call)?;
+        let negative = call.op("Neg", &[&x], Vec::new());
+        let softplus = call.op("Softplus", &[&negative], Vec::new());
+        Ok(vec![call.op("Neg", &[&softplus], Vec::new())])
+    }),
+    ("logaddexp.default", logaddexp),
+    ("logical_and.default", logical!("And")),
+    ("logical_not.default", |call| {
+        let x = call.tensor("self")?;
+        let x = call.cast_tensor(&x, DType::Bool);
+        Ok(vec![call.op("Not", &[&x], Vec::new())])
+    }),
+    ("logical_or.default", logical!("Or")),
+    ("logical_xor.default", logical!("Xor")),
+    ("logit.default", logit),
+    ("lt.Scalar", compare!("Less")),
+    ("lt.Tensor", compare!("Less")),
+    ("masked_fill.Scalar", masked_fill),
+    ("masked_fill.Tensor", masked_fill),
+    ("maximum.default", binary!("Max")),
+    ("max.other", binary!("Max")),
+    ("min.other", binary!("Min")),
+    ("minimum.default", binary!("Min")),
+    ("mish.default", |call| activation(call, "Mish", |_| Vec::new())),
+    ("mul.Scalar", multiply),
+    ("mul.Tensor", multiply),
+    ("multiply.Tensor", multiply),
+    ("nan_to_num.default", nan_to_num),
+    ("ne.Scalar", |call| {
+        let equal = compare(call, "Equal")?;
+        negated(call, equal)
+    }),
+    ("ne.Tensor", |call| {
+        let equal = compare(call, "Equal")?;
+        negated(call, equal)
+    }),
+    ("neg.default", unary!("Neg")),
+    ("pow.Scalar", binary!("Pow")),
+    ("pow.Tensor_Scalar", power),
+    ("pow.Tensor_Tensor", power),
+    ("prelu.default", prelu),
+    ("_prelu_kernel.default", prelu),
+    ("reciprocal.default", unary!("Reciprocal")),
+    ("relu.default", unary!("Relu")),
+    ("relu6.default", |call| clipped(call, 0.0, 6.0)),
+    ("remainder.Scalar", remainder),
+    ("remainder.Scalar_Tensor", remainder),
+    ("remainder.Tensor", remainder),
+    ("round.decimals", |call| {
+        let (x, dtype) = computed(call)?;
+        let decimals = call.int_or("decimals", 0)?;
+        let scale = call.number_of(10f64.powi(i32::try_from(decimals).unwrap_or(0)), dtype);
+        let scaled = call.op("Mul", &[&x, &scale], Vec::new());
+        let rounded = call.op("Round", &[&scaled], Vec::new());
+        Ok(vec![call.op("Div", &[&rounded, &scale], Vec::new())])
+    }),
+    ("round.default", rounding),
+    ("rrelu.default", |call| {
+        let (low, high) = (call.float_or("lower", 0.125)?, call.float_or("upper", 1.0 / 3.0)?);
+        if call.bool_or("training", false)? {
+            return Err(unsupported("`rrelu` in training mode; export the network in evaluation mode"));
+        }
+        activation(call, "LeakyRelu", |_| vec![float("alpha", (low + high) / 2.0)])
+    }),
+    ("rsqrt.default", |call| {
+        let (x, _) = computed(call)?;
+        let root = call.op("Sqrt", &[&x], Vec::new());
+        Ok(vec![call.op("Reciprocal", &[&root], Vec::new())])
+    }),
+    ("rsub.Scalar", reversed_difference),
+    ("rsub.Tensor", reversed_difference),
+    ("selu.default", |call| activation(call, "Selu", |_| Vec::new())),
+    ("sgn.default", unary!("Sign")),
+    ("sigmoid.default", unary!("Sigmoid")),
+    ("sign.default", unary!("Sign")),
+    ("signbit.default", |call| {
+        let x = call.tensor("self")?;
+        let zero = call.scalar(Scalar::Int(0), x.dtype);
+        Ok(vec![call.op("Less", &[&x, &zero], Vec::new())])
+    }),
+    ("silu.default", |call| {
+        let (x, _) = computed(call)?;
+        let sigmoid = call.op("Sigmoid", &[&x], Vec::new());
+        Ok(vec![call.op("Mul", &[&x, &sigmoid], Vec::new())])
+    }),
+    ("sin.default", unary!("Sin")),
+    ("sinh.default", unary!("Sinh")),
+    ("softplus.default", softplus),
+    ("softshrink.default", |call| {
+        let lambd = call.float_or("lambd", 0.5)?;
+        activation(call, "Shrink", |_| vec![float("lambd", lambd), float("bias", lambd)])
+    }),
+    ("softsign.default", |call| activation(call, "Softsign", |_| Vec::new())),
+    ("sqrt.default", unary!("Sqrt")),
+    ("square.default", |call| {
+        let x = call.tensor("self")?;
+        Ok(vec![call.op("Mul", &[&x, &x], Vec::new())])
+    }),
+    ("sub.Scalar", |call| sum(call, "Sub")),
+    ("sub.Tensor", |call| sum(call, "Sub")),
+    ("subtract.Tensor", |call| sum(call, "Sub")),
+    ("tan.default", unary!("Tan")),
+    ("tanh.default", unary!("Tanh")),
+    ("threshold.default", |call| {
+        let x = call.tensor("self")?;
+        let threshold = call.operand("threshold", x.dtype)?;
+        let value = call.operand("value", x.dtype)?;
+        let above = call.op("Greater", &[&x, &threshold], Vec::new());
+        Ok(vec![call.op("Where", &[&above, &x, &value], Vec::new())])
+    }),
+    ("true_divide.Tensor", divide),
+    ("trunc.default", |call| {
+        let x = call.tensor("self")?;
+        Ok(vec![truncated(call, &x)])
+    }),
+    ("fix.default", |call| {
+        let x = call.tensor("self")?;
+        Ok(vec![truncated(call, &x)])
+    }),
+    ("where.Scalar", choose),
+    ("where.ScalarOther", choose),
+    ("where.ScalarSelf", choose),
+    ("where.self", choose),
+    ("xlogy.Tensor", |call| {
+        let [x, y] = operands(call, ["self", "other"])?;
+        let zero = call.number_of(0.0, call.result_dtype()?);
+        let log = call.op("Log", &[&y], Vec::new());
+        let product = call.op("Mul", &[&x, &log], Vec::new());
+        let none = call.op("Equal", &[&x, &zero], Vec::new());
+        Ok(vec![call.op("Where", &[&none, &zero, &product], Vec::new())])
+    }),
+];
+
+/// The first argument in the dtype of the result, and that dtype: floats are computed of integers.
+fn computed(call: &mut Call<'_, '_>) -> Result<(String, DType)> {
+    let x = call.tensor("self")?;
+    let dtype = call.result_dtype()?;
+    Ok((call.cast_tensor(&x, dtype), dtype))
+}
+
+fn unary(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let (x, _) = computed(call)?;
+    Ok(vec![call.op(operator, &[&x], Vec::new())])
+}
+
+fn activation(
+    call: &mut Call<'_, '_>,
+    operator: &str,
+    attributes: impl FnOnce(DType) -> Vec<crate::onnx::proto::AttributeProto>,
+) -> Result<Outputs> {
+    let (x, dtype) = computed(call)?;
+    Ok(vec![call.op(operator, &[&x], attributes(dtype))])
+}
+
+/// Rounding, which leaves integers as they are.
+fn rounding(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    if !x.dtype.is_float() {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    let operator = match super::family(&call.node.target) {
+        "ceil" => "Ceil",
+        "floor" => "Floor",
+        _ => "Round",
+    };
+    Ok(vec![call.op(operator, &[&x], Vec::new())])
+}
+
+fn classified(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    if x.dtype.is_float() {
+        return Ok(vec![call.op(operator, &[&x], Vec::new())]);
+    }
+    // No integer is one.
+    let same = call.op("Equal", &[&x, &x], Vec::new());
+    negated(call, vec![same])
+}
+
+fn negated(call: &mut Call<'_, '_>, outputs: Outputs) -> Result<Outputs> {
+    Ok(outputs.iter().map(|value| call.op("Not", &[value], Vec::new())).collect())
+}
+
+/// Two operands in the dtype of the result.
+fn operands(call: &mut Call<'_, '_>, names: [&str; 2]) -> Result<[String; 2]> {
+    let dtype = call.result_dtype()?;
+    let [x, y] = names;
+    Ok([call.operand(x, dtype)?, call.operand(y, dtype)?])
+}
+
+fn binary(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let second = if call.has("other") { "other" } else { "exponent" };
+    let [x, y] = operands(call, ["self", second])?;
+    Ok(vec![call.op(operator, &[&x, &y], Vec::new())])
+}
+
+/// The dtype in which two operands are compared.
+fn common(call: &mut Call<'_, '_>, names: [&str; 2]) -> Result<DType> {
+    let mut groups: [Vec<DType>; 3] = Default::default();
+    for name in names {
+        let number = call.number(name)?;
+        let group = match (&number, call.optional_tensor(name)) {
+            (Number::Value(..), Ok(Some(tensor))) if tensor.rank() > 0 => 0,
+            (Number::Value(..), _) => 1,
+            (Number::Known(_), _) => 2,
+        };
+        if let Some(group) = groups.get_mut(group) {
+            group.push(number.dtype());
+        }
+    }
+    let [tensors, without_dims, numbers] = &groups;
+    Ok(promoted([tensors, without_dims, numbers]))
+}
+
+fn compare(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let dtype = common(call, ["self", "other"])?;
+    let dtype = if dtype == DType::Bool && operator != "Equal" { DType::U8 } else { dtype };
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    Ok(vec![call.op(operator, &[&x, &y], Vec::new())])
+}
+
+fn logical(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let (x, y) = (call.operand("self", DType::Bool)?, call.operand("other", DType::Bool)?);
+    Ok(vec![call.op(operator, &[&x, &y], Vec::new())])
+}
+
+fn bitwise(call: &mut Call<'_, '_>, of_bools: &str, of_integers: &str) -> Result<Outputs> {
+    let operator = if call.result_dtype()? == DType::Bool { of_bools } else { of_integers };
+    binary(call, operator)
+}
+
+fn not(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let operator = if call.result_dtype()? == DType::Bool { "Not" } else { "BitwiseNot" };
+    unary(call, operator)
+}
+
+/// Bits are shifted in unsigned integers, which is the same for what is not negative.
+fn shift(call: &mut Call<'_, '_>, direction: &str) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", DType::U64)?, call.operand("other", DType::U64)?);
+    let shifted = call.op("BitShift", &[&x, &y], vec![string("direction", direction)]);
+    Ok(vec![call.cast(&shifted, DType::U64, dtype)])
+}
+
+/// `self + alpha · other`, or the difference.
+fn sum(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let [x, y] = operands(call, ["self", "other"])?;
+    let y = scaled(call, y)?;
+    if call.result_dtype()? == DType::Bool {
+        // Bools are added by `or`; PyTorch does not subtract them.
+        return Ok(vec![call.op("Or", &[&x, &y], Vec::new())]);
+    }
+    Ok(vec![call.op(operator, &[&x, &y], Vec::new())])
+}
+
+/// An operand times `alpha`.
+fn scaled(call: &mut Call<'_, '_>, value: String) -> Result<String> {
+    let alpha = call.optional_number("alpha")?.unwrap_or(Number::Known(Scalar::Int(1)));
+    if alpha.known() == Some(1.0) {
+        return Ok(value);
+    }
+    let dtype = call.result_dtype()?;
+    let alpha = call.number_value(&alpha, dtype)?;
+    Ok(call.op("Mul", &[&value, &alpha], Vec::new()))
+}
+
+fn reversed_difference(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let [x, y] = operands(call, ["self", "other"])?;
+    let x = scaled(call, x)?;
+    Ok(vec![call.op("Sub", &[&y, &x], Vec::new())])
+}
+
+fn multiply(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    bitwise(call, "And", "Mul")
+}
+
+/// `self + value · (tensor1 ∘ tensor2)`.
+fn addc(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let (x, a, b) =
+        (call.operand("self", dtype)?, call.operand("tensor1", dtype)?, call.operand("tensor2", dtype)?);
+    let mut term = call.op(operator, &[&a, &b], Vec::new());
+    let value = call.optional_number("value")?.unwrap_or(Number::Known(Scalar::Int(1)));
+    if value.known() != Some(1.0) {
+        let value = call.number_value(&value, dtype)?;
+        term = call.op("Mul", &[&term, &value], Vec::new());
+    }
+    Ok(vec![call.op("Add", &[&x, &term], Vec::new())])
+}
+
+fn divide(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let mode = call.string_or("rounding_mode", "")?;
+    if mode == "floor" {
+        return floor_divide(call);
+    }
+    let dtype = call.result_dtype()?;
+    let [x, y] = operands(call, ["self", "other"])?;
+    let quotient = call.op("Div", &[&x, &y], Vec::new());
+    // Quotients of integers are truncated already.
+    if mode != "trunc" || !dtype.is_float() {
+        return Ok(vec![quotient]);
+    }
+    let quotient = Tensor { name: quotient, dtype, sizes: Vec::new() };
+    Ok(vec![truncated(call, &quotient)])
+}
+
+fn floor_divide(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let [x, y] = operands(call, ["self", "other"])?;
+    Ok(vec![floored_quotient(call, &x, &y, dtype)])
+}
+
+/// The quotient, rounded down.
+pub(super) fn floored_quotient(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> String {
+    if dtype.is_float() {
+        let quotient = call.op("Div", &[x, y], Vec::new());
+        return call.op("Floor", &[&quotient], Vec::new());
+    }
+    // The remainder has the divisor's sign, so that the rest divides without one.
+    let remainder = call.op("Mod", &[x, y], Vec::new());
+    let rest = call.op("Sub", &[x, &remainder], Vec::new());
+    call.op("Div", &[&rest, y], Vec::new())
+}
+
+/// The remainder with the divisor's sign.
+fn remainder(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let [x, y] = operands(call, ["self", "other"])?;
+    if !dtype.is_float() {
+        return Ok(vec![call.op("Mod", &[&x, &y], Vec::new())]);
+    }
+    let whole = floored_quotient(call, &x, &y, dtype);
+    let product = call.op("Mul", &[&whole, &y], Vec::new());
+    Ok(vec![call.op("Sub", &[&x, &product], Vec::new())])
+}
+
+fn fmod(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let [x, y] = operands(call, ["self", "other"])?;
+    Ok(vec![call.op("Mod", &[&x, &y], vec![int("fmod", 1)])])
+}
+
+/// Powers; those that are a product or a root are written as such.
+fn power(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    let exponent = call.number("exponent")?;
+    match exponent.known() {
+        Some(2.0) => Ok(vec![call.op("Mul", &[&x, &x], Vec::new())]),
+        Some(0.5) if dtype.is_float() => Ok(vec![call.op("Sqrt", &[&x], Vec::new())]),
+        Some(-1.0) if dtype.is_float() => Ok(vec![call.op("Reciprocal", &[&x], Vec::new())]),
+        _ => {
+            let exponent = call.number_value(&exponent, dtype)?;
+            Ok(vec![call.op("Pow", &[&x, &exponent], Vec::new())])
+        }
+    }
+}
+
+/// Rounded towards zero.
+fn truncated(call: &mut Call<'_, '_>, x: &Tensor) -> String {
+    if !x.dtype.is_float() {
+        return call.op("Identity", &[x], Vec::new());
+    }
+    let size = call.op("Abs", &[x], Vec::new());
+    let whole = call.op("Floor", &[&size], Vec::new());
+    let sign = call.op("Sign", &[x], Vec::new());
+    call.op("Mul", &[&sign, &whole], Vec::new())
+}
+
+/// The greater or lesser of two, or the one that is a number.
+fn ignoring_nan(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let [x, y] = operands(call, ["self", "other"])?;
+    let chosen = call.op(operator, &[&x, &y], Vec::new());
+    if !dtype.is_float() {
+        return Ok(vec![chosen]);
+    }
+    let (no_x, no_y) = (call.op("IsNaN", &[&x], Vec::new()), call.op("IsNaN", &[&y], Vec::new()));
+    let chosen = call.op("Where", &[&no_y, &x, &chosen], Vec::new());
+    Ok(vec![call.op("Where", &[&no_x, &y, &chosen], Vec::new())])
+}
+
+/// The angle of a point `(other, self)`, by quadrants, as ONNX has no such operator.
+fn atan2(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let [y, x] = operands(call, ["self", "other"])?;
+    let slope = call.op("Div", &[&y, &x], Vec::new());
+    let angle = call.op("Atan", &[&slope], Vec::new());
+    let (zero, pi) = (call.number_of(0.0, dtype), call.number_of(std::f64::consts::PI, dtype));
+    let (above, below) =
+        (call.op("Add", &[&angle, &pi], Vec::new()), call.op("Sub", &[&angle, &pi], Vec::new()));
+    let upper = call.op("GreaterOrEqual", &[&y, &zero], Vec::new());
+    let turned = call.op("Where", &[&upper, &above, &below], Vec::new());
+    let left = call.op("Less", &[&x, &zero], Vec::new());
+    let angle = call.op("Where", &[&left, &turned, &angle], Vec::new());
+    // The slope of the origin is none.
+    let none = call.op("IsNaN", &[&angle], Vec::new());
+    Ok(vec![call.op("Where", &[&none, &zero, &angle], Vec::new())])
+}
+
+fn copysign(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let [x, y] = operands(call, ["self", "other"])?;
+    let size = call.op("Abs", &[&x], Vec::new());
+    let negative = call.op("Neg", &[&size], Vec::new());
+    let zero = call.number_of(0.0, dtype);
+    let below = call.op("Less", &[&y, &zero], Vec::new());
+    Ok(vec![call.op("Where", &[&below, &negative, &size], Vec::new())])
+}
+
+fn heaviside(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let [x, at_zero] = operands(call, ["self", "values"])?;
+    let zero = call.scalar(Scalar::Int(0), dtype);
+    let above = call.op("Greater", &[&x, &zero], Vec::new());
+    let above = call.cast(&above, DType::Bool, dtype);
+    let equal = call.op("Equal", &[&x, &zero], Vec::new());
+    Ok(vec![call.op("Where", &[&equal, &at_zero, &above], Vec::new())])
+}
+
+/// `self + weight · (end − self)`.
+fn lerp(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let [x, end] = operands(call, ["self", "end"])?;
+    let weight = call.operand("weight", dtype)?;
+    let difference = call.op("Sub", &[&end, &x], Vec::new());
+    let part = call.op("Mul", &[&weight, &difference], Vec::new());
+    Ok(vec![call.op("Add", &[&x, &part], Vec::new())])
+}
+
+fn scaled_log(call: &mut Call<'_, '_>, scale: f64) -> Result<Outputs> {
+    let (x, dtype) = computed(call)?;
+    let log = call.op("Log", &[&x], Vec::new());
+    let scale = call.number_of(scale, dtype);
+    Ok(vec![call.op("Mul", &[&log, &scale], Vec::new())])
+}
+
+/// `max + log(1 + exp(−|difference|))`.
+fn logaddexp(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let [x, y] = operands(call, ["self", "other"])?;
+    let greater = call.op("Max", &[&x, &y], Vec::new());
+    let difference = call.op("Sub", &[&x, &y], Vec::new());
+    let distance = call.op("Abs", &[&difference], Vec::new());
+    let negative = call.op("Neg", &[&distance], Vec::new());
+    let rest = call.op("Softplus", &[&negative], Vec::new());
+    Ok(vec![call.op("Add", &[&greater, &rest], Vec::new())])
+}
+
+/// `log(x / (1 − x))`, of numbers that are kept `eps` away from 0 and 1.
+fn logit(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (mut x, dtype) = computed(call)?;
+    if let Some(eps) = call.optional_number("eps")?.and_then(|eps| eps.known()) {
+        let (low, high) = (call.number_of(eps, dtype), call.number_of(1.0 - eps, dtype));
+        x = call.op("Clip", &[&x, &low, &high], Vec::new());
+    }
+    let one = call.number_of(1.0, dtype);
+    let rest = call.op("Sub", &[&one, &x], Vec::new());
+    let odds = call.op("Div", &[&x, &rest], Vec::new());
+    Ok(vec![call.op("Log", &[&odds], Vec::new())])
+}
+
+fn clipped(call: &mut Call<'_, '_>, low: f64, high: f64) -> Result<Outputs> {
+    let (x, dtype) = computed(call)?;
+    let (low, high) = (call.number_of(low, dtype), call.number_of(high, dtype));
+    Ok(vec![call.op("Clip", &[&x, &low, &high], Vec::new())])
+}
+
+/// Bounds that are numbers or tensors; an empty name is none.
+fn clamp(call: &mut Call<'_, '_>, min: &str, max: &str) -> Result<Outputs> {
+    let (x, dtype) = computed(call)?;
+    let mut bounds = [String::new(), String::new()];
+    let mut numbers = true;
+    for (bound, name) in bounds.iter_mut().zip([min, max]) {
+        if !name.is_empty() && call.has(name) {
+            numbers &= call.optional_tensor(name)?.is_none_or(|tensor| tensor.rank() == 0);
+            *bound = call.operand(name, dtype)?;
+        }
+    }
+    let [low, high] = bounds;
+    if numbers {
+        return Ok(vec![match (low.as_str(), high.as_str()) {
+            ("", "") => call.op("Identity", &[&x], Vec::new()),
+            (low, "") => call.op("Clip", &[&x, low], Vec::new()),
+            (low, high) => call.op("Clip", &[&x, low, high], Vec::new()),
+        }]);
+    }
+    let mut result = x;
+    for (operator, bound) in [("Max", low), ("Min", high)] {
+        if !bound.is_empty() {
+            result = call.op(operator, &[&result, &bound], Vec::new());
+        }
+    }
+    Ok(vec![result])
+}
+
+/// Only of the input's scale 1 is it ONNX's `Elu`; `scale` is a factor.
+fn elu(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (x, dtype) = computed(call)?;
+    let (alpha, scale) = (call.float_or("alpha", 1.0)?, call.float_or("scale", 1.0)?);
+    if call.float_or("input_scale", 1.0)? != 1.0 {
+        return Err(unsupported("`elu` with another `input_scale` than 1"));
+    }
+    let result = call.op("Elu", &[&x], vec![float("alpha", alpha)]);
+    if scale == 1.0 {
+        return Ok(vec![result]);
+    }
+    let scale = call.number_of(scale, dtype);
+    Ok(vec![call.op("Mul", &[&result, &scale], Vec::new())])
+}
+
+fn softplus(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    // Above the threshold PyTorch takes the argument itself, from which it differs by less than its rounding.
+    let (x, dtype) = computed(call)?;
+    let beta = call.float_or("beta", 1.0)?;
+    if beta == 1.0 {
+        return Ok(vec![call.op("Softplus", &[&x], Vec::new())]);
+    }
+    let beta = call.number_of(beta, dtype);
+    let scaled = call.op("Mul", &[&x, &beta], Vec::new());
+    let result = call.op("Softplus", &[&scaled], Vec::new());
+    Ok(vec![call.op("Div", &[&result, &beta], Vec::new())])
+}
+
+fn glu(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let axis = call.axis("dim", -1, &x)?;
+    let halves = call.ops("Split", &[&x], vec![int("axis", axis), int("num_outputs", 2)], 2);
+    let [value, gate] = halves.as_slice() else { return Ok(Vec::new()) };
+    let gate = call.op("Sigmoid", &[gate], Vec::new());
+    Ok(vec![call.op("Mul", &[value, &gate], Vec::new())])
+}
+
+/// A slope for each channel, the second axis.
+fn prelu(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (x, weight) = (call.tensor("self")?, call.tensor("weight")?);
+    let axes: Vec<i64> = (1..).take(x.rank().saturating_sub(2)).collect();
+    let weight = if weight.rank() == 1 { call.unsqueeze(&weight, &axes) } else { weight.name };
+    Ok(vec![call.op("PRelu", &[&x, &weight], Vec::new())])
+}
+
+fn masked_fill(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (x, mask) = (call.tensor("self")?, call.tensor("mask")?);
+    let dtype = call.result_dtype()?;
+    let x = call.cast_tensor(&x, dtype);
+    let value = call.operand("value", dtype)?;
+    let mask = call.cast_tensor(&mask, DType::Bool);
+    Ok(vec![call.op("Where", &[&mask, &value, &x], Vec::new())])
+}
+
+fn choose(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let condition = call.tensor("condition")?;
+    let condition = call.cast_tensor(&condition, DType::Bool);
+    let [x, y] = operands(call, ["self", "other"])?;
+    Ok(vec![call.op("Where", &[&condition, &x, &y], Vec::new())])
+}
+
+fn nan_to_num(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (mut x, dtype) = computed(call)?;
+    if !dtype.is_float() {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    let greatest = match dtype {
+        DType::F64 => f64::MAX,
+        DType::F16 => 65504.0,
+        DType::BF16 => f64::from(f32::from_bits(0x7f7f_0000)),
+        _ => f64::from(f32::MAX),
+    };
+    let (nan, high) = (call.float_or("nan", 0.0)?, call.float_or("posinf", greatest)?);
+    let low = call.float_or("neginf", -greatest)?;
+    let infinite = [("IsNaN", nan, None), ("IsInf", high, Some([0, 1])), ("IsInf", low, Some([1, 0]))];
+    for (operator, value, signs) in infinite {
+        let signs = signs.map(|[negative, positive]| {
+            vec![int("detect_negative", negative), int("detect_positive", positive)]
+        });
+        let found = call.op(operator, &[&x], signs.unwrap_or_default());
+        let value = call.number_of(value, dtype);
+        x = call.op("Where", &[&found, &value, &x], Vec::new());
+    }
+    Ok(vec![x])
+}

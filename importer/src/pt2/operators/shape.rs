@@ -1,0 +1,774 @@
+//! Operators that move elements, or give a tensor another shape.
+
+use super::Table;
+use crate::error::quoted;
+use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, invalid, string, unsupported};
+use kiln_types::Scalar;
+
+pub(super) const RULES: Table = &[
+    ("broadcast_tensors.default", broadcast_tensors),
+    ("broadcast_to.default", expand),
+    ("cat.default", concatenate),
+    ("chunk.default", chunk),
+    ("concat.default", concatenate),
+    ("concatenate.default", concatenate),
+    ("constant_pad_nd.default", |call| pad(call, "constant")),
+    ("column_stack.default", |call| stacked(call, 2, 1)),
+    ("diag.default", diag),
+    ("diag_embed.default", diag_embed),
+    ("diagonal.default", diagonal),
+    ("dstack.default", |call| stacked(call, 3, 2)),
+    ("expand.default", expand),
+    ("expand_as.default", |call| {
+        let (x, other) = (call.tensor("self")?, call.tensor("other")?);
+        let shape = call.shape(&other);
+        Ok(vec![call.op("Expand", &[&x, &shape], Vec::new())])
+    }),
+    ("flatten.using_ints", flatten),
+    ("flip.default", flip),
+    ("hstack.default", |call| stacked(call, 1, 1)),
+    ("mT.default", permute),
+    ("meshgrid.default", meshgrid),
+    ("meshgrid.indexing", meshgrid),
+    ("movedim.int", permute),
+    ("movedim.intlist", permute),
+    ("narrow.default", |call| {
+        let x = call.tensor("self")?;
+        let along = call.axis("dim", 0, &x)?;
+        let (start, length) = (call.size("start")?, call.size("length")?);
+        let end = sum(call, &start, &length);
+        Ok(vec![call.slice(&x, along, [&start, &end], 1)])
+    }),
+    ("numpy_T.default", permute),
+    ("pad.default", |call| {
+        let mode = call.string_or("mode", "constant")?;
+        pad(call, mode)
+    }),
+    ("permute.default", permute),
+    ("permute_copy.default", permute),
+    ("ravel.default", |call| {
+        let x = call.tensor("self")?;
+        Ok(vec![reshaped(call, &x, &[Int::Known(-1)])])
+    }),
+    ("reflection_pad1d.default", |call| pad(call, "reflect")),
+    ("reflection_pad2d.default", |call| pad(call, "reflect")),
+    ("reflection_pad3d.default", |call| pad(call, "reflect")),
+    ("repeat.default", repeat),
+    ("repeat_interleave.self_int", repeat_interleave),
+    ("replication_pad1d.default", |call| pad(call, "replicate")),
+    ("replication_pad2d.default", |call| pad(call, "replicate")),
+    ("replication_pad3d.default", |call| pad(call, "replicate")),
+    ("reshape.default", |call| reshape(call, "shape")),
+    ("reshape_as.default", reshape_as),
+    ("roll.default", roll),
+    ("rot90.default", rot90),
+    ("select.int", |call| {
+        let x = call.tensor("self")?;
+        let along = call.axis("dim", 0, &x)?;
+        let index = call.size("index")?;
+        let index = call.size_value(&index);
+        Ok(vec![call.op("Gather", &[&x, &index], vec![int("axis", along)])])
+    }),
+    ("slice.Tensor", slice),
+    ("slice_copy.Tensor", slice),
+    ("split.Tensor", split),
+    ("split_with_sizes.default", split_with_sizes),
+    ("squeeze.default", squeeze),
+    ("squeeze.dim", squeeze),
+    ("squeeze.dims", squeeze),
+    ("stack.default", |call| {
+        let tensors = call.tensors("tensors")?;
+        let rank = tensors.first().map_or(0, Tensor::rank);
+        let along = axis(call.int_or("dim", 0)?, rank + 1)?;
+        let dtype = call.result_dtype()?;
+        let mut parts = Vec::with_capacity(tensors.len());
+        for tensor in &tensors {
+            let part = call.cast_tensor(tensor, dtype);
+            parts.push(call.unsqueeze(&part, &[along]));
+        }
+        Ok(vec![joined(call, &parts, along)])
+    }),
+    ("swapaxes.default", permute),
+    ("swapdims.default", permute),
+    ("t.default", permute),
+    ("tensor_split.indices", |call| {
+        let indices = call.sizes("indices")?;
+        cut(call, &indices)
+    }),
+    ("tensor_split.sections", tensor_split),
+    ("tile.default", repeat),
+    ("transpose.int", permute),
+    ("transpose_copy.int", permute),
+    ("tril.default", |call| triangle(call, 0)),
+    ("triu.default", |call| triangle(call, 1)),
+    ("unbind.int", |call| {
+        let x = call.tensor("self")?;
+        let along = call.axis("dim", 0, &x)?;
+        let mut parts = Vec::new();
+        for index in (0..).take(call.result_count()) {
+            let index = call.int64(index);
+            parts.push(call.op("Gather", &[&x, &index], vec![int("axis", along)]));
+        }
+        Ok(parts)
+    }),
+    ("unflatten.int", |call| {
+        let x = call.tensor("self")?;
+        let along = call.axis("dim", 0, &x)?;
+        let sizes = call.sizes("sizes")?;
+        let at = usize::try_from(along).unwrap_or(0);
+        let mut shape = dims(call, &x);
+        let rest = shape.split_off((at + 1).min(shape.len()));
+        shape.truncate(at);
+        shape.extend(sizes);
+        shape.extend(rest);
+        Ok(vec![reshaped(call, &x, &shape)])
+    }),
+    ("unfold.default", unfold),
+    ("unsafe_chunk.default", chunk),
+    ("unsafe_split.Tensor", split),
+    ("unsafe_split_with_sizes.default", split_with_sizes),
+    ("unsqueeze.default", unsqueeze),
+    ("unsqueeze_copy.default", unsqueeze),
+    ("view.default", |call| reshape(call, "size")),
+    ("view_as.default", reshape_as),
+    ("view_copy.default", |call| reshape(call, "size")),
+    ("vstack.default", |call| stacked(call, 2, 0)),
+    ("_reshape_alias.default", |call| reshape(call, "size")),
+    ("_unsafe_view.default", |call| reshape(call, "size")),
+];
+
+// ---- sizes ----
+
+/// The size of a tensor along each axis.
+pub(super) fn dims(call: &mut Call<'_, '_>, x: &Tensor) -> Vec<Int> {
+    (0..).zip(&x.sizes).map(|(axis, size)| size.map_or_else(|| dim(call, x, axis), Int::Known)).collect()
+}
+
+fn dim(call: &mut Call<'_, '_>, x: &Tensor, axis: i64) -> Int {
+    let shape = call.shape(x);
+    let axis = call.int64(axis);
+    Int::Value(call.op("Gather", &[&shape, &axis], vec![int("axis", 0)]))
+}
+
+/// The size along one axis.
+pub(super) fn dim_at(call: &mut Call<'_, '_>, x: &Tensor, axis: i64) -> Int {
+    x.size(axis).map_or_else(|| dim(call, x, axis), Int::Known)
+}
+
+fn computed(call: &mut Call<'_, '_>, operator: &str, a: &Int, b: &Int) -> Int {
+    let (a, b) = (call.size_value(a), call.size_value(b));
+    Int::Value(call.op(operator, &[&a, &b], Vec::new()))
+}
+
+/// The sum of two sizes.
+pub(in crate::pt2) fn sum(call: &mut Call<'_, '_>, a: &Int, b: &Int) -> Int {
+    match (a, b) {
+        (Int::Known(a), Int::Known(b)) => Int::Known(a.saturating_add(*b)),
+        (Int::Known(0), other) | (other, Int::Known(0)) => other.clone(),
+        _ => computed(call, "Add", a, b),
+    }
+}
+
+/// The product of two sizes.
+fn product(call: &mut Call<'_, '_>, a: &Int, b: &Int) -> Int {
+    match (a, b) {
+        (Int::Known(a), Int::Known(b)) => Int::Known(a.saturating_mul(*b)),
+        (Int::Known(1), other) | (other, Int::Known(1)) => other.clone(),
+        _ => computed(call, "Mul", a, b),
+    }
+}
+
+/// A size with the other sign.
+fn negative(call: &mut Call<'_, '_>, a: &Int) -> Int {
+    match a {
+        Int::Known(a) => Int::Known(a.saturating_neg()),
+        Int::Value(name) => Int::Value(call.op("Neg", &[name], Vec::new())),
+    }
+}
+
+/// The end of the slice that an index alone is.
+pub(in crate::pt2) fn next(call: &mut Call<'_, '_>, index: &Int) -> Int {
+    match index {
+        Int::Known(-1) => Int::Known(i64::MAX),
+        index => sum(call, index, &Int::Known(1)),
+    }
+}
+
+// ---- shapes ----
+
+pub(super) fn reshaped(call: &mut Call<'_, '_>, x: &str, shape: &[Int]) -> String {
+    let shape = call.sizes_value(shape);
+    call.op("Reshape", &[x, &shape], vec![int("allowzero", 1)])
+}
+
+fn reshape(call: &mut Call<'_, '_>, sizes: &str) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let shape = call.sizes(sizes)?;
+    Ok(vec![reshaped(call, &x, &shape)])
+}
+
+fn reshape_as(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (x, other) = (call.tensor("self")?, call.tensor("other")?);
+    let shape = call.shape(&other);
+    Ok(vec![call.op("Reshape", &[&x, &shape], vec![int("allowzero", 1)])])
+}
+
+fn flatten(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let (start, end) = (call.axis("start_dim", 0, &x)?, call.axis("end_dim", -1, &x)?);
+    let last = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 1;
+    if start == 1 && end == last && x.rank() > 1 {
+        return Ok(vec![call.op("Flatten", &[&x], vec![int("axis", 1)])]);
+    }
+    let (start, end) = (usize::try_from(start).unwrap_or(0), usize::try_from(end).unwrap_or(0));
+    if start > end {
+        return Err(invalid("start_dim", "is behind `end_dim`"));
+    }
+    let sizes = dims(call, &x);
+    let before = sizes.iter().take(start).cloned();
+    let behind = sizes.iter().skip(end + 1).cloned();
+    let shape: Vec<Int> = before.chain([Int::Known(-1)]).chain(behind).collect();
+    Ok(vec![reshaped(call, &x, &shape)])
+}
+
+fn unsqueeze(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = axis(call.int("dim")?, x.rank() + 1)?;
+    Ok(vec![call.unsqueeze(&x, &[along])])
+}
+
+/// Axes of size 1 go: those that are named, or all. A size that is not known is not 1, as PyTorch has seen to when the program was made.
+fn squeeze(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let all: Vec<i64> = (0..).take(x.rank()).collect();
+    let named = if call.has("dim") && x.rank() > 0 { call.axes("dim", &x)? } else { all };
+    let ones: Vec<i64> = named.into_iter().filter(|&axis| x.size(axis) == Some(1)).collect();
+    if ones.is_empty() {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    Ok(vec![call.squeeze(&x, &ones)])
+}
+
+/// Sizes of -1 are those that the tensor has.
+fn expand(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let mut sizes = call.sizes("size")?;
+    for size in &mut sizes {
+        if matches!(size, Int::Known(-1)) {
+            *size = Int::Known(1);
+        }
+    }
+    let shape = call.sizes_value(&sizes);
+    Ok(vec![call.op("Expand", &[&x, &shape], Vec::new())])
+}
+
+fn broadcast_tensors(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let tensors = call.tensors("tensors")?;
+    let mut whole: Option<String> = None;
+    for tensor in &tensors {
+        whole = Some(match whole {
+            None => tensor.name.clone(),
+            Some(whole) => {
+                let shape = call.shape(tensor);
+                call.op("Expand", &[&whole, &shape], Vec::new())
+            }
+        });
+    }
+    let Some(whole) = whole else { return Ok(Vec::new()) };
+    let shape = call.shape(&whole);
+    Ok(tensors.iter().map(|tensor| call.op("Expand", &[tensor, &shape], Vec::new())).collect())
+}
+
+fn meshgrid(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let tensors = call.tensors("tensors")?;
+    // Each grid has an axis for each tensor.
+    if tensors.len() > 64 {
+        return Err(invalid("tensors", format!("are {}, too many for a grid", tensors.len())));
+    }
+    let columns_first = match call.string_or("indexing", "ij")? {
+        "ij" => false,
+        "xy" => true,
+        other => return Err(invalid("indexing", format!("is {}, must be `ij` or `xy`", quoted(other)))),
+    };
+    // With `xy` the first two axes are exchanged.
+    let place = |at: usize| match (at, tensors.len()) {
+        (0 | 1, 2..) if columns_first => 1 - at,
+        _ => at,
+    };
+    let mut sizes = vec![Int::Known(1); tensors.len()];
+    for (at, tensor) in tensors.iter().enumerate() {
+        let size = if tensor.rank() == 0 { Int::Known(1) } else { dim_at(call, tensor, 0) };
+        if let Some(slot) = sizes.get_mut(place(at)) {
+            *slot = size;
+        }
+    }
+    let shape = call.sizes_value(&sizes);
+    let mut grids = Vec::with_capacity(tensors.len());
+    for (at, tensor) in tensors.iter().enumerate() {
+        let mut own = vec![Int::Known(1); tensors.len()];
+        if let Some(slot) = own.get_mut(place(at)) {
+            *slot = Int::Known(-1);
+        }
+        let line = reshaped(call, tensor, &own);
+        grids.push(call.op("Expand", &[&line, &shape], Vec::new()));
+    }
+    Ok(grids)
+}
+
+// ---- the order of axes ----
+
+/// The axes of what a call takes, in the order in which its result has them.
+pub(in crate::pt2) fn permutation(call: &mut Call<'_, '_>, of: &Tensor) -> Result<Vec<i64>> {
+    let mut order: Vec<i64> = (0..).take(of.rank()).collect();
+    let (first, second) = match super::family(&call.node.target) {
+        "permute" | "permute_copy" => return call.axes("dims", of),
+        "numpy_T" => {
+            order.reverse();
+            return Ok(order);
+        }
+        "t" => (0, of.rank().saturating_sub(1)),
+        "mT" => (of.rank().saturating_sub(2), of.rank().saturating_sub(1)),
+        "movedim" => return moved(call, of),
+        "swapaxes" => (place(call.axis("axis0", 0, of)?), place(call.axis("axis1", 0, of)?)),
+        _ => (place(call.axis("dim0", 0, of)?), place(call.axis("dim1", 0, of)?)),
+    };
+    if first < order.len() && second < order.len() {
+        order.swap(first, second);
+    }
+    Ok(order)
+}
+
+fn place(axis: i64) -> usize {
+    usize::try_from(axis).unwrap_or(usize::MAX)
+}
+
+fn moved(call: &mut Call<'_, '_>, of: &Tensor) -> Result<Vec<i64>> {
+    let (from, to) = (call.axes("source", of)?, call.axes("destination", of)?);
+    let mut rest = (0..).take(of.rank()).filter(|axis| !from.contains(axis));
+    let source = |axis: i64| to.iter().position(|&to| to == axis).and_then(|at| from.get(at).copied());
+    Ok((0..).take(of.rank()).filter_map(|axis| source(axis).or_else(|| rest.next())).collect())
+}
+
+fn permute(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let order = permutation(call, &x)?;
+    if order.windows(2).all(|pair| matches!(pair, [a, b] if a < b)) {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    Ok(vec![call.transpose(&x, &order)])
+}
+
+// ---- parts ----
+
+/// Where a slice begins and ends.
+pub(in crate::pt2) fn bounds(call: &mut Call<'_, '_>) -> Result<(Int, Int)> {
+    let start = call.optional_size("start")?.unwrap_or(Int::Known(0));
+    let end = call.optional_size("end")?.unwrap_or(Int::Known(i64::MAX));
+    Ok((start, end))
+}
+
+fn slice(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = call.axis("dim", 0, &x)?;
+    let (start, end) = bounds(call)?;
+    let step = call.int_or("step", 1)?;
+    if matches!((&start, &end, step), (Int::Known(0), Int::Known(i64::MAX), 1)) {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    Ok(vec![call.slice(&x, along, [&start, &end], step)])
+}
+
+/// A tensor that has `value` at the steps of a slice.
+pub(in crate::pt2) fn put_steps(
+    call: &mut Call<'_, '_>,
+    base: &Tensor,
+    value: &str,
+    along: i64,
+    [start, end]: [&Int; 2],
+) -> Result<String> {
+    let step = call.int_or("step", 1)?;
+    let size = dim_at(call, base, along);
+    let (zero, size, one) = (call.int64(0), call.size_value(&size), call.int64(1));
+    let all = call.op("Range", &[&zero, &size, &one], Vec::new());
+    let some = call.slice(&all, 0, [start, end], step);
+    let indices = call.unsqueeze(&some, &[1]);
+    // The axis comes first while its rows are replaced.
+    let mut order: Vec<i64> = (0..).take(base.rank()).collect();
+    let at = place(along);
+    if at < order.len() {
+        order[..=at].rotate_right(1);
+    }
+    let mut back: Vec<i64> = (0..).take(base.rank()).collect();
+    if at < back.len() {
+        back[..=at].rotate_left(1);
+    }
+    let (turned, value) = (call.transpose(base, &order), call.transpose(value, &order));
+    let put = call.op("ScatterND", &[&turned, &indices, &value], Vec::new());
+    Ok(call.transpose(&put, &back))
+}
+
+/// The sizes of all results along an axis, if they are numbers.
+fn result_sizes(call: &Call<'_, '_>, along: i64) -> Option<Vec<i64>> {
+    call.results().map(|part| part.ok()?.size(along)).collect()
+}
+
+fn split_known(call: &mut Call<'_, '_>, x: &Tensor, along: i64, sizes: &[i64]) -> Outputs {
+    if sizes.len() == 1 {
+        return vec![call.op("Identity", &[x], Vec::new())];
+    }
+    let split = call.int64s(sizes);
+    call.ops("Split", &[x, &split], vec![int("axis", along)], sizes.len())
+}
+
+fn split(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = call.axis("dim", 0, &x)?;
+    if let Some(sizes) = result_sizes(call, along) {
+        return Ok(split_known(call, &x, along, &sizes));
+    }
+    let size = call.size("split_size")?;
+    let bounds: Vec<Int> = (1..)
+        .take(call.result_count().saturating_sub(1))
+        .map(|part| product(call, &size, &Int::Known(part)))
+        .collect();
+    cut(call, &bounds)
+}
+
+fn split_with_sizes(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = call.axis("dim", 0, &x)?;
+    let sizes = call.sizes("split_sizes")?;
+    if let [_] = sizes.as_slice() {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    let split = call.sizes_value(&sizes);
+    Ok(call.ops("Split", &[&x, &split], vec![int("axis", along)], sizes.len()))
+}
+
+fn chunk(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = call.axis("dim", 0, &x)?;
+    if let Some(sizes) = result_sizes(call, along) {
+        return Ok(split_known(call, &x, along, &sizes));
+    }
+    // Both take the size of a part to be the quotient, rounded up.
+    let count = call.int("chunks")?;
+    if usize::try_from(count) != Ok(call.result_count()) {
+        return Err(unsupported("chunks of an axis of unknown size that are fewer than asked for"));
+    }
+    let attributes = vec![int("axis", along), int("num_outputs", count)];
+    Ok(call.ops("Split", &[&x], attributes, call.result_count()))
+}
+
+/// The parts between these indices.
+fn cut(call: &mut Call<'_, '_>, bounds: &[Int]) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = call.axis("dim", 0, &x)?;
+    let starts = [Int::Known(0)].into_iter().chain(bounds.iter().cloned());
+    let ends = bounds.iter().cloned().chain([Int::Known(i64::MAX)]);
+    Ok(starts.zip(ends).map(|(start, end)| call.slice(&x, along, [&start, &end], 1)).collect())
+}
+
+fn tensor_split(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = call.axis("dim", 0, &x)?;
+    match result_sizes(call, along) {
+        Some(sizes) => Ok(split_known(call, &x, along, &sizes)),
+        None => Err(unsupported("`tensor_split` of an axis of unknown size")),
+    }
+}
+
+// ---- joining and repeating ----
+
+fn joined(call: &mut Call<'_, '_>, parts: &[String], along: i64) -> String {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    match parts.as_slice() {
+        [only] => call.op("Identity", &[only], Vec::new()),
+        parts => call.op("Concat", parts, vec![int("axis", along)]),
+    }
+}
+
+/// Tensors of shape `[0]` count as absent, whatever rank the others have.
+fn concatenate(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let tensors = call.tensors("tensors")?;
+    let rank = tensors.iter().map(Tensor::rank).max().unwrap_or(0);
+    let along = axis(call.int_or("dim", 0)?, rank)?;
+    let dtype = call.result_dtype()?;
+    let absent = |tensor: &&Tensor| rank > 1 && tensor.sizes == [Some(0)];
+    let parts: Vec<String> = tensors
+        .iter()
+        .filter(|tensor| !absent(tensor))
+        .map(|tensor| call.cast_tensor(tensor, dtype))
+        .collect();
+    Ok(vec![joined(call, &parts, along)])
+}
+
+/// Tensors of at least a rank, joined along an axis, or the first where there is no such axis.
+fn stacked(call: &mut Call<'_, '_>, rank: usize, along: i64) -> Result<Outputs> {
+    let tensors = call.tensors("tensors")?;
+    let dtype = call.result_dtype()?;
+    let column = super::family(&call.node.target) == "column_stack";
+    let mut parts = Vec::with_capacity(tensors.len());
+    let mut along = along;
+    for tensor in &tensors {
+        let part = call.cast_tensor(tensor, dtype);
+        // `torch.atleast_1d` and the like: a line is a row, but of a column stack.
+        let axes: &[i64] = match (rank, tensor.rank()) {
+            (1, 0) => &[0],
+            (2, 0) => &[0, 1],
+            (2, 1) if column => &[1],
+            (2, 1) => &[0],
+            (3, 0) => &[0, 1, 2],
+            (3, 1) => &[0, 2],
+            (3, 2) => &[2],
+            _ => &[],
+        };
+        if rank == 1 && tensor.rank() < 2 {
+            along = 0;
+        }
+        parts.push(call.unsqueeze(&part, axes));
+    }
+    Ok(vec![joined(call, &parts, along)])
+}
+
+/// `repeat` and `tile`: axes are added in front, and each is repeated.
+fn repeat(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let mut counts = call.sizes(if call.has("repeats") { "repeats" } else { "dims" })?;
+    let mut value = x.name.clone();
+    if let Some(more) = counts.len().checked_sub(x.rank()) {
+        let axes: Vec<i64> = (0..).take(more).collect();
+        value = call.unsqueeze(&value, &axes);
+    }
+    while counts.len() < x.rank() {
+        counts.insert(0, Int::Known(1));
+    }
+    let counts = call.sizes_value(&counts);
+    Ok(vec![call.op("Tile", &[&value, &counts], Vec::new())])
+}
+
+/// Each element is repeated in place.
+fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let mut x = call.tensor("self")?;
+    let count = call.size("repeats")?;
+    let along = match call.optional_int("dim")? {
+        Some(dim) => x.axis(dim)?,
+        None => {
+            x.name = reshaped(call, &x, &[Int::Known(-1)]);
+            x.sizes = vec![None];
+            0
+        }
+    };
+    let mut counts = vec![Int::Known(1); x.rank() + 1];
+    if let Some(own) = counts.get_mut(place(along) + 1) {
+        *own = count;
+    }
+    let apart = call.unsqueeze(&x, &[along + 1]);
+    let counts = call.sizes_value(&counts);
+    let repeated = call.op("Tile", &[&apart, &counts], Vec::new());
+    let mut shape: Vec<Int> = Vec::with_capacity(x.rank());
+    for axis in (0..).take(x.rank()) {
+        shape.push(if axis == along { Int::Known(-1) } else { dim_at(call, &x, axis) });
+    }
+    Ok(vec![reshaped(call, &repeated, &shape)])
+}
+
+fn flip(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let axes = call.axes("dims", &x)?;
+    Ok(vec![flipped(call, &x, &axes)])
+}
+
+fn flipped(call: &mut Call<'_, '_>, x: &str, axes: &[i64]) -> String {
+    if axes.is_empty() {
+        return call.op("Identity", &[x], Vec::new());
+    }
+    let fill = |value: i64| vec![value; axes.len()];
+    let (starts, ends, steps) =
+        (call.int64s(&fill(-1)), call.int64s(&fill(i64::MIN)), call.int64s(&fill(-1)));
+    let axes = call.int64s(axes);
+    call.op("Slice", &[x, &starts, &ends, &axes, &steps], Vec::new())
+}
+
+fn rot90(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let dims = call.ints_or("dims", &[0, 1])?;
+    let &[from, to] = dims.as_slice() else { return Err(invalid("dims", "must be two")) };
+    let (from, to) = (x.axis(from)?, x.axis(to)?);
+    let mut order: Vec<i64> = (0..).take(x.rank()).collect();
+    if place(from).max(place(to)) < order.len() {
+        order.swap(place(from), place(to));
+    }
+    Ok(vec![match call.int_or("k", 1)?.rem_euclid(4) {
+        0 => call.op("Identity", &[&x], Vec::new()),
+        1 => {
+            let turned = flipped(call, &x, &[to]);
+            call.transpose(&turned, &order)
+        }
+        2 => flipped(call, &x, &[from, to]),
+        _ => {
+            let turned = call.transpose(&x, &order);
+            flipped(call, &turned, &[to])
+        }
+    }])
+}
+
+/// Elements are moved along axes, the last ones to the beginning; without axes along the tensor as a line.
+fn roll(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let shifts = call.sizes("shifts")?;
+    let axes = call.axes("dims", &x)?;
+    if axes.is_empty() {
+        let line = reshaped(call, &x, &[Int::Known(-1)]);
+        let shift = shifts.first().cloned().unwrap_or(Int::Known(0));
+        let rolled = rolled(call, line, &shift, 0);
+        let shape = call.shape(&x);
+        return Ok(vec![call.op("Reshape", &[&rolled, &shape], vec![int("allowzero", 1)])]);
+    }
+    let mut value = x.name.clone();
+    for (shift, axis) in shifts.iter().zip(axes) {
+        // A shift by more than the size goes round again.
+        let shift = match (shift, x.size(axis)) {
+            (Int::Known(shift), Some(size)) if size > 0 => Int::Known(shift.rem_euclid(size)),
+            (shift, _) => shift.clone(),
+        };
+        value = rolled(call, value, &shift, axis);
+    }
+    Ok(vec![value])
+}
+
+fn rolled(call: &mut Call<'_, '_>, x: String, shift: &Int, axis: i64) -> String {
+    if matches!(shift, Int::Known(0)) {
+        return call.op("Identity", &[&x], Vec::new());
+    }
+    let cut = negative(call, shift);
+    let end = call.slice(&x, axis, [&cut, &Int::Known(i64::MAX)], 1);
+    let start = call.slice(&x, axis, [&Int::Known(0), &cut], 1);
+    call.op("Concat", &[&end, &start], vec![int("axis", axis)])
+}
+
+/// Paddings come in pairs, those of the last axis first.
+fn pad(call: &mut Call<'_, '_>, mode: &str) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let given = call.sizes(if call.has("pad") { "pad" } else { "padding" })?;
+    let mode = match mode {
+        "constant" => "constant",
+        "reflect" => "reflect",
+        "replicate" => "edge",
+        "circular" => "wrap",
+        other => return Err(invalid("mode", format!("is {}, which is no way to pad", quoted(other)))),
+    };
+    let axes = given.len() / 2;
+    if axes > x.rank() {
+        return Err(invalid("pad", format!("has {} numbers for a tensor of rank {}", given.len(), x.rank())));
+    }
+    let side = |side: usize| {
+        let pairs = given.chunks_exact(2).rev().filter_map(move |pair| pair.get(side).cloned());
+        std::iter::repeat_n(Int::Known(0), x.rank() - axes).chain(pairs)
+    };
+    let pads: Vec<Int> = side(0).chain(side(1)).collect();
+    if pads.iter().all(|pad| matches!(pad, Int::Known(0))) {
+        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
+    }
+    let pads = call.sizes_value(&pads);
+    if mode != "constant" {
+        return Ok(vec![call.op("Pad", &[&x, &pads], vec![string("mode", mode)])]);
+    }
+    let value = match call.optional_number("value")? {
+        Some(number) => call.number_value(&number, x.dtype)?,
+        None => call.scalar(Scalar::Int(0), x.dtype),
+    };
+    Ok(vec![call.op("Pad", &[&x, &pads, &value], Vec::new())])
+}
+
+// ---- matrices ----
+
+fn triangle(call: &mut Call<'_, '_>, upper: i64) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let diagonal = call.size_or("diagonal", 0)?;
+    let diagonal = call.size_value(&diagonal);
+    Ok(vec![call.op("Trilu", &[&x, &diagonal], vec![int("upper", upper)])])
+}
+
+fn diagonal(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let (rows, columns) = (call.axis("dim1", 0, &x)?, call.axis("dim2", 1, &x)?);
+    let offset = call.int_or("offset", 0)?;
+    diagonal_of(call, &x, rows, columns, offset)
+}
+
+/// The elements `(i, i + offset)` of two axes, along a new last one.
+fn diagonal_of(call: &mut Call<'_, '_>, x: &Tensor, rows: i64, columns: i64, offset: i64) -> Result<Outputs> {
+    let (Some(height), Some(width)) = (x.size(rows), x.size(columns)) else {
+        return Err(unsupported("the diagonal of a matrix of unknown size"));
+    };
+    let others = (0..).take(x.rank()).filter(|&axis| axis != rows && axis != columns);
+    let order: Vec<i64> = others.chain([rows, columns]).collect();
+    let last = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 2;
+    let mut shape: Vec<Int> = Vec::new();
+    for &axis in order.iter().take(x.rank().saturating_sub(2)) {
+        shape.push(dim_at(call, x, axis));
+    }
+    shape.push(Int::Known(height.saturating_mul(width)));
+    let turned = call.transpose(x, &order);
+    let lines = reshaped(call, &turned, &shape);
+    let first = if offset < 0 { offset.saturating_neg().saturating_mul(width) } else { offset };
+    let below = height.saturating_add(offset.min(0));
+    let count = below.min(width.saturating_sub(offset.max(0))).max(0);
+    let (start, end) =
+        (Int::Known(first), Int::Known(first.saturating_add(count.saturating_mul(width.saturating_add(1)))));
+    Ok(vec![call.slice(&lines, last, [&start, &end], width.saturating_add(1))])
+}
+
+/// A matrix of a diagonal, or the diagonal of a matrix.
+fn diag(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let offset = call.int_or("diagonal", 0)?;
+    if x.rank() == 2 { diagonal_of(call, &x, 0, 1, offset) } else { diagonal_matrix(call, &x, offset) }
+}
+
+fn diag_embed(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let rank = x.rank() + 1;
+    let dims = (axis(call.int_or("dim1", -2)?, rank)?, axis(call.int_or("dim2", -1)?, rank)?);
+    let last = i64::try_from(rank).unwrap_or(i64::MAX) - 1;
+    if dims != (last - 1, last) {
+        return Err(unsupported("`diag_embed` along other axes than the last two"));
+    }
+    let offset = call.int_or("offset", 0)?;
+    diagonal_matrix(call, &x, offset)
+}
+
+fn diagonal_matrix(call: &mut Call<'_, '_>, x: &Tensor, offset: i64) -> Result<Outputs> {
+    if offset != 0 {
+        return Err(unsupported("a matrix with another diagonal than the main one"));
+    }
+    let last = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 1;
+    let size = dim_at(call, x, last);
+    let size = call.size_list(&size);
+    let shape = call.op("Concat", &[&size, &size], vec![int("axis", 0)]);
+    let ones = call.op("ConstantOfShape", &[&shape], Vec::new());
+    let eye = call.op("EyeLike", &[&ones], vec![int("dtype", 9)]);
+    let columns = call.unsqueeze(x, &[last]);
+    let zero = call.scalar(Scalar::Int(0), x.dtype);
+    Ok(vec![call.op("Where", &[&eye, &columns, &zero], Vec::new())])
+}
+
+/// Windows along an axis, whose elements stand along a new last one.
+fn unfold(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = call.axis("dimension", 0, &x)?;
+    let (size, step) = (call.int("size")?, call.int("step")?);
+    let length = dim_at(call, &x, along);
+    let end = sum(call, &length, &Int::Known(1i64.saturating_sub(size)));
+    let (zero, end, step) = (call.int64(0), call.size_value(&end), call.int64(step));
+    let starts = call.op("Range", &[&zero, &end, &step], Vec::new());
+    let starts = call.unsqueeze(&starts, &[1]);
+    let (size, one) = (call.int64(size), call.int64(1));
+    let within = call.op("Range", &[&zero, &size, &one], Vec::new());
+    let indices = call.op("Add", &[&starts, &within], Vec::new());
+    let windows = call.op("Gather", &[&x, &indices], vec![int("axis", along)]);
+    let last = i64::try_from(x.rank()).unwrap_or(i64::MAX);
+    let order: Vec<i64> = (0..=last).filter(|&axis| axis != along + 1).chain([along + 1]).collect();
+    Ok(vec![call.transpose(&windows, &order)])
+}

@@ -1,0 +1,520 @@
+//! The walk over a program.
+
+use super::call::{Call, Outputs, Result, Tensor, sizes};
+use super::operators::Sharing;
+use super::schema::{Argument, Graph, Name, Node, SymBool, SymFloat, SymInt, TensorMeta};
+use super::views::{View, Views};
+use super::{dtype, operators, scopes, views};
+use crate::error::{ImportError, ImportErrorKind, Site, quoted};
+use crate::onnx::proto::{AttributeProto, NodeProto, StringStringEntryProto};
+use kiln_types::DType;
+use std::collections::{HashMap, HashSet};
+
+/// The domain of nodes that stand for operators that Kiln does not know; nobody defines it, so that all are reported at once.
+pub(super) const ATEN: &str = "aten";
+
+/// What a name of a program stands for.
+#[derive(Clone)]
+enum Slot {
+    /// A value of the graph.
+    Tensor(Tensor),
+    /// Nothing, as its operator's rule does not compute it.
+    Absent,
+}
+
+/// The names of one graph of a program. Graphs inside of it have their own.
+struct Frame<'p> {
+    graph: &'p Graph,
+    /// Names that may not be written: the model's own tensors, with what to call each in a message.
+    fixed: HashMap<&'p str, &'p str>,
+    slots: HashMap<&'p str, Slot>,
+    views: Views<'p>,
+    /// Names in `fixed` that somebody has read.
+    read: HashSet<&'p str>,
+    /// Numbers that are sizes, or sums and products of some: they are not negative.
+    counts: HashSet<&'p str>,
+}
+
+impl<'p> Frame<'p> {
+    fn new(graph: &'p Graph, fixed: HashMap<&'p str, &'p str>) -> Self {
+        Self {
+            graph,
+            fixed,
+            slots: HashMap::new(),
+            views: Views::default(),
+            read: HashSet::new(),
+            counts: HashSet::new(),
+        }
+    }
+}
+
+/// A program on its way to a graph of ONNX.
+pub(super) struct Translation<'p> {
+    frames: Vec<Frame<'p>>,
+    nodes: Vec<NodeProto>,
+    /// Names that are taken.
+    names: HashSet<String>,
+    fresh: usize,
+    /// What the nodes that are written tell of their module.
+    scope: Vec<StringStringEntryProto>,
+    /// The version of ATen's operators, for messages.
+    pub(super) opset: i64,
+    /// What is wrong, besides operators that Kiln does not know.
+    problems: Vec<ImportError>,
+    /// Calls that may still be looked at, those of a view that is made again among them.
+    steps: usize,
+    /// Bytes of nodes and constants that may still be written.
+    room: usize,
+}
+
+/// What any program may take of each.
+const FREE: usize = 1 << 27;
+/// Calls for each byte of a file: a view is made again when what it views has changed. One call takes some hundred bytes.
+const STEPS_PER_BYTE: usize = 16;
+/// Bytes of nodes and constants for each byte of a file: a call may become many nodes, or a table of indices.
+const ROOM_PER_BYTE: usize = 64;
+
+impl<'p> Translation<'p> {
+    /// The walk over a program of a file of so many bytes.
+    pub fn new(graph: &'p Graph, opset: i64, size: usize) -> Self {
+        let frame = Frame::new(graph, HashMap::new());
+        Self {
+            frames: vec![frame],
+            nodes: Vec::new(),
+            names: HashSet::new(),
+            fresh: 0,
+            scope: Vec::new(),
+            opset,
+            problems: Vec::new(),
+            steps: size.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE),
+            room: size.saturating_mul(ROOM_PER_BYTE).saturating_add(FREE),
+        }
+    }
+
+    fn frame(&mut self) -> &mut Frame<'p> {
+        // There is always the program's own.
+        let last = self.frames.len().saturating_sub(1);
+        &mut self.frames[last]
+    }
+
+    /// A tensor of the model's own, which may not be written.
+    pub fn keep(&mut self, name: &'p str, key: &'p str) {
+        self.frame().fixed.insert(name, key);
+    }
+
+    /// Notes that a number is not negative.
+    pub fn note_count(&mut self, name: &'p str) {
+        self.frame().counts.insert(name);
+    }
+
+    /// Whether a number is known not to be negative.
+    pub fn is_count(&self, name: &str) -> bool {
+        self.frames.last().is_some_and(|frame| frame.counts.contains(name))
+    }
+
+    // ---- names ----
+
+    /// A name that nothing has: this one, or one that begins with it.
+    pub fn unique(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_owned();
+        while !self.names.insert(name.clone()) {
+            name = format!("{wanted}_{}", self.fresh);
+            self.fresh += 1;
+        }
+        name
+    }
+
+    /// The name of a value that has none in the program.
+    pub fn fresh(&mut self) -> String {
+        loop {
+            let name = format!("val_{}", self.fresh);
+            self.fresh += 1;
+            if self.names.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+
+    /// What a program says of a tensor.
+    pub fn described(&self, name: &str) -> Result<Tensor> {
+        let meta = self.frames.last().and_then(|frame| frame.graph.tensor_values.get(name));
+        let Some(meta) = meta else {
+            let of = |known: fn(&Graph) -> &HashMap<String, serde::de::IgnoredAny>| {
+                self.frames.last().is_some_and(|frame| known(frame.graph).contains_key(name))
+            };
+            let dtype = match (of(|graph| &graph.sym_bool_values), of(|graph| &graph.sym_float_values)) {
+                (true, _) => DType::Bool,
+                (_, true) => DType::F64,
+                _ => DType::I64,
+            };
+            return Ok(Tensor { name: name.to_owned(), dtype, sizes: Vec::new() });
+        };
+        Ok(Tensor { name: name.to_owned(), dtype: dtype::of_scalar_type(meta.dtype)?, sizes: sizes(meta)? })
+    }
+
+    /// The description of a value of a graph under a name of the program.
+    pub fn meta(&self, name: &str) -> Option<&'p TensorMeta> {
+        self.frames.last()?.graph.tensor_values.get(name)
+    }
+
+    /// Says what a name of the program stands for.
+    pub fn bind(&mut self, name: &'p str, value: String) -> Result<()> {
+        let tensor = Tensor { name: value, ..self.described(name)? };
+        self.bind_tensor(name, tensor);
+        Ok(())
+    }
+
+    pub fn bind_tensor(&mut self, name: &'p str, tensor: Tensor) {
+        let frame = self.frame();
+        frame.views.changed(name);
+        frame.slots.insert(name, Slot::Tensor(tensor));
+    }
+
+    /// The value that a name of the program stands for; a view of what has changed since is made again.
+    pub fn read(&mut self, name: &str) -> Result<Tensor> {
+        let (looked_at, stale) = self.frame().views.stale(name);
+        self.spend(looked_at)?;
+        for view in stale {
+            self.renew(view)?;
+        }
+        let frame = self.frame();
+        if let Some((&fixed, _)) = frame.fixed.get_key_value(name) {
+            frame.read.insert(fixed);
+        }
+        match frame.slots.get(name) {
+            Some(Slot::Tensor(tensor)) => Ok(tensor.clone()),
+            Some(Slot::Absent) => {
+                Err(super::call::unsupported(format!("the result {}, which no rule computes", quoted(name))))
+            }
+            None => Err(ImportErrorKind::Undefined(name.to_owned())),
+        }
+    }
+
+    /// Computes a view anew.
+    fn renew(&mut self, view: View<'p>) -> Result<()> {
+        let value = match view.node {
+            None => Some(self.read(view.base)?.name),
+            Some(node) => {
+                let Some(rule) = operators::find(&node.target) else { return Ok(()) };
+                rule(&mut Call { to: self, node })?.into_iter().nth(view.position)
+            }
+        };
+        if let Some(value) = value {
+            let tensor = Tensor { name: value, ..self.described(view.name)? };
+            let frame = self.frame();
+            frame.slots.insert(view.name, Slot::Tensor(tensor));
+            frame.views.renewed(view.name);
+        }
+        Ok(())
+    }
+
+    /// Writes what a name stands for anew, and what that views.
+    pub fn overwrite(&mut self, name: &'p str, value: String) -> Result<()> {
+        let (mut name, mut value) = (name, value);
+        loop {
+            self.spend(1)?;
+            if let Some(what) = self.frame().fixed.get(name) {
+                return Err(super::call::unsupported(format!(
+                    "changing {} in place, which a model keeps as it is; in evaluation mode (`model.eval()`) most networks do not",
+                    quoted(what)
+                )));
+            }
+            let tensor = Tensor { name: value.clone(), ..self.described(name)? };
+            let viewed = self.frame().views.of(name);
+            self.frame().slots.insert(name, Slot::Tensor(tensor));
+            let Some(view) = viewed else {
+                self.frame().views.changed(name);
+                return Ok(());
+            };
+            // What it views has another part now.
+            let base = self.read(view.base)?;
+            let whole = match view.node {
+                None => value,
+                Some(node) => views::put_back(&mut Call { to: self, node }, &base, &value, view.position)?,
+            };
+            self.frame().views.written(name);
+            (name, value) = (view.base, whole);
+        }
+    }
+
+    pub fn spend(&mut self, steps: usize) -> Result<()> {
+        self.steps = self.steps.checked_sub(steps).ok_or(ImportErrorKind::Disproportionate {
+            what: "views that are made again after tensors were changed in place",
+        })?;
+        Ok(())
+    }
+
+    // ---- nodes ----
+
+    pub fn write(
+        &mut self,
+        domain: &str,
+        operator: &str,
+        inputs: &[&str],
+        output: Vec<String>,
+        attribute: Vec<AttributeProto>,
+    ) {
+        let constants = attribute.iter().filter_map(|attribute| attribute.t.as_ref());
+        let bytes = constants.map(|tensor| tensor.raw_data.len());
+        let bytes: usize = bytes.chain(self.scope.iter().map(|entry| entry.value.len())).sum();
+        self.room = self.room.saturating_sub(bytes.saturating_add(size_of::<NodeProto>()));
+        self.nodes.push(NodeProto {
+            input: inputs.iter().map(|&input| input.to_owned()).collect(),
+            output,
+            name: String::new(),
+            op_type: operator.to_owned(),
+            attribute,
+            domain: domain.to_owned(),
+            overload: String::new(),
+            metadata_props: self.scope.clone(),
+        });
+    }
+
+    /// The names of a call's results, those in lists among them; results that are no tensors and no numbers are left out.
+    pub fn results(&self, node: &'p Node) -> impl Iterator<Item = &'p str> + use<'p> {
+        node.outputs.iter().flat_map(names_of)
+    }
+
+    /// Translates the calls of a graph whose inputs are bound.
+    pub fn graph(&mut self, graph: &'p Graph) {
+        for node in &graph.nodes {
+            if self.room == 0 {
+                let too_much =
+                    ImportErrorKind::Disproportionate { what: "the operations that its calls stand for" };
+                return self.problems.push(too_much.into());
+            }
+            let outer = std::mem::replace(&mut self.scope, scopes::entries(node));
+            let start = self.nodes.len();
+            if let Err(kind) = self.call(node, start) {
+                let known = !matches!(kind, ImportErrorKind::Duplicate(_));
+                self.note(node, kind);
+                // Those who use its results have their own problems to tell.
+                if known {
+                    self.unknown(node);
+                }
+            }
+            let name = node_name(node);
+            for written in self.nodes.get_mut(start..).unwrap_or_default() {
+                if written.name.is_empty() {
+                    written.name = name.to_owned();
+                }
+            }
+            self.scope = outer;
+        }
+    }
+
+    fn call(&mut self, node: &'p Node, start: usize) -> Result<()> {
+        // Each name stands for one result, so that no view is made of itself.
+        let slots = &self.frame().slots;
+        let mut new = HashSet::new();
+        let twice = node
+            .outputs
+            .iter()
+            .flat_map(names_of)
+            .find(|name| slots.contains_key(name) || !new.insert(*name));
+        if let Some(name) = twice {
+            return Err(ImportErrorKind::Duplicate(name.to_owned()));
+        }
+        let Some(rule) = operators::find(&node.target) else {
+            self.unknown(node);
+            return Ok(());
+        };
+        let in_place = operators::is_in_place(&node.target);
+        if let Some(target) =
+            operators::first_tensor(node).filter(|_| in_place && operators::replaces(&node.target))
+        {
+            // What is given anew before anybody has read it is no state.
+            let frame = self.frame();
+            if !frame.read.contains(target) {
+                frame.fixed.remove(target);
+            }
+        }
+        let outputs = rule(&mut Call { to: self, node })?;
+        if in_place {
+            return self.written_in_place(node, outputs);
+        }
+        let names: Vec<&'p str> = self.results(node).collect();
+        let outputs = self.named(&names, outputs, start);
+        let base = self.viewed(node);
+        for (position, &name) in names.iter().enumerate() {
+            match outputs.get(position) {
+                Some(value) => self.bind(name, value.clone())?,
+                None => drop(self.frame().slots.insert(name, Slot::Absent)),
+            }
+            if let Some(base) = base {
+                self.frame().views.note(View { name, node: Some(node), position, base });
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor that the results of a call are views of.
+    fn viewed(&self, node: &'p Node) -> Option<&'p str> {
+        let base = operators::first_tensor(node)?;
+        let result = self.results(node).next()?;
+        let view = match operators::sharing(operators::family(&node.target)) {
+            Sharing::Never => false,
+            Sharing::Always => true,
+            Sharing::AsIs => self.meta(base)?.dtype == self.meta(result)?.dtype,
+            Sharing::IfItLiesSo => views::lies_as(self.meta(base)?, self.meta(result)?),
+            Sharing::IfContiguous => views::is_contiguous(self.meta(base)?),
+        };
+        view.then_some(base)
+    }
+
+    /// The results of a call that changes its first argument: all are that one.
+    fn written_in_place(&mut self, node: &'p Node, outputs: Outputs) -> Result<()> {
+        let target = operators::first_tensor(node);
+        let (Some(target), Some(value)) = (target, outputs.into_iter().next()) else { return Ok(()) };
+        self.overwrite(target, value)?;
+        for name in self.results(node) {
+            let tensor = self.read(target)?;
+            self.bind_tensor(name, tensor);
+            self.frame().views.note(View { name, node: None, position: 0, base: target });
+        }
+        Ok(())
+    }
+
+    /// Gives values that a call's nodes yield the names of the program, as far as these are free.
+    fn named(&mut self, names: &[&str], outputs: Outputs, start: usize) -> Outputs {
+        let mut renamed: HashMap<String, String> = HashMap::new();
+        let nodes = self.nodes.get(start..).unwrap_or_default();
+        let made: HashSet<&str> = nodes.iter().flat_map(|node| &node.output).map(String::as_str).collect();
+        for (&name, value) in names.iter().zip(&outputs) {
+            if made.contains(value.as_str())
+                && !renamed.contains_key(value)
+                && self.names.insert(name.to_owned())
+            {
+                renamed.insert(value.clone(), name.to_owned());
+            }
+        }
+        if renamed.is_empty() {
+            return outputs;
+        }
+        for node in self.nodes.get_mut(start..).unwrap_or_default() {
+            for value in node.input.iter_mut().chain(&mut node.output) {
+                if let Some(name) = renamed.get(value) {
+                    value.clone_from(name);
+                }
+            }
+        }
+        outputs.into_iter().map(|value| renamed.get(&value).cloned().unwrap_or(value)).collect()
+    }
+
+    /// A node in place of a call that cannot be translated.
+    fn unknown(&mut self, node: &'p Node) {
+        let names: Vec<&'p str> = self.results(node).collect();
+        let outputs: Vec<String> = names.iter().map(|name| self.unique(name)).collect();
+        let operator = node.target.strip_prefix("torch.ops.aten.").unwrap_or(&node.target);
+        self.write(ATEN, operator, &[], outputs.clone(), Vec::new());
+        for (&name, value) in names.iter().zip(outputs) {
+            // What cannot be described is told where it is made.
+            let described = self.described(name);
+            let unknown = Tensor { name: value.clone(), dtype: DType::F32, sizes: Vec::new() };
+            self.bind_tensor(name, described.map_or(unknown, |tensor| Tensor { name: value, ..tensor }));
+        }
+    }
+
+    fn note(&mut self, node: &Node, kind: ImportErrorKind) {
+        let site = Site {
+            node: node_name(node).to_owned(),
+            output: String::new(),
+            operator: node.target.strip_prefix("torch.ops.").unwrap_or(&node.target).to_owned(),
+            opset: self.opset,
+            functions: Vec::new(),
+        };
+        self.problems.push(ImportError { site: Some(Box::new(site)), ..kind.into() });
+    }
+
+    // ---- graphs inside of graphs ----
+
+    /// Translates a graph whose inputs are these values, in place; yields what its outputs stand for, and its inputs behind it.
+    pub fn inlined(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        self.frames.push(Frame::new(graph, HashMap::new()));
+        let outputs = self.inner(graph, inputs);
+        self.frames.pop();
+        outputs
+    }
+
+    fn inner(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        for (input, value) in graph.inputs.iter().filter_map(named).zip(inputs) {
+            if self.frame().slots.contains_key(input) {
+                return Err(ImportErrorKind::Duplicate(input.to_owned()));
+            }
+            self.bind_tensor(input, value.clone());
+        }
+        self.graph(graph);
+        let mut read =
+            |names: &'p [Argument]| names.iter().filter_map(named).map(|name| self.read(name)).collect();
+        let outputs: Result<Vec<Tensor>> = read(&graph.outputs);
+        Ok((outputs?, read(&graph.inputs)?))
+    }
+
+    /// As [`Translation::inlined`], for a graph that may not change its inputs.
+    pub fn called(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let (outputs, behind) = self.inlined(graph, inputs)?;
+        match inputs.iter().zip(&behind).all(|(before, behind)| before.name == behind.name) {
+            true => Ok(outputs),
+            false => {
+                Err(super::call::unsupported("changing the arguments of a branch or a loop's round in place"))
+            }
+        }
+    }
+
+    /// Translates a graph apart: its nodes, and what its outputs stand for, under names of its own.
+    pub fn apart(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<(Vec<NodeProto>, Vec<Tensor>)> {
+        self.apart_then(graph, inputs, |_, outputs| Ok(outputs))
+    }
+
+    /// As [`Translation::apart`], with more behind the graph, which makes of its outputs those that are wanted.
+    pub fn apart_then(
+        &mut self,
+        graph: &'p Graph,
+        inputs: &[Tensor],
+        then: impl FnOnce(&mut Self, Vec<Tensor>) -> Result<Vec<Tensor>>,
+    ) -> Result<(Vec<NodeProto>, Vec<Tensor>)> {
+        let outer = std::mem::take(&mut self.nodes);
+        let outputs = self.called(graph, inputs).and_then(|outputs| then(self, outputs));
+        let outputs = outputs.map(|mut outputs| {
+            for output in &mut outputs {
+                // An output may be a value from outside, or the same as another.
+                let own = self.fresh();
+                self.write("", "Identity", &[&output.name], vec![own.clone()], Vec::new());
+                output.name = own;
+            }
+            outputs
+        });
+        let nodes = std::mem::replace(&mut self.nodes, outer);
+        Ok((nodes, outputs?))
+    }
+
+    /// Everything that was written, and what is wrong.
+    pub fn finish(self) -> (Vec<NodeProto>, Vec<ImportError>) {
+        (self.nodes, self.problems)
+    }
+}
+
+/// The names of an argument that is a tensor, a number, or a list of tensors.
+fn names_of(argument: &Argument) -> impl Iterator<Item = &str> {
+    let list = match argument {
+        Argument::Tensors(list) => list.as_slice(),
+        _ => &[],
+    };
+    named(argument).into_iter().chain(list.iter().map(|tensor| tensor.name.as_str()))
+}
+
+/// The name of an argument that is a tensor or a number of the program.
+pub(super) fn named(argument: &Argument) -> Option<&str> {
+    match argument {
+        Argument::Tensor(Name { name })
+        | Argument::SymInt(SymInt::Name(name))
+        | Argument::SymFloat(SymFloat::Name(name))
+        | Argument::SymBool(SymBool::Name(name)) => Some(name),
+        _ => None,
+    }
+}
+
+fn node_name(node: &Node) -> &str {
+    let output = || node.outputs.iter().find_map(named);
+    node.name.as_deref().or_else(output).unwrap_or_default()
+}

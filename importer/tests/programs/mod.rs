@@ -1,0 +1,227 @@
+//! Exported programs of PyTorch: broken ones end in a graph or in an error, and errors say what is wrong.
+
+use crate::mutation::Random;
+use kiln_importer::ImportErrorKind;
+use kiln_importer::onnx::{LoadOptions, load_bytes};
+use kiln_importer::passes::{Options, optimize};
+use serde_json::{Value, json};
+use std::io::{Cursor, Read, Write};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+/// An archive: its entries, and which of them is the program.
+struct Program {
+    name: String,
+    entries: Vec<(String, Vec<u8>)>,
+    text: Value,
+}
+
+impl Program {
+    fn read(name: &str) -> Self {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/programs").join(name).join("model.pt2");
+        let mut archive = ZipArchive::new(std::fs::File::open(path).expect("a program")).expect("an archive");
+        let (mut entries, mut text) = (Vec::new(), Value::Null);
+        for index in 0..archive.len() {
+            let mut entry = archive.by_index(index).expect("an entry");
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).expect("its bytes");
+            if entry.name().ends_with("/models/model.json") {
+                text = serde_json::from_slice(&bytes).expect("a text");
+            }
+            entries.push((entry.name().to_owned(), bytes));
+        }
+        Self { name: name.to_owned(), entries, text }
+    }
+
+    /// The archive with another text.
+    fn with(&self, text: &Value) -> Vec<u8> {
+        let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+        let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        for (name, bytes) in &self.entries {
+            writer.start_file(name, stored).expect("an entry");
+            let program = name.ends_with("/models/model.json").then(|| text.to_string());
+            let bytes = program.as_ref().map_or(bytes.as_slice(), |text| text.as_bytes());
+            writer.write_all(bytes).expect("its bytes");
+        }
+        writer.finish().expect("an archive").into_inner()
+    }
+
+    fn all() -> Vec<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/programs");
+        let folders = std::fs::read_dir(folder).expect("the programs");
+        let mut names: Vec<String> = folders
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
+            .collect();
+        names.sort();
+        names.iter().map(|name| Self::read(name)).collect()
+    }
+}
+
+/// The calls of a program; none, when the text no longer has them.
+fn nodes(text: &mut Value) -> &mut [Value] {
+    let nodes = text.pointer_mut("/graph_module/graph/nodes").and_then(Value::as_array_mut);
+    nodes.map(Vec::as_mut_slice).unwrap_or_default()
+}
+
+fn error(program: &Program, text: &Value) -> kiln_importer::ImportError {
+    load_bytes(program.with(text), &LoadOptions::default()).expect_err("a broken program")
+}
+
+/// A part of a text, by chance: the deeper the likelier.
+fn part<'v>(value: &'v mut Value, random: &mut Random) -> &'v mut Value {
+    let count = match value {
+        Value::Array(items) => items.len(),
+        Value::Object(entries) => entries.len(),
+        _ => 0,
+    };
+    if count == 0 || random.below(12) == 0 {
+        return value;
+    }
+    let place = random.below(count);
+    match value {
+        Value::Array(items) => part(&mut items[place], random),
+        Value::Object(entries) => part(entries.values_mut().nth(place).expect("an entry"), random),
+        _ => unreachable!("it has parts"),
+    }
+}
+
+fn mutate(text: &mut Value, random: &mut Random) {
+    const NUMBERS: [i64; 9] = [-1, 0, 1, 2, 7, 1 << 31, i64::MAX, i64::MIN, -3];
+    let donor = part(&mut text.clone(), random).clone();
+    let target = part(text, random);
+    match (random.below(5), &mut *target) {
+        (0, Value::Array(items)) if !items.is_empty() => {
+            items.remove(random.below(items.len()));
+        }
+        (0 | 1, Value::Array(items)) if !items.is_empty() => {
+            let item = items[random.below(items.len())].clone();
+            items.insert(random.below(items.len()), item);
+        }
+        (0 | 1, Value::Object(entries)) if !entries.is_empty() => {
+            let key = entries.keys().nth(random.below(entries.len())).expect("a key").clone();
+            entries.remove(&key);
+        }
+        (_, Value::Number(_)) => *target = json!(NUMBERS[random.below(NUMBERS.len())]),
+        (_, Value::Bool(flag)) => *flag = !*flag,
+        _ => *target = donor,
+    }
+}
+
+#[test]
+fn mutated_programs_never_panic() {
+    let rounds = std::env::var("KILN_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
+    let mut random = Random(3);
+    let (mut accepted, mut refused) = (0, 0);
+    for program in Program::all() {
+        for round in 0..rounds {
+            let mut text = program.text.clone();
+            // Most of a text is about calls.
+            for _ in 0..=random.below(3) {
+                match random.below(3) {
+                    0 => mutate(&mut text, &mut random),
+                    _ => {
+                        let nodes = nodes(&mut text);
+                        let place = random.below(nodes.len().max(1));
+                        nodes.get_mut(place).into_iter().for_each(|node| mutate(node, &mut random));
+                    }
+                }
+            }
+            let options = LoadOptions { trainable: round % 2 == 0, ..LoadOptions::default() };
+            let bytes = program.with(&text);
+            let name = &program.name;
+            match std::panic::catch_unwind(|| load_bytes(bytes, &options)) {
+                Ok(Ok(mut graph)) => {
+                    accepted += 1;
+                    let verified = graph.verify();
+                    assert!(verified.is_ok(), "{name}, round {round}: {:?}", verified.err());
+                    let passes = Options { trainable: options.trainable, ..Options::default() };
+                    let optimized =
+                        std::panic::catch_unwind(AssertUnwindSafe(|| optimize(&mut graph, &passes)));
+                    assert!(optimized.is_ok(), "{name}, round {round}: the passes panicked");
+                }
+                Ok(Err(error)) => {
+                    refused += 1;
+                    let text = error.to_string();
+                    assert!(
+                        !text.is_empty() && !text.contains(|c: char| c.is_control() && c != '\n'),
+                        "{text:?}"
+                    );
+                }
+                Err(_) => panic!("{name}, round {round} panicked"),
+            }
+        }
+    }
+    assert!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn unknown_operators_are_told_all_at_once() {
+    let program = Program::read("residual");
+    let mut text = program.text.clone();
+    for node in nodes(&mut text) {
+        for (known, unknown) in [("relu_", "other_relu_"), ("linear", "other_linear")] {
+            if node["target"] == format!("torch.ops.aten.{known}.default") {
+                node["target"] = json!(format!("torch.ops.aten.{unknown}.default"));
+            }
+        }
+    }
+    let message = error(&program, &text).to_string();
+    assert!(message.starts_with("2 operators are not supported:"), "{message}");
+    assert!(
+        message.contains("aten.other_relu_.default") && message.contains("aten.other_linear.default"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_breaks_a_rule_names_its_call() {
+    let program = Program::read("residual");
+    let mut text = program.text.clone();
+    let pool = nodes(&mut text).iter_mut().find(|node| node["target"] == "torch.ops.aten.flatten.using_ints");
+    let inputs = pool.expect("a call of `flatten`")["inputs"].as_array_mut().expect("its arguments");
+    inputs
+        .iter_mut()
+        .filter(|input| input["name"] == "start_dim")
+        .for_each(|input| input["arg"] = json!({"as_int": 9}));
+    let message = error(&program, &text).to_string();
+    assert_eq!(
+        message,
+        "node `flatten` (aten.flatten.using_ints, opset 10): axis 9 is outside a tensor of rank 4"
+    );
+}
+
+#[test]
+fn a_model_that_changes_itself_is_refused() {
+    let program = Program::read("residual");
+    let mut text = program.text.clone();
+    let add = nodes(&mut text).iter_mut().find(|node| node["target"] == "torch.ops.aten.add_.Tensor");
+    let inputs = add.expect("a sum in place")["inputs"].as_array_mut().expect("its arguments");
+    inputs[0]["arg"] = json!({"as_tensor": {"name": "p_stem_0_bias"}});
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("changing `stem.0.bias` in place"), "{message}");
+}
+
+#[test]
+fn another_version_of_the_format_is_refused() {
+    let program = Program::read("in_place");
+    let mut text = program.text.clone();
+    text["schema_version"]["major"] = json!(5);
+    let error = error(&program, &text);
+    assert!(matches!(*error.kind, ImportErrorKind::Malformed { .. }), "{error}");
+    assert!(
+        error.to_string().contains("version 5") && error.to_string().contains("torch.export.save"),
+        "{error}"
+    );
+}
+
+#[test]
+fn texts_of_a_file_do_not_reach_the_terminal() {
+    let program = Program::read("in_place");
+    let mut text = program.text.clone();
+    nodes(&mut text)[0]["inputs"][0]["arg"] = json!({"as_\u{1b}[31m\nevil": 1});
+    let message = error(&program, &text).to_string();
+    assert!(!message.contains('\u{1b}') && !message.contains('\n'), "{message:?}");
+}
