@@ -3,6 +3,7 @@
 mod attention;
 mod control;
 mod convert;
+mod counting;
 mod create;
 mod index;
 mod linear;
@@ -12,6 +13,7 @@ mod pointwise;
 mod pool;
 mod recurrent;
 mod reduce;
+mod scatter;
 pub(super) mod shape;
 mod sizes;
 mod vision;
@@ -32,6 +34,7 @@ static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
         attention::RULES,
         control::RULES,
         convert::RULES,
+        counting::RULES,
         create::RULES,
         index::RULES,
         linear::RULES,
@@ -41,6 +44,7 @@ static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
         pool::RULES,
         recurrent::RULES,
         reduce::RULES,
+        scatter::RULES,
         shape::RULES,
         sizes::RULES,
         vision::RULES,
