@@ -383,17 +383,22 @@ impl<'p> Call<'_, 'p> {
 
     /// A size that an operator yields of two.
     pub fn size_op(&mut self, operator: &str, left: &Int, right: &Int) -> Int {
-        if let (Int::Known(left), Int::Known(right)) = (left, right) {
-            let known = match operator {
-                "Add" => left.checked_add(*right),
-                "Sub" => left.checked_sub(*right),
-                "Mul" => left.checked_mul(*right),
-                "Div" => left.checked_div(*right),
-                _ => None,
-            };
-            if let Some(known) = known {
-                return Int::Known(known);
+        match (operator, left, right) {
+            ("Add", Int::Known(0), size) | ("Add" | "Sub", size, Int::Known(0)) => return size.clone(),
+            ("Mul", Int::Known(1), size) | ("Mul" | "Div", size, Int::Known(1)) => return size.clone(),
+            (_, Int::Known(left), Int::Known(right)) => {
+                let known = match operator {
+                    "Add" => left.checked_add(*right),
+                    "Sub" => left.checked_sub(*right),
+                    "Mul" => left.checked_mul(*right),
+                    "Div" => left.checked_div(*right),
+                    _ => None,
+                };
+                if let Some(known) = known {
+                    return Int::Known(known);
+                }
             }
+            _ => {}
         }
         let (left, right) = (self.size_value(left), self.size_value(right));
         Int::Value(self.op(operator, &[&left, &right], Vec::new()))

@@ -1,29 +1,21 @@
 //! PyTorch's dtypes, and ONNX's.
 
 use super::call::{Result, unsupported};
+use kiln_record::Stored;
 use kiln_types::DType;
 
 /// The dtype of a `ScalarType` of `schema.py`.
 pub(super) fn of_scalar_type(scalar_type: u32) -> Result<DType> {
-    Ok(match scalar_type {
-        1 => DType::U8,
-        2 => DType::I8,
-        3 => DType::I16,
-        4 => DType::I32,
-        5 => DType::I64,
-        6 => DType::F16,
-        7 => DType::F32,
-        8 => DType::F64,
-        12 => DType::Bool,
-        13 => DType::BF16,
-        28 => DType::U16,
-        34 => DType::U32,
-        35 => DType::U64,
-        9..=11 => return Err(unsupported("complex numbers")),
-        29..=33 => return Err(unsupported("computing with floats of eight bits")),
-        other => return Err(unsupported(format!("PyTorch's dtype {other}"))),
-    })
+    match kiln_weights::scalar_type(scalar_type) {
+        Some(Stored::DType(dtype)) => Ok(dtype),
+        Some(Stored::Minifloat(_)) => Err(unsupported("computing with floats of eight bits")),
+        None if COMPLEX.contains(&scalar_type) => Err(unsupported("complex numbers")),
+        None => Err(unsupported(format!("PyTorch's dtype {scalar_type}"))),
+    }
 }
+
+/// `COMPLEXHALF`, `COMPLEXFLOAT`, `COMPLEXDOUBLE`.
+const COMPLEX: std::ops::RangeInclusive<u32> = 9..=11;
 
 /// The `TensorProto.DataType` of a dtype.
 pub(super) fn data_type(dtype: DType) -> i32 {

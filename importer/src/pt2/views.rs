@@ -175,7 +175,7 @@ pub(super) fn put_back(
         "narrow" => {
             let along = call.axis("dim", 0, base)?;
             let (start, length) = (call.size("start")?, call.size("length")?);
-            let end = shape::sum(call, &start, &length);
+            let end = call.size_op("Add", &start, &length);
             Ok(between(call, base, value, along, [&start, &end]))
         }
         "unbind" => {

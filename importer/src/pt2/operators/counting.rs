@@ -3,7 +3,7 @@
 use super::Table;
 use super::index::{expanded, indices, made, places, rank_of, zeros};
 use super::reduce::{bound, flattened, with_axis};
-use super::shape::{dim_at, dims, reshaped};
+use super::shape::{dims, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, int, string, unsupported};
 use crate::pt2::dtype::promoted;
 use kiln_types::{DType, Scalar};
@@ -256,7 +256,7 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<Outputs> {
         (flattened(call, &x), 0)
     };
     if repeats.rank() == 0 || repeats.sizes == [Some(1)] {
-        let size = dim_at(call, &x, along);
+        let size = call.size_of(&x, along);
         repeats = made(expanded(call, &repeats, &[size]), repeats.dtype, vec![x.size(along)]);
     }
     let places = repeated_places(call, &repeats)?;
@@ -295,7 +295,7 @@ fn cartesian_product(call: &mut Call<'_, '_>) -> Result<Outputs> {
     if let [only] = tensors.as_slice() {
         return Ok(vec![only.name.clone()]);
     }
-    let shape: Vec<Int> = tensors.iter().map(|x| dim_at(call, x, 0)).collect();
+    let shape: Vec<Int> = tensors.iter().map(|x| call.size_of(x, 0)).collect();
     let mut columns = Vec::with_capacity(tensors.len());
     for (place, x) in tensors.iter().enumerate() {
         let behind: Vec<i64> = (1..).take(tensors.len() - place - 1).collect();
@@ -320,7 +320,7 @@ fn embedding_bag(call: &mut Call<'_, '_>) -> Result<Outputs> {
         starts.sizes = starts.sizes.iter().map(|size| size.map(|size| size.saturating_sub(1))).collect();
     }
     let starts = indices(call, &starts);
-    let (count, bags) = (dim_at(call, &words, 0), dim_at(call, &starts, 0));
+    let (count, bags) = (call.size_of(&words, 0), call.size_of(&starts, 0));
     let place = places(call, &count);
     // The first bag begins with the first word.
     let later = call.slice(&starts, 0, [&Int::Known(1), &Int::Known(i64::MAX)], 1);
@@ -353,7 +353,7 @@ fn embedding_bag(call: &mut Call<'_, '_>) -> Result<Outputs> {
         let none = call.scalar(start, dtype);
         rows = call.op("Where", &[&counted, &rows, &none], Vec::new());
     }
-    let width = dim_at(call, &weight, 1);
+    let width = call.size_of(&weight, 1);
     let shape = call.sizes_value(&[bags.clone(), width]);
     let base = call.filled(&shape, start, dtype);
     let reduction = |reduction: &str| vec![string("reduction", reduction)];

@@ -246,7 +246,7 @@ fn vander(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let size = match call.optional_size("N")? {
         Some(size) => size,
-        None => super::shape::dim_at(call, &x, 0),
+        None => call.size_of(&x, 0),
     };
     let mut exponents = places(call, &size, dtype);
     if !call.bool_or("increasing", false)? {

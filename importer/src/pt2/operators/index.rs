@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::reduce::{as_before, flattened, with_axis};
-use super::shape::{dim_at, dims, reshaped};
+use super::shape::{dims, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, string, unsupported};
 use kiln_types::{DType, Scalar};
 
@@ -297,7 +297,7 @@ fn put_at_indices(
     if values.sizes != sizes {
         let found: Vec<Int> = dims(call, first);
         let rest: Vec<Int> =
-            order.iter().skip(picked.axes.len()).map(|&axis| dim_at(call, x, axis)).collect();
+            order.iter().skip(picked.axes.len()).map(|&axis| call.size_of(x, axis)).collect();
         let (front, back) = rest.split_at(before.min(rest.len()));
         let shape: Vec<Int> = front.iter().chain(&found).chain(back).cloned().collect();
         updates = expanded(call, &updates, &shape);
@@ -315,7 +315,7 @@ fn clamped(call: &mut Call<'_, '_>, x: &Tensor) -> Result<Vec<(i64, Tensor)>> {
     let given = call.optional_tensors("indices")?;
     let mut found = indexed(call, &given)?;
     for (axis, index) in &mut found {
-        let last = match dim_at(call, x, *axis) {
+        let last = match call.size_of(x, *axis) {
             Int::Known(size) => call.int64(size.saturating_sub(1)),
             Int::Value(size) => {
                 let one = call.int64(1);
@@ -365,7 +365,7 @@ pub(super) fn in_one_shape(call: &mut Call<'_, '_>, a: &Tensor, b: &Tensor) -> R
                 };
                 let of = [a, b].into_iter().find(unknown).unwrap_or(a);
                 let at = axis(-i64::try_from(behind).unwrap_or(1), of.rank())?;
-                dim_at(call, of, at)
+                call.size_of(of, at)
             }
         });
     }
@@ -423,7 +423,7 @@ fn diagonal_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (rows, columns) = (call.axis("dim1", 0, &x)?, call.axis("dim2", 1, &x)?);
     let offset = call.int_or("offset", 0)?;
     let source = made(call.cast_tensor(&source, x.dtype), x.dtype, source.sizes);
-    let size = dim_at(call, &source, rank_of(&source) - 1);
+    let size = call.size_of(&source, rank_of(&source) - 1);
     let place = places(call, &size);
     let shifted = |call: &mut Call<'_, '_>, by: i64| {
         let by = call.int64(by.max(0));

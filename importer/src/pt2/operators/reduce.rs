@@ -1,7 +1,7 @@
 //! Operators that fold axes, run along them, or put them in order.
 
 use super::Table;
-use super::shape::{dim_at, reshaped};
+use super::shape::reshaped;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, int, unsupported};
 use kiln_types::{DType, Scalar};
 
@@ -243,7 +243,7 @@ fn count_less(call: &mut Call<'_, '_>, x: &Tensor, axes: &[i64], less: f64) -> S
     if let Some(known) = known {
         return call.number_of((known - less).max(0.0), x.dtype);
     }
-    let sizes: Vec<Int> = axes.iter().map(|&axis| dim_at(call, x, axis)).collect();
+    let sizes: Vec<Int> = axes.iter().map(|&axis| call.size_of(x, axis)).collect();
     let mut count = match sizes.as_slice() {
         [only] => call.size_value(only),
         sizes => {
@@ -314,7 +314,7 @@ fn running(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
 
 /// For each index of an axis, what lies up to there, along an axis behind it; `beyond` stands for the rest.
 fn prefixes(call: &mut Call<'_, '_>, x: &Tensor, axis: i64, beyond: Scalar) -> Tensor {
-    let size = dim_at(call, x, axis);
+    let size = call.size_of(x, axis);
     let (zero, end, one) = (call.int64(0), call.size_value(&size), call.int64(1));
     let places = call.op("Range", &[&zero, &end, &one], Vec::new());
     let rows = call.unsqueeze(&places, &[1]);
@@ -415,7 +415,7 @@ fn select(call: &mut Call<'_, '_>, x: &Tensor, axis: i64, k: &Int, largest: bool
 
 /// All elements along an axis and their indices, in order.
 fn sorted(call: &mut Call<'_, '_>, x: &Tensor, axis: i64, descending: bool) -> Vec<String> {
-    let size = if x.rank() == 0 { Int::Known(1) } else { dim_at(call, x, axis) };
+    let size = if x.rank() == 0 { Int::Known(1) } else { call.size_of(x, axis) };
     select(call, x, axis, &size, descending)
 }
 
@@ -498,7 +498,7 @@ fn folded(call: &mut Call<'_, '_>) -> Result<(Tensor, i64)> {
 fn median(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (x, axis) = folded(call)?;
     let keep = call.bool_or("keepdim", false)? && call.tensor("self")?.rank() > 0;
-    let size = dim_at(call, &x, axis);
+    let size = call.size_of(&x, axis);
     let k = middle(call, &size);
     let found = select(call, &x, axis, &k, false);
     let found: Vec<String> = found.iter().map(|found| last(call, found, axis, keep)).collect();
@@ -509,7 +509,7 @@ fn median(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// Elements in order with infinity in place of `NaN`, their indices, and the number of those that are numbers, all along an axis.
 fn numbers_in_order(call: &mut Call<'_, '_>, x: &Tensor, axis: i64) -> (Vec<String>, String) {
     if !x.dtype.is_float() {
-        let size = dim_at(call, x, axis);
+        let size = call.size_of(x, axis);
         return (sorted(call, x, axis, false), call.size_value(&size));
     }
     let nan = call.op("IsNaN", &[x], Vec::new());
@@ -627,7 +627,7 @@ fn quantile(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (x, q) = quantile_operands(call)?;
     let axis = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 1;
     let sorted = sorted(call, &x, axis, false);
-    let greatest = match dim_at(call, &x, axis) {
+    let greatest = match call.size_of(&x, axis) {
         Int::Known(size) => call.number_of(size.saturating_sub(1) as f64, x.dtype),
         Int::Value(size) => {
             let one = call.int64(1);

@@ -3,7 +3,7 @@
 use super::Table;
 use super::index::{expanded, indices, made, rank_of};
 use super::reduce::{as_before, bound, flattened, with_axis};
-use super::shape::{bounds, dim_at, dims, next, put_steps, reshaped};
+use super::shape::{bounds, dims, next, put_steps, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, string, unsupported};
 use crate::pt2::views::between;
 use kiln_types::{DType, Scalar};
@@ -32,7 +32,7 @@ fn cut(call: &mut Call<'_, '_>, x: &Tensor, index: &Tensor, but: Option<i64>) ->
     let mut result = x.name.clone();
     for (axis, size) in (0..).zip(&index.sizes) {
         if Some(axis) != but && x.size(axis) != *size {
-            let end = dim_at(call, index, axis);
+            let end = call.size_of(index, axis);
             result = call.slice(&result, axis, [&Int::Known(0), &end], 1);
         }
     }
@@ -69,7 +69,7 @@ fn take_along(call: &mut Call<'_, '_>) -> Result<Outputs> {
             fitted.push(of.name.clone());
             continue;
         }
-        let shape: Vec<Int> = shape.iter().map(|(from, axis)| dim_at(call, from, *axis)).collect();
+        let shape: Vec<Int> = shape.iter().map(|(from, axis)| call.size_of(from, *axis)).collect();
         fitted.push(expanded(call, of, &shape));
     }
     let fitted: Vec<&str> = fitted.iter().map(String::as_str).collect();
@@ -212,7 +212,7 @@ fn index_fill(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let index = with_axis(call, &index);
     let index = indices(call, &index);
     // An entry of the axis for each index.
-    let size = |axis| if axis == along { dim_at(call, &index, 0) } else { dim_at(call, &listed, axis) };
+    let size = |axis| if axis == along { call.size_of(&index, 0) } else { call.size_of(&listed, axis) };
     let shape: Vec<Int> = (0..rank_of(&listed)).map(size).collect();
     let behind: Vec<i64> = (1..rank_of(&listed) - along).collect();
     let rows = call.unsqueeze(&index, &behind);

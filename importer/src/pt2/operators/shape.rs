@@ -36,7 +36,7 @@ pub(super) const RULES: Table = &[
         let x = call.tensor("self")?;
         let along = call.axis("dim", 0, &x)?;
         let (start, length) = (call.size("start")?, call.size("length")?);
-        let end = sum(call, &start, &length);
+        let end = call.size_op("Add", &start, &length);
         Ok(vec![call.slice(&x, along, [&start, &end], 1)])
     }),
     ("numpy_T.default", permute),
@@ -141,56 +141,14 @@ pub(super) const RULES: Table = &[
 
 /// The size of a tensor along each axis.
 pub(super) fn dims(call: &mut Call<'_, '_>, x: &Tensor) -> Vec<Int> {
-    (0..).zip(&x.sizes).map(|(axis, size)| size.map_or_else(|| dim(call, x, axis), Int::Known)).collect()
-}
-
-fn dim(call: &mut Call<'_, '_>, x: &Tensor, axis: i64) -> Int {
-    let shape = call.shape(x);
-    let axis = call.int64(axis);
-    Int::Value(call.op("Gather", &[&shape, &axis], vec![int("axis", 0)]))
-}
-
-/// The size along one axis.
-pub(super) fn dim_at(call: &mut Call<'_, '_>, x: &Tensor, axis: i64) -> Int {
-    x.size(axis).map_or_else(|| dim(call, x, axis), Int::Known)
-}
-
-fn computed(call: &mut Call<'_, '_>, operator: &str, a: &Int, b: &Int) -> Int {
-    let (a, b) = (call.size_value(a), call.size_value(b));
-    Int::Value(call.op(operator, &[&a, &b], Vec::new()))
-}
-
-/// The sum of two sizes.
-pub(in crate::pt2) fn sum(call: &mut Call<'_, '_>, a: &Int, b: &Int) -> Int {
-    match (a, b) {
-        (Int::Known(a), Int::Known(b)) => Int::Known(a.saturating_add(*b)),
-        (Int::Known(0), other) | (other, Int::Known(0)) => other.clone(),
-        _ => computed(call, "Add", a, b),
-    }
-}
-
-/// The product of two sizes.
-fn product(call: &mut Call<'_, '_>, a: &Int, b: &Int) -> Int {
-    match (a, b) {
-        (Int::Known(a), Int::Known(b)) => Int::Known(a.saturating_mul(*b)),
-        (Int::Known(1), other) | (other, Int::Known(1)) => other.clone(),
-        _ => computed(call, "Mul", a, b),
-    }
-}
-
-/// A size with the other sign.
-fn negative(call: &mut Call<'_, '_>, a: &Int) -> Int {
-    match a {
-        Int::Known(a) => Int::Known(a.saturating_neg()),
-        Int::Value(name) => Int::Value(call.op("Neg", &[name], Vec::new())),
-    }
+    (0..).take(x.rank()).map(|axis| call.size_of(x, axis)).collect()
 }
 
 /// The end of the slice that an index alone is.
 pub(in crate::pt2) fn next(call: &mut Call<'_, '_>, index: &Int) -> Int {
     match index {
         Int::Known(-1) => Int::Known(i64::MAX),
-        index => sum(call, index, &Int::Known(1)),
+        index => call.size_op("Add", index, &Int::Known(1)),
     }
 }
 
@@ -297,7 +255,7 @@ fn meshgrid(call: &mut Call<'_, '_>) -> Result<Outputs> {
     };
     let mut sizes = vec![Int::Known(1); tensors.len()];
     for (at, tensor) in tensors.iter().enumerate() {
-        let size = if tensor.rank() == 0 { Int::Known(1) } else { dim_at(call, tensor, 0) };
+        let size = if tensor.rank() == 0 { Int::Known(1) } else { call.size_of(tensor, 0) };
         if let Some(slot) = sizes.get_mut(place(at)) {
             *slot = size;
         }
@@ -387,7 +345,7 @@ pub(in crate::pt2) fn put_steps(
     [start, end]: [&Int; 2],
 ) -> Result<String> {
     let step = call.int_or("step", 1)?;
-    let size = dim_at(call, base, along);
+    let size = call.size_of(base, along);
     let (zero, size, one) = (call.int64(0), call.size_value(&size), call.int64(1));
     let all = call.op("Range", &[&zero, &size, &one], Vec::new());
     let some = call.slice(&all, 0, [start, end], step);
@@ -429,7 +387,7 @@ fn split(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let size = call.size("split_size")?;
     let bounds: Vec<Int> = (1..)
         .take(call.result_count().saturating_sub(1))
-        .map(|part| product(call, &size, &Int::Known(part)))
+        .map(|part| call.size_op("Mul", &size, &Int::Known(part)))
         .collect();
     cut(call, &bounds)
 }
@@ -568,7 +526,7 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let repeated = call.op("Tile", &[&apart, &counts], Vec::new());
     let mut shape: Vec<Int> = Vec::with_capacity(x.rank());
     for axis in (0..).take(x.rank()) {
-        shape.push(if axis == along { Int::Known(-1) } else { dim_at(call, &x, axis) });
+        shape.push(if axis == along { Int::Known(-1) } else { call.size_of(&x, axis) });
     }
     Ok(vec![reshaped(call, &repeated, &shape)])
 }
@@ -641,7 +599,7 @@ fn rolled(call: &mut Call<'_, '_>, x: String, shift: &Int, axis: i64) -> String 
     if matches!(shift, Int::Known(0)) {
         return call.op("Identity", &[&x], Vec::new());
     }
-    let cut = negative(call, shift);
+    let cut = call.size_op("Sub", &Int::Known(0), shift);
     let end = call.slice(&x, axis, [&cut, &Int::Known(i64::MAX)], 1);
     let start = call.slice(&x, axis, [&Int::Known(0), &cut], 1);
     call.op("Concat", &[&end, &start], vec![int("axis", axis)])
@@ -707,7 +665,7 @@ fn diagonal_of(call: &mut Call<'_, '_>, x: &Tensor, rows: i64, columns: i64, off
     let last = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 2;
     let mut shape: Vec<Int> = Vec::new();
     for &axis in order.iter().take(x.rank().saturating_sub(2)) {
-        shape.push(dim_at(call, x, axis));
+        shape.push(call.size_of(x, axis));
     }
     shape.push(Int::Known(height.saturating_mul(width)));
     let turned = call.transpose(x, &order);
@@ -744,7 +702,7 @@ fn diagonal_matrix(call: &mut Call<'_, '_>, x: &Tensor, offset: i64) -> Result<O
         return Err(unsupported("a matrix with another diagonal than the main one"));
     }
     let last = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 1;
-    let size = dim_at(call, x, last);
+    let size = call.size_of(x, last);
     let size = call.size_list(&size);
     let shape = call.op("Concat", &[&size, &size], vec![int("axis", 0)]);
     let ones = call.op("ConstantOfShape", &[&shape], Vec::new());
@@ -759,8 +717,8 @@ fn unfold(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let along = call.axis("dimension", 0, &x)?;
     let (size, step) = (call.int("size")?, call.int("step")?);
-    let length = dim_at(call, &x, along);
-    let end = sum(call, &length, &Int::Known(1i64.saturating_sub(size)));
+    let length = call.size_of(&x, along);
+    let end = call.size_op("Add", &length, &Int::Known(1i64.saturating_sub(size)));
     let (zero, end, step) = (call.int64(0), call.size_value(&end), call.int64(step));
     let starts = call.op("Range", &[&zero, &end, &step], Vec::new());
     let starts = call.unsqueeze(&starts, &[1]);

@@ -2,7 +2,6 @@
 
 use super::Table;
 use super::pointwise::floored_quotient;
-use super::shape::dim_at;
 use crate::pt2::call::{Call, Number, Outputs, Result, int};
 use kiln_types::{DType, Scalar};
 
@@ -22,7 +21,7 @@ pub(super) const RULES: Table = &[
     ("sym_size.int", |call| {
         let x = call.tensor("self")?;
         let axis = call.axis("dim", 0, &x)?;
-        let size = dim_at(call, &x, axis);
+        let size = call.size_of(&x, axis);
         call.yields_count();
         Ok(vec![call.size_value(&size)])
     }),

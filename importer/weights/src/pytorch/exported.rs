@@ -177,7 +177,7 @@ fn tensors(archive: &Archive, folder: &str, config: &str, big_endian: bool) -> R
             // A subclass of `torch.Tensor`, or an object that is none.
             return Ok(Entry::Unsupported("what is kept as an object of Python".to_owned()));
         };
-        let stored = match stored(tensor.dtype) {
+        let stored = match scalar_type(tensor.dtype) {
             Some(stored) if tensor.layout == STRIDED => stored,
             Some(_) => return Ok(Entry::Unsupported("a sparse tensor".to_owned())),
             None => return Ok(Entry::Unsupported(format!("a tensor of PyTorch's dtype {}", tensor.dtype))),
@@ -208,8 +208,8 @@ fn number(size: &Size) -> Result<usize> {
         .map_err(|_| WeightsError::tensor(format!("it has a size of {}", size.as_int)))
 }
 
-/// `ScalarType` of `schema.py`; nothing for complex numbers and unknown ones.
-fn stored(scalar_type: u32) -> Option<Stored> {
+/// What a `ScalarType` of PyTorch's `schema.py` stands for; nothing for complex numbers and unknown ones.
+pub fn scalar_type(scalar_type: u32) -> Option<Stored> {
     Some(Stored::DType(match scalar_type {
         1 => DType::U8,
         2 => DType::I8,

@@ -15,8 +15,8 @@ fn turn(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> ValueId {
 const INPUTS: [&str; 4] = ["f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, s, 2, 4]", "f32[n, 1, 1, s]"];
 const SIZES: [(&str, usize); 2] = [("n", 2), ("s", 3)];
 
-/// The dynamo exporter: the root of the scale on both operands, `k` turned once, a guard against NaN.
-fn dynamo(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
+/// Scores with a mask: the root of the scale on both operands, `k` turned once. And `v`.
+fn by_roots(b: &mut Builder<'_>, x: &[ValueId]) -> [ValueId; 2] {
     let root = constant(b, None, &[], &[(0.5f32).sqrt()]);
     let q = turn(b, x[0], &[0, 2, 1, 3]);
     let k = turn(b, x[1], &[0, 2, 3, 1]);
@@ -24,7 +24,12 @@ fn dynamo(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
     let q = bin(b, BinaryOp::Mul, q, root);
     let k = bin(b, BinaryOp::Mul, k, root);
     let s = b.add(Op::MatMul, &[q, k]).unwrap();
-    let s = bin(b, BinaryOp::Add, s, x[3]);
+    [bin(b, BinaryOp::Add, s, x[3]), v]
+}
+
+/// The dynamo exporter: a guard against NaN.
+fn dynamo(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
+    let [s, v] = by_roots(b, x);
     let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
     let nan = b.add(Op::Unary(UnaryOp::IsNan), &[p]).unwrap();
     let zero = constant(b, None, &[], &[0.0]);
@@ -48,14 +53,7 @@ fn torchscript(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
 
 /// PyTorch's decompositions: rows are zeros where all scores are hidden.
 fn decomposed(b: &mut Builder<'_>, x: &[ValueId]) -> ValueId {
-    let root = constant(b, None, &[], &[(0.5f32).sqrt()]);
-    let q = turn(b, x[0], &[0, 2, 1, 3]);
-    let k = turn(b, x[1], &[0, 2, 3, 1]);
-    let v = turn(b, x[2], &[0, 2, 1, 3]);
-    let q = bin(b, BinaryOp::Mul, q, root);
-    let k = bin(b, BinaryOp::Mul, k, root);
-    let s = b.add(Op::MatMul, &[q, k]).unwrap();
-    let s = bin(b, BinaryOp::Add, s, x[3]);
+    let [s, v] = by_roots(b, x);
     let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[s]).unwrap();
     let low = constant(b, None, &[], &[f32::NEG_INFINITY]);
     let seen = b.add(Op::Compare(CompareOp::NotEqual), &[s, low]).unwrap();
