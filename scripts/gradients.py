@@ -1,4 +1,5 @@
-"""Compare gradients of imported networks with PyTorch's: small networks around one layer or operation each, from both exporters.
+"""Compare gradients of imported networks with PyTorch's: small networks around one layer or operation each, from both exporters to ONNX and as exported
+programs.
 
     pip install -r scripts/requirements-fixtures.txt
     python scripts/gradients.py [--backend ndarray|wgpu|cuda] [--only PART] [--folder target/gradients]
@@ -34,16 +35,21 @@ from gradients_lib.networks import NETWORKS, Built
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BACKENDS = {"ndarray": "NdArray", "wgpu": "Wgpu", "cuda": "Cuda"}
-EXPORTERS = ("dynamo", "torchscript")
+EXPORTERS = ("dynamo", "torchscript", "program")
 
 
-def exported(network: torch.nn.Module, x: torch.Tensor, exporter: str) -> onnx.ModelProto:
+def export(network: torch.nn.Module, x: torch.Tensor, exporter: str, folder: pathlib.Path) -> None:
     """As the README says that models are exported which are to be trained."""
+    if exporter == "program":
+        torch.export.save(torch.export.export(network.eval(), (x,)), folder / "model.pt2")
+        return
     if exporter == "dynamo":
-        return export_dynamo(network.eval(), (x,), optimize=False)
-    return export_torchscript(
-        network.train(), (x,), training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False
-    )
+        model = export_dynamo(network.eval(), (x,), optimize=False)
+    else:
+        model = export_torchscript(
+            network.train(), (x,), training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False
+        )
+    onnx.save(model, folder / "model.onnx")
 
 
 def write(folder: pathlib.Path, name: str, exporter: str) -> tuple[int, int]:
@@ -56,7 +62,8 @@ def write(folder: pathlib.Path, name: str, exporter: str) -> tuple[int, int]:
             weight.copy_(torch.randn(weight.shape) * 0.5)
     x = torch.randn(network.shape) if network.words is None else torch.randint(0, network.words, network.shape)
     before = copy.deepcopy(built.state_dict())
-    model = exported(built, x, exporter)
+    folder.mkdir(parents=True)
+    export(built, x, exporter, folder)
     # The older exporter runs a network that trains, which moves its statistics.
     built.load_state_dict(before)
     built.train()
@@ -70,8 +77,6 @@ def write(folder: pathlib.Path, name: str, exporter: str) -> tuple[int, int]:
     for key, weight in built.named_parameters():
         if weight.grad is not None:
             known[f"gradient.{key}"] = weight.grad
-    folder.mkdir(parents=True)
-    onnx.save(model, folder / "model.onnx")
     save_file({key: value.contiguous() for key, value in known.items()}, folder / "known.safetensors")
     return x.dim(), y.dim()
 
@@ -90,7 +95,7 @@ edition = "2024"
 kiln = {{ path = {paths["runtime"]}, features = {features} }}
 kiln-record = {{ path = {paths["runtime/record"]} }}
 [build-dependencies]
-kiln-build = {{ path = {paths["build-support"]} }}
+kiln-build = {{ path = {paths["build-support"]}, features = ["pt2"] }}
 """
     )
     cases_folder = json.dumps(str(folder.parent / "cases"))
@@ -99,7 +104,8 @@ kiln-build = {{ path = {paths["build-support"]} }}
     let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").unwrap());
     for name in {json.dumps(list(cases))} {{
         let mut model = kiln_build::ModelGen::new();
-        let input = std::path::Path::new({cases_folder}).join(name).join("model.onnx");
+        let case = std::path::Path::new({cases_folder}).join(name);
+        let input = ["model.onnx", "model.pt2"].map(|file| case.join(file)).into_iter().find(|file| file.exists()).unwrap();
         let lines = model.input(input).out_dir(name).trainable(true).run_below(&out);
         lines.iter().filter(|line| line.starts_with("cargo::error")).for_each(|line| println!("{{line}}"));
     }}
@@ -137,6 +143,7 @@ def main() -> int:
             except Exception:
                 # What PyTorch cannot export is no matter of Kiln's.
                 counts["not exported"] += 1
+                shutil.rmtree(folder / "cases" / case, ignore_errors=True)
     write_crate(folder / "crate", cases, arguments.backend)
     environment = {"CARGO_TARGET_DIR": str(folder / "target"), **os.environ}
     run = subprocess.run(["cargo", "run", "--quiet"], cwd=folder / "crate", env=environment, stdout=subprocess.PIPE, text=True)

@@ -285,3 +285,34 @@ def losses(_):
         return found
 
     return computes(compute, floats(3, 4), floats(3, 4), torch.tensor([0, 3, 2]), torch.tensor([1.0, -1.0, 1.0]))
+
+
+class Quantized(nn.Module):
+    """A linear layer as `pt2e` leaves it: weights in eight bits a channel, activations in eight bits."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-127, 128, (5, 8), dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(5) * 0.02 + 0.01)
+        self.register_buffer("zero_points", torch.zeros(5, dtype=torch.int64))
+        self.register_buffer("bias", torch.randint(-900, 900, (5,), dtype=torch.int32))
+
+    def forward(self, x):
+        ops = torch.ops.quantized_decomposed
+        signed = (-128, 127, torch.int8)
+        given = ops.quantize_per_tensor(x, 0.03, 5, *signed)
+        weight = ops.dequantize_per_channel(self.weight, self.scales, self.zero_points, 0, -127, 127, torch.int8)
+        bias = ops.dequantize_per_tensor(self.bias, 0.001, 0, -(2**31), 2**31 - 1, torch.int32)
+        y = F.linear(ops.dequantize_per_tensor(given, 0.03, 5, *signed), weight, bias)
+        scale, zero_point = ops.choose_qparams.tensor(y, 0, 255, 1e-5, torch.uint8)
+        dynamic = ops.quantize_per_tensor.tensor(y, scale, zero_point, 0, 255, torch.uint8)
+        narrow = ops.quantize_per_channel(weight, self.scales, self.zero_points, 0, -7, 7, torch.int8)
+        return given, y, scale, dynamic, ops.dequantize_per_tensor.tensor(dynamic, scale, zero_point, 0, 255, torch.uint8), narrow
+
+
+@program("operators_quantized")
+def quantized(_):
+    """Quantized layers of `pt2e`, static ones and dynamic ones."""
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  registers the operators
+
+    return Program(Quantized(), [(floats(3, 8),)])

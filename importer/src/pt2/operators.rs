@@ -11,6 +11,7 @@ mod loss;
 mod norm;
 mod pointwise;
 mod pool;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod scatter;
@@ -42,6 +43,7 @@ static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
         norm::RULES,
         pointwise::RULES,
         pool::RULES,
+        quantized::RULES,
         recurrent::RULES,
         reduce::RULES,
         scatter::RULES,
