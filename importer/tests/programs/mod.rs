@@ -34,14 +34,19 @@ impl Program {
         Self { name: name.to_owned(), entries, text }
     }
 
-    /// The archive with another text.
+    /// The archive with another text of the program.
     fn with(&self, text: &Value) -> Vec<u8> {
+        self.with_entry("/models/model.json", text)
+    }
+
+    /// The archive with another text in the entry whose name ends so.
+    fn with_entry(&self, entry: &str, text: &Value) -> Vec<u8> {
         let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
         let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
         for (name, bytes) in &self.entries {
             writer.start_file(name, stored).expect("an entry");
-            let program = name.ends_with("/models/model.json").then(|| text.to_string());
-            let bytes = program.as_ref().map_or(bytes.as_slice(), |text| text.as_bytes());
+            let text = name.ends_with(entry).then(|| text.to_string());
+            let bytes = text.as_ref().map_or(bytes.as_slice(), |text| text.as_bytes());
             writer.write_all(bytes).expect("its bytes");
         }
         writer.finish().expect("an archive").into_inner()
@@ -135,6 +140,27 @@ fn mutated_programs_never_panic() {
         }
     }
     assert!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused");
+}
+
+/// What the archive says of its tensors, of which each lies in a file of its own.
+#[test]
+fn mutated_lists_of_tensors_never_panic() {
+    const LIST: &str = "/data/weights/model_weights_config.json";
+    let program = Program::read("language");
+    let (_, list) = program.entries.iter().find(|(name, _)| name.ends_with(LIST)).expect("a list of weights");
+    let list: Value = serde_json::from_slice(list).expect("a text");
+    let mut random = Random(4);
+    let mut refused = 0;
+    for round in 0..300 {
+        let mut changed = list.clone();
+        for _ in 0..=random.below(2) {
+            mutate(&mut changed, &mut random);
+        }
+        let bytes = program.with_entry(LIST, &changed);
+        let accepted = crate::accepts(&format!("round {round}"), bytes, &LoadOptions::default());
+        refused += usize::from(!accepted);
+    }
+    assert!(refused > 0);
 }
 
 #[test]
