@@ -27,6 +27,12 @@ use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, TensorMeta};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use translation::Translation;
 
+pub(crate) use translation::DOMAIN;
+
+/// What to do about operators that Kiln does not know.
+pub(crate) const ADVICE: Option<&str> =
+    Some("`program.run_decompositions()` before `torch.export.save` may write it in operators that are");
+
 /// The format's name in messages.
 const FORMAT: &str = "PyTorch program";
 
@@ -90,7 +96,7 @@ fn translate(program: &Program, archive: &ExportedProgram, size: usize) -> Impor
         producer_name: "pytorch".to_owned(),
         producer_version: program.torch_version.clone(),
         graph: Some(made),
-        opset_import: vec![import("", crate::onnx::NEWEST_OPSET), import(translation::ATEN, opset)],
+        opset_import: vec![import("", crate::onnx::NEWEST_OPSET), import(DOMAIN, opset)],
         ..ModelProto::default()
     })
 }
@@ -104,17 +110,16 @@ fn class_of(graph: &Graph) -> Option<&str> {
 fn unknown_operators(nodes: &[NodeProto], opset: i64) -> Vec<UnsupportedOperator> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     // What a rule could not translate has told so itself.
-    let unknown =
-        |node: &&NodeProto| node.domain == translation::ATEN && operators::find(&node.op_type).is_none();
+    let unknown = |node: &&NodeProto| node.domain == DOMAIN && operators::find(&node.op_type).is_none();
     for node in nodes.iter().filter(unknown) {
         found.entry(&node.op_type).or_default().push(node.name.clone());
     }
     let operator = |(name, nodes): (&str, Vec<String>)| UnsupportedOperator {
-        operator: format!("{}.{name}", translation::ATEN),
+        operator: format!("{}.{name}", DOMAIN),
         opset,
         known: None,
         nodes,
-        advice: None,
+        advice: ADVICE,
     };
     found.into_iter().map(operator).collect()
 }

@@ -295,6 +295,8 @@ pub(crate) fn advice(domain: &str, name: &str) -> Option<&'static str> {
         ("ai.onnx.ml", "CastMap" | "DictVectorizer") => {
             Some("it takes maps, which tensors cannot hold; give it rows of numbers")
         }
+        #[cfg(feature = "pt2")]
+        (crate::pt2::DOMAIN, _) => crate::pt2::ADVICE,
         _ => None,
     }
 }

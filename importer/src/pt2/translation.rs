@@ -11,7 +11,7 @@ use kiln_types::DType;
 use std::collections::{HashMap, HashSet};
 
 /// The domain of nodes that stand for operators that Kiln does not know; nobody defines it, so that all are reported at once.
-pub(super) const ATEN: &str = "aten";
+pub(crate) const DOMAIN: &str = "torch.ops";
 
 /// What a name of a program stands for.
 #[derive(Clone)]
@@ -405,8 +405,8 @@ impl<'p> Translation<'p> {
     fn unknown(&mut self, node: &'p Node) {
         let names: Vec<&'p str> = self.results(node).collect();
         let outputs: Vec<String> = names.iter().map(|name| self.unique(name)).collect();
-        let operator = node.target.strip_prefix("torch.ops.aten.").unwrap_or(&node.target);
-        self.write(ATEN, operator, &[], outputs.clone(), Vec::new());
+        let operator = node.target.strip_prefix("torch.ops.").unwrap_or(&node.target);
+        self.write(DOMAIN, operator, &[], outputs.clone(), Vec::new());
         for (&name, value) in names.iter().zip(outputs) {
             // What cannot be described is told where it is made.
             let described = self.described(name);
