@@ -60,10 +60,23 @@ def binary(_):
             i << 2, j >> 1, torch.logical_and(i, j), torch.logical_or(i, b), torch.logical_xor(i, b),
             torch.lerp(x, y, 0.3), torch.lerp(x, y, y), torch.addcmul(x, y, p, value=0.5), torch.addcdiv(x, y, p),
             x.clamp(-0.5, 0.5), x.clamp(min=0), x.clamp(max=y), i.clamp(2, 5), torch.where(b, i, 0), torch.where(b, 1.0, 0.0),
-            i.masked_fill(b, -7), F.prelu(x, y[0]), x.long(), b.float(), x.half().float(), i.to(x), x.type_as(i),
+            i.masked_fill(b, -7), in_place(x, p, i), torch.true_divide(x, 3), torch.xlogy(x, 2.0), F.prelu(x, y[0]), x.long(), b.float(), x.half().float(), i.to(x), x.type_as(i),
         ]  # fmt: skip
 
     return computes(compute, floats(3, 4), floats(3, 4), integers(9, 3, 4), integers(4, 3, 4) + 1, integers(2, 3, 4) > 0)
+
+
+def in_place(x, p, i):
+    """Operators whose forms in place have other overloads than those that yield."""
+    z = x.abs() + 1
+    z.floor_divide_(p)
+    z.pow_(p)
+    z.clip_(p, z + 1)
+    z.multiply_(2)
+    z.divide_(p, rounding_mode="floor")
+    z.subtract_(1)
+    z.transpose_(0, 1)
+    return z
 
 
 QUOTIENTS = [

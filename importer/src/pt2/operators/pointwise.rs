@@ -49,22 +49,27 @@ pub(super) const RULES: Table = &[
     ("atan2.default", atan2),
     ("atanh.default", unary!("Atanh")),
     ("bitwise_and.Scalar", bitwise!("And", "BitwiseAnd")),
+    ("bitwise_and.Scalar_Tensor", bitwise!("And", "BitwiseAnd")),
     ("bitwise_and.Tensor", bitwise!("And", "BitwiseAnd")),
     ("__and__.Tensor", bitwise!("And", "BitwiseAnd")),
     ("__and__.Scalar", bitwise!("And", "BitwiseAnd")),
     ("bitwise_not.default", not),
     ("bitwise_or.Scalar", bitwise!("Or", "BitwiseOr")),
+    ("bitwise_or.Scalar_Tensor", bitwise!("Or", "BitwiseOr")),
     ("bitwise_or.Tensor", bitwise!("Or", "BitwiseOr")),
     ("__or__.Tensor", bitwise!("Or", "BitwiseOr")),
     ("__or__.Scalar", bitwise!("Or", "BitwiseOr")),
     ("bitwise_xor.Scalar", bitwise!("Xor", "BitwiseXor")),
+    ("bitwise_xor.Scalar_Tensor", bitwise!("Xor", "BitwiseXor")),
     ("bitwise_xor.Tensor", bitwise!("Xor", "BitwiseXor")),
     ("__xor__.Tensor", bitwise!("Xor", "BitwiseXor")),
     ("__xor__.Scalar", bitwise!("Xor", "BitwiseXor")),
     ("bitwise_left_shift.Tensor", |call| shift(call, "LEFT")),
     ("bitwise_left_shift.Tensor_Scalar", |call| shift(call, "LEFT")),
+    ("bitwise_left_shift.Scalar_Tensor", |call| shift(call, "LEFT")),
     ("bitwise_right_shift.Tensor", |call| shift(call, "RIGHT")),
     ("bitwise_right_shift.Tensor_Scalar", |call| shift(call, "RIGHT")),
+    ("bitwise_right_shift.Scalar_Tensor", |call| shift(call, "RIGHT")),
     ("__lshift__.Scalar", |call| shift(call, "LEFT")),
     ("__lshift__.Tensor", |call| shift(call, "LEFT")),
     ("__rshift__.Scalar", |call| shift(call, "RIGHT")),
@@ -81,6 +86,7 @@ pub(super) const RULES: Table = &[
     ("clamp_min.default", |call| clamp(call, "min", "")),
     ("clamp_min.Tensor", |call| clamp(call, "min", "")),
     ("clip.default", |call| clamp(call, "min", "max")),
+    ("clip.Tensor", |call| clamp(call, "min", "max")),
     ("copysign.Scalar", copysign),
     ("copysign.Tensor", copysign),
     ("cos.default", unary!("Cos")),
@@ -90,6 +96,9 @@ pub(super) const RULES: Table = &[
     ("div.Tensor", divide),
     ("div.Tensor_mode", divide),
     ("divide.Tensor", divide),
+    ("divide.Scalar", divide),
+    ("divide.Scalar_mode", divide),
+    ("divide.Tensor_mode", divide),
     ("elu.default", elu),
     ("eq.Scalar", compare!("Equal")),
     ("eq.Tensor", compare!("Equal")),
@@ -114,6 +123,7 @@ pub(super) const RULES: Table = &[
     }),
     ("floor.default", rounding),
     ("floor_divide.Scalar", floor_divide),
+    ("floor_divide.Tensor", floor_divide),
     ("floor_divide.default", floor_divide),
     ("fmax.default", |call| ignoring_nan(call, "Max")),
     ("fmin.default", |call| ignoring_nan(call, "Min")),
@@ -210,6 +220,7 @@ pub(super) const RULES: Table = &[
     ("mul.Scalar", multiply),
     ("mul.Tensor", multiply),
     ("multiply.Tensor", multiply),
+    ("multiply.Scalar", multiply),
     ("nan_to_num.default", nan_to_num),
     ("ne.Scalar", |call| {
         let equal = compare(call, "Equal")?;
@@ -221,6 +232,7 @@ pub(super) const RULES: Table = &[
     }),
     ("neg.default", unary!("Neg")),
     ("pow.Scalar", binary!("Pow")),
+    ("pow.Tensor", power),
     ("pow.Tensor_Scalar", power),
     ("pow.Tensor_Tensor", power),
     ("prelu.default", prelu),
@@ -284,6 +296,7 @@ pub(super) const RULES: Table = &[
     ("sub.Scalar", |call| sum(call, "Sub")),
     ("sub.Tensor", |call| sum(call, "Sub")),
     ("subtract.Tensor", |call| sum(call, "Sub")),
+    ("subtract.Scalar", |call| sum(call, "Sub")),
     ("tan.default", unary!("Tan")),
     ("tanh.default", unary!("Tanh")),
     ("threshold.default", |call| {
@@ -294,6 +307,7 @@ pub(super) const RULES: Table = &[
         Ok(vec![call.op("Where", &[&above, &x, &value], Vec::new())])
     }),
     ("true_divide.Tensor", divide),
+    ("true_divide.Scalar", divide),
     ("trunc.default", |call| {
         let x = call.tensor("self")?;
         Ok(vec![truncated(call, &x)])
@@ -306,14 +320,9 @@ pub(super) const RULES: Table = &[
     ("where.ScalarOther", choose),
     ("where.ScalarSelf", choose),
     ("where.self", choose),
-    ("xlogy.Tensor", |call| {
-        let [x, y] = operands(call, ["self", "other"])?;
-        let zero = call.number_of(0.0, call.result_dtype()?);
-        let log = call.op("Log", &[&y], Vec::new());
-        let product = call.op("Mul", &[&x, &log], Vec::new());
-        let none = call.op("Equal", &[&x, &zero], Vec::new());
-        Ok(vec![call.op("Where", &[&none, &zero, &product], Vec::new())])
-    }),
+    ("xlogy.Scalar_Other", xlogy),
+    ("xlogy.Scalar_Self", xlogy),
+    ("xlogy.Tensor", xlogy),
 ];
 
 /// The first argument in the dtype of the result, and that dtype: floats are computed of integers.
@@ -616,6 +625,16 @@ fn scaled_log(call: &mut Call<'_, '_>, scale: f64) -> Result<Outputs> {
     let log = call.op("Log", &[&x], Vec::new());
     let scale = call.number_of(scale, dtype);
     Ok(vec![call.op("Mul", &[&log, &scale], Vec::new())])
+}
+
+/// `self · log(other)`, and 0 where `self` is.
+fn xlogy(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let [x, y] = operands(call, ["self", "other"])?;
+    let zero = call.number_of(0.0, call.result_dtype()?);
+    let log = call.op("Log", &[&y], Vec::new());
+    let product = call.op("Mul", &[&x, &log], Vec::new());
+    let none = call.op("Equal", &[&x, &zero], Vec::new());
+    Ok(vec![call.op("Where", &[&none, &zero, &product], Vec::new())])
 }
 
 /// `max + log(1 + exp(−|difference|))`.

@@ -72,6 +72,7 @@ pub(super) const RULES: Table = &[
     ("slice.Tensor", slice),
     ("slice_copy.Tensor", slice),
     ("split.Tensor", split),
+    ("split.sizes", split_with_sizes),
     ("split_with_sizes.default", split_with_sizes),
     ("squeeze.default", squeeze),
     ("squeeze.dim", squeeze),
@@ -97,6 +98,7 @@ pub(super) const RULES: Table = &[
     }),
     ("tensor_split.sections", tensor_split),
     ("tile.default", repeat),
+    ("transpose.default", permute),
     ("transpose.int", permute),
     ("transpose_copy.int", permute),
     ("tril.default", |call| triangle(call, 0)),
@@ -395,7 +397,7 @@ fn split(call: &mut Call<'_, '_>) -> Result<Outputs> {
 fn split_with_sizes(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let along = call.axis("dim", 0, &x)?;
-    let sizes = call.sizes("split_sizes")?;
+    let sizes = call.sizes(if call.has("split_sizes") { "split_sizes" } else { "split_size" })?;
     if let [_] = sizes.as_slice() {
         return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
     }

@@ -33,6 +33,7 @@ pub(super) const RULES: Table = &[
     ("sym_storage_offset.default", |call| Ok(vec![call.int64(0)])),
     ("sym_constrain_range.default", |_| Ok(Vec::new())),
     ("sym_constrain_range_for_size.default", |_| Ok(Vec::new())),
+    ("_assert_async.default", |_| Ok(Vec::new())),
     ("_assert_async.msg", |_| Ok(Vec::new())),
     ("_assert_scalar.default", |_| Ok(Vec::new())),
     ("_assert_tensor_metadata.default", |_| Ok(Vec::new())),
