@@ -29,3 +29,5 @@ pub use ops::{Support, supported};
 pub use source::SourceFile;
 pub use summary::{PortSummary, Summary, summarize};
 pub use training::{TrainingLosses, training_losses};
+#[cfg(all(test, feature = "pt2"))]
+pub(crate) use {scope::scope_of, tensor::dtype};

@@ -75,10 +75,15 @@ fn translate(program: &Program, archive: &ExportedProgram, size: usize) -> Impor
         GraphProto { name: class_of(graph).unwrap_or("main_graph").to_owned(), ..GraphProto::default() };
     inputs(program, archive, size, &mut to, &mut made)?;
     to.graph(graph);
-    outputs(program, &mut to, &mut made)?;
+    let ended = outputs(program, &mut to, &mut made);
     let opset = to.opset;
     let (nodes, mut problems) = to.finish();
     made.node = nodes;
+    if let Err(error) = ended {
+        // An output is undefined where a call before it went wrong, which is told already.
+        let follows = matches!(*error.kind, ImportErrorKind::Undefined(_)) && !problems.is_empty();
+        problems.extend((!follows).then_some(error));
+    }
     if !problems.is_empty() {
         let unknown = unknown_operators(&made.node, opset);
         if !unknown.is_empty() {
@@ -163,7 +168,8 @@ fn inputs<'p>(
                 return Err(interface("input", custom_obj_name, "is an object that is no tensor").into());
             }
         };
-        let tensor = tensor.map_err(|error| interface("tensor", key, error.to_string()))?;
+        let tensor = tensor
+            .map_err(|error| ImportErrorKind::Tensor { tensor: key.clone(), reason: error.to_string() })?;
         if kind == "PARAMETER" {
             targets.push(key.as_str());
         }
@@ -198,24 +204,14 @@ fn inputs<'p>(
                 let meta =
                     to.meta(&tensor.name).ok_or_else(|| ImportErrorKind::Undefined(tensor.name.clone()))?;
                 let name = to.unique(&tensor.name);
-                let ty = dims.of(&name, meta).map_err(|_| {
-                    interface("input", &tensor.name, "has a dtype that Kiln does not compute with")
-                })?;
-                made.input.push(ValueInfoProto {
-                    name: name.clone(),
-                    r#type: Some(ty),
-                    ..ValueInfoProto::default()
-                });
+                let ty = dims.of(&name, meta);
+                let ty = ty.map_err(|error| interface("input", &tensor.name, error.to_string()))?;
+                made.input.push(info(name.clone(), ty));
                 to.bind(&tensor.name, name)?;
             }
             Argument::SymInt(schema::SymInt::Name(size)) => {
                 let name = to.unique(size);
-                let ty = tensor_type(DType::I64, Vec::new());
-                made.input.push(ValueInfoProto {
-                    name: name.clone(),
-                    r#type: Some(ty),
-                    ..ValueInfoProto::default()
-                });
+                made.input.push(info(name.clone(), tensor_type(DType::I64, Vec::new())));
                 to.bind(size, name)?;
             }
             // A number or `None` that the program was made for.
@@ -314,6 +310,10 @@ fn tensor_type(dtype: DType, dim: Vec<DimensionProto>) -> TypeProto {
     TypeProto { value: Some(TypeValue::Tensor(tensor)), ..TypeProto::default() }
 }
 
+fn info(name: String, ty: TypeProto) -> ValueInfoProto {
+    ValueInfoProto { name, r#type: Some(ty), ..ValueInfoProto::default() }
+}
+
 /// Dims where they are numbers.
 fn dims_of(sizes: &[Option<i64>]) -> Vec<DimensionProto> {
     sizes.iter().map(|size| DimensionProto { value: size.map(DimensionValue::Value) }).collect()
@@ -389,7 +389,6 @@ fn output<'p>(
         to.write("", "Identity", &[&value.name], vec![copy.clone()], Vec::new());
         copy
     };
-    let ty = Some(tensor_type(value.dtype, dims_of(&value.sizes)));
-    made.output.push(ValueInfoProto { name, r#type: ty, ..ValueInfoProto::default() });
+    made.output.push(info(name, tensor_type(value.dtype, dims_of(&value.sizes))));
     Ok(())
 }

@@ -87,6 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn data_types_are_those_that_the_reader_knows() {
+        for dtype in (0..64).filter_map(|known| crate::onnx::dtype(known).ok()) {
+            assert_eq!(crate::onnx::dtype(data_type(dtype)), Ok(dtype));
+        }
+    }
+
+    #[test]
     fn dtypes_are_promoted_as_pytorch_does() {
         let of = |tensors: &[DType], zero: &[DType], numbers: &[DType]| promoted([tensors, zero, numbers]);
         assert_eq!(of(&[DType::F16], &[DType::F32], &[]), DType::F16);

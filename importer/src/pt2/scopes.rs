@@ -43,3 +43,28 @@ fn list<'t>(items: impl Iterator<Item = &'t str>) -> String {
     let quoted = |item: &str| format!("'{}'", item.replace('\\', "\\\\").replace('\'', "\\'"));
     format!("[{}]", items.map(quoted).collect::<Vec<_>>().join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::proto::NodeProto;
+    use std::collections::HashMap;
+
+    /// The reader of what PyTorch's exporter writes reads this, too, whatever stands in the names.
+    #[test]
+    fn modules_are_told_as_the_exporter_tells_them() {
+        let stack = "L__self__,,m.Net;L__self__a,a,m.Odd's \\ class;L__self__a_b,a.b@1,torch.nn.Linear";
+        let node = Node {
+            target: "torch.ops.aten.linear.default".into(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            metadata: HashMap::from([("nn_module_stack".into(), stack.into())]),
+            name: Some("linear".into()),
+        };
+        assert_eq!(root_class(&node), Some("m.Net"));
+        let scope =
+            crate::onnx::scope_of(&NodeProto { metadata_props: entries(&node), ..NodeProto::default() });
+        let found: Vec<_> = scope.iter().map(|entry| (entry.path.as_str(), entry.class.as_str())).collect();
+        assert_eq!(found, [("", "m.Net"), ("a", "m.Odd's \\ class"), ("a.b", "torch.nn.Linear")]);
+    }
+}

@@ -4,7 +4,7 @@
 //! a new value, and so are what it views and all other views of that, once somebody reads them.
 
 use super::call::{Call, Int, Result, Tensor, int, unsupported};
-use super::operators::{self, shape};
+use super::operators::{self, Sharing, shape};
 use super::schema::{Node, Size, TensorMeta};
 use std::collections::HashMap;
 
@@ -138,9 +138,11 @@ pub(super) fn put_back(
     position: usize,
 ) -> Result<String> {
     let operator = operators::family(&call.node.target);
+    if matches!(operators::sharing(operator), Sharing::AsIs | Sharing::IfContiguous) {
+        return Ok(value.to_owned());
+    }
     match operator {
-        "alias" | "bfloat16" | "bool" | "contiguous" | "detach" | "double" | "float" | "half" | "int"
-        | "lift_fresh" | "long" | "to" | "type_as" => Ok(value.to_owned()),
+        "alias" | "detach" | "lift_fresh" => Ok(value.to_owned()),
         "view" | "reshape" | "_unsafe_view" | "view_as" | "reshape_as" | "flatten" | "ravel"
         | "unflatten" | "squeeze" | "unsqueeze" => {
             let shape = call.shape(base);
@@ -148,13 +150,7 @@ pub(super) fn put_back(
         }
         "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "movedim" | "numpy_T" | "mT" => {
             let permuted = shape::permutation(call, base)?;
-            let mut inverse = vec![0; permuted.len()];
-            for (to, from) in (0..).zip(&permuted) {
-                if let Some(place) = usize::try_from(*from).ok().and_then(|from| inverse.get_mut(from)) {
-                    *place = to;
-                }
-            }
-            Ok(call.transpose(value, &inverse))
+            Ok(call.transpose(value, &shape::inverse(&permuted)))
         }
         "select" => {
             let along = call.axis("dim", 0, base)?;
@@ -185,7 +181,7 @@ pub(super) fn put_back(
             let range = [&Int::Known(index), &Int::Known(index.saturating_add(1))];
             Ok(between(call, base, &value, along, range))
         }
-        "split" | "split_with_sizes" | "chunk" | "unsafe_split" | "unsafe_chunk" => {
+        "split" | "split_with_sizes" | "chunk" | "tensor_split" => {
             let along = call.axis("dim", 0, base)?;
             call.to.spend(position)?;
             let sizes =

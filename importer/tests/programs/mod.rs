@@ -199,6 +199,18 @@ fn what_breaks_a_rule_names_its_call() {
     );
 }
 
+/// What follows from it, that an output is not there, is not told.
+#[test]
+fn a_name_that_stands_for_two_results_is_refused() {
+    let program = Program::read("residual");
+    let mut text = program.text.clone();
+    let last = nodes(&mut text).last_mut().expect("a call");
+    assert_eq!(last["target"], "torch.ops.aten.linear.default");
+    last["outputs"] = json!([{"as_tensor": {"name": "flatten"}}]);
+    let message = error(&program, &text).to_string();
+    assert!(message.ends_with("the value `flatten` is defined more than once"), "{message}");
+}
+
 #[test]
 fn a_model_that_changes_itself_is_refused() {
     let program = Program::read("residual");

@@ -1,7 +1,7 @@
 //! Higher-order operators, which call graphs that stand in the program.
 
 use super::Table;
-use crate::onnx::proto::{GraphProto, ValueInfoProto};
+use crate::onnx::proto::GraphProto;
 use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
 use crate::pt2::schema::{Argument, Graph};
 use crate::pt2::translation::named;
@@ -63,10 +63,11 @@ fn inline(call: &mut Call<'_, '_>) -> Result<Outputs> {
 
 /// A graph of ONNX with these outputs.
 fn body(call: &mut Call<'_, '_>, inner: &[(&str, &Tensor)], (nodes, outputs): Body) -> GraphProto {
-    let info = |name: &str, like: &Tensor| ValueInfoProto {
-        name: name.to_owned(),
-        r#type: Some(crate::pt2::tensor_type(like.dtype, crate::pt2::dims_of(&like.sizes))),
-        ..ValueInfoProto::default()
+    let info = |name: &str, like: &Tensor| {
+        crate::pt2::info(
+            name.to_owned(),
+            crate::pt2::tensor_type(like.dtype, crate::pt2::dims_of(&like.sizes)),
+        )
     };
     GraphProto {
         name: call.to.fresh(),

@@ -5,26 +5,29 @@ use crate::pt2::call::{Call, Outputs, Result, unsupported};
 use kiln_types::Scalar;
 
 pub(super) const RULES: Table = &[
-    ("_conj.default", same),
+    ("_conj.default", converted),
     ("_to_copy.default", converted),
-    ("alias.default", same),
+    ("alias.default", converted),
     ("bfloat16.default", converted),
     ("bool.default", converted),
-    ("clone.default", same),
-    ("contiguous.default", same),
-    ("detach.default", same),
-    ("detach_copy.default", same),
+    ("clone.default", converted),
+    ("contiguous.default", converted),
+    ("copy.default", copied),
+    ("detach.default", converted),
+    ("detach_copy.default", converted),
     ("double.default", converted),
+    ("fill.Scalar", filled),
+    ("fill.Tensor", filled),
     ("float.default", converted),
     ("half.default", converted),
     ("int.default", converted),
-    ("lift_fresh.default", same),
-    ("lift_fresh_copy.default", same),
+    ("lift_fresh.default", converted),
+    ("lift_fresh_copy.default", converted),
     ("long.default", converted),
-    ("positive.default", same),
-    ("real.default", same),
-    ("resolve_conj.default", same),
-    ("resolve_neg.default", same),
+    ("positive.default", converted),
+    ("real.default", converted),
+    ("resolve_conj.default", converted),
+    ("resolve_neg.default", converted),
     ("to.device", converted),
     ("to.dtype", converted),
     ("to.dtype_layout", converted),
@@ -33,15 +36,8 @@ pub(super) const RULES: Table = &[
     ("to.prim_dtype", converted),
     ("type_as.default", converted),
     ("view.dtype", reinterpreted),
-    ("copy.default", copied),
-    ("fill.Scalar", filled),
-    ("fill.Tensor", filled),
     ("zero.default", filled),
 ];
-
-fn same(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    converted(call)
-}
 
 /// The dtype of the result tells to what.
 fn converted(call: &mut Call<'_, '_>) -> Result<Outputs> {

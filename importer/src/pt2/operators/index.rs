@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::reduce::{as_before, flattened, with_axis};
-use super::shape::{dims, reshaped};
+use super::shape::{dims, inverse, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, string, unsupported};
 use kiln_types::{DType, Scalar};
 
@@ -137,13 +137,6 @@ impl Picked {
             parts => call.op("Concat", parts, vec![int("axis", -1)]),
         }
     }
-}
-
-/// Where the order of axes is undone.
-fn inverse(order: &[i64]) -> Vec<i64> {
-    let mut inverse: Vec<(i64, i64)> = order.iter().copied().zip(0..).collect();
-    inverse.sort_unstable();
-    inverse.into_iter().map(|(_, place)| place).collect()
 }
 
 /// The axes that tensors index, a mask for each of its axes.

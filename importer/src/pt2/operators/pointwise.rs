@@ -515,16 +515,20 @@ pub(super) fn floored_quotient(call: &mut Call<'_, '_>, x: &str, y: &str, dtype:
     call.op("Div", &[&rest, y], Vec::new())
 }
 
-/// The remainder with the divisor's sign.
 fn remainder(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let [x, y] = operands(call, ["self", "other"])?;
+    Ok(vec![remainder_of(call, &x, &y, dtype)])
+}
+
+/// The remainder with the divisor's sign.
+pub(super) fn remainder_of(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> String {
     if !dtype.is_float() {
-        return Ok(vec![call.op("Mod", &[&x, &y], Vec::new())]);
+        return call.op("Mod", &[x, y], Vec::new());
     }
-    let whole = floored_quotient(call, &x, &y, dtype);
-    let product = call.op("Mul", &[&whole, &y], Vec::new());
-    Ok(vec![call.op("Sub", &[&x, &product], Vec::new())])
+    let whole = floored_quotient(call, x, y, dtype);
+    let product = call.op("Mul", &[&whole, y], Vec::new());
+    call.op("Sub", &[x, &product], Vec::new())
 }
 
 fn fmod(call: &mut Call<'_, '_>) -> Result<Outputs> {

@@ -298,6 +298,13 @@ pub(in crate::pt2) fn permutation(call: &mut Call<'_, '_>, of: &Tensor) -> Resul
     Ok(order)
 }
 
+/// Where the order of axes is undone.
+pub(in crate::pt2) fn inverse(order: &[i64]) -> Vec<i64> {
+    let mut inverse: Vec<(i64, i64)> = order.iter().copied().zip(0..).collect();
+    inverse.sort_unstable();
+    inverse.into_iter().map(|(_, place)| place).collect()
+}
+
 fn place(axis: i64) -> usize {
     usize::try_from(axis).unwrap_or(usize::MAX)
 }

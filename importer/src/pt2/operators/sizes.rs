@@ -1,19 +1,13 @@
 //! Sizes, and Python's operators on them: what is computed on the host.
 
 use super::Table;
-use super::pointwise::floored_quotient;
+use super::pointwise::{floored_quotient, remainder_of};
 use crate::pt2::call::{Call, Number, Outputs, Result, int};
 use kiln_types::{DType, Scalar};
 
 macro_rules! arithmetic {
     ($operator:literal) => {
         |call| arithmetic(call, $operator)
-    };
-}
-
-macro_rules! compare {
-    ($operator:literal) => {
-        |call| compare(call, $operator)
     };
 }
 
@@ -47,24 +41,19 @@ pub(super) const RULES: Table = &[
     ("_local_scalar_dense.default", item),
     ("_operator.add", arithmetic!("Add")),
     ("_operator.and_", |call| logical(call, "And")),
-    ("_operator.eq", compare!("Equal")),
+    ("_operator.eq", arithmetic!("Equal")),
     ("_operator.floordiv", floor_divide),
-    ("_operator.ge", compare!("GreaterOrEqual")),
-    ("_operator.gt", compare!("Greater")),
-    ("_operator.le", compare!("LessOrEqual")),
-    ("_operator.lt", compare!("Less")),
+    ("_operator.ge", arithmetic!("GreaterOrEqual")),
+    ("_operator.gt", arithmetic!("Greater")),
+    ("_operator.le", arithmetic!("LessOrEqual")),
+    ("_operator.lt", arithmetic!("Less")),
     ("_operator.mod", |call| {
         let (a, b, dtype) = operands(call)?;
-        if !dtype.is_float() {
-            return Ok(vec![call.op("Mod", &[&a, &b], Vec::new())]);
-        }
-        let whole = floored_quotient(call, &a, &b, dtype);
-        let product = call.op("Mul", &[&whole, &b], Vec::new());
-        Ok(vec![call.op("Sub", &[&a, &product], Vec::new())])
+        Ok(vec![remainder_of(call, &a, &b, dtype)])
     }),
     ("_operator.mul", arithmetic!("Mul")),
     ("_operator.ne", |call| {
-        let equal = compare(call, "Equal")?;
+        let equal = arithmetic(call, "Equal")?;
         Ok(equal.iter().map(|equal| call.op("Not", &[equal], Vec::new())).collect())
     }),
     ("_operator.neg", |call| {
@@ -157,16 +146,13 @@ fn operands(call: &mut Call<'_, '_>) -> Result<(String, String, DType)> {
     Ok((call.operand("a", dtype)?, call.operand("b", dtype)?, dtype))
 }
 
+/// Arithmetic, and comparisons.
 fn arithmetic(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     let (a, b, _) = operands(call)?;
     if operator != "Sub" && call.is_count("a") && call.is_count("b") {
         call.yields_count();
     }
     Ok(vec![call.op(operator, &[&a, &b], Vec::new())])
-}
-
-fn compare(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
-    arithmetic(call, operator)
 }
 
 fn logical(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {

@@ -13,7 +13,9 @@ use crate::{Result, WeightsError, limits};
 use kiln_record::Stored;
 use kiln_types::{Bytes, DType, Minifloat};
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// The folders of an archive.
@@ -30,11 +32,38 @@ pub struct ExportedProgram {
     constants: Tensors,
 }
 
-type Tensors = BTreeMap<String, Entry>;
+/// Tensors in the order of the file.
+#[derive(Debug, Default)]
+struct Tensors {
+    entries: Vec<(String, Entry)>,
+    places: HashMap<String, usize>,
+}
 
 #[derive(Deserialize)]
 struct PayloadConfig {
-    config: BTreeMap<String, PayloadMeta>,
+    #[serde(deserialize_with = "in_order")]
+    config: Vec<(String, PayloadMeta)>,
+}
+
+/// The entries of an object, in the order in which they stand.
+fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, PayloadMeta)>, D::Error> {
+    struct Entries;
+    impl<'de> Visitor<'de> for Entries {
+        type Value = Vec<(String, PayloadMeta)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of tensors")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries = Vec::new();
+            while let Some(entry) = map.next_entry()? {
+                entries.push(entry);
+            }
+            Ok(entries)
+        }
+    }
+    deserializer.deserialize_map(Entries)
 }
 
 #[derive(Deserialize)]
@@ -124,12 +153,13 @@ impl ExportedProgram {
 
     /// The `state_dict`.
     pub(crate) fn into_weights(self) -> Vec<(String, Entry)> {
-        self.weights.into_iter().collect()
+        self.weights.entries
     }
 }
 
 fn get<'t>(tensors: &'t Tensors, name: &str) -> Result<&'t LazyTensor> {
-    match tensors.get(name) {
+    let entry = tensors.places.get(name).and_then(|&place| tensors.entries.get(place));
+    match entry.map(|(_, entry)| entry) {
         Some(Entry::Tensor(tensor)) => Ok(tensor),
         Some(Entry::Unsupported(what)) => {
             Err(WeightsError::from(crate::ErrorKind::Unsupported(what.clone())).at_key(name))
@@ -163,7 +193,7 @@ fn text(archive: &Archive, path: &str) -> Result<Bytes> {
 /// The tensors that a configuration lists; none, when there is no such file.
 fn tensors(archive: &Archive, folder: &str, config: &str, big_endian: bool) -> Result<Tensors> {
     if !archive.has(config) {
-        return Ok(Tensors::new());
+        return Ok(Tensors::default());
     }
     let listed: PayloadConfig = serde_json::from_slice(&text(archive, config)?)
         .map_err(|error| WeightsError::archive(error.to_string()).in_entry(config))?;
@@ -196,11 +226,15 @@ fn tensors(archive: &Archive, folder: &str, config: &str, big_endian: bool) -> R
         let (shape, strides) = (numbers(&tensor.sizes)?, numbers(&tensor.strides)?);
         LazyTensor::new(stored, shape, strides, number(&tensor.storage_offset)?, storage).map(Entry::Tensor)
     };
-    let entry = |(name, meta): (String, PayloadMeta)| match read(meta) {
-        Ok(entry) => Ok((name, entry)),
-        Err(error) => Err(error.at_key(name)),
-    };
-    listed.config.into_iter().map(entry).collect()
+    let mut found = Tensors::default();
+    for (name, meta) in listed.config {
+        let entry = read(meta).map_err(|error| error.at_key(name.clone()))?;
+        if found.places.insert(name.clone(), found.entries.len()).is_some() {
+            return Err(WeightsError::archive("it is listed twice").in_entry(config).at_key(name));
+        }
+        found.entries.push((name, entry));
+    }
+    Ok(found)
 }
 
 fn number(size: &Size) -> Result<usize> {
