@@ -18,6 +18,7 @@ mod making;
 mod matcher;
 mod movement;
 mod precision;
+mod quantized;
 mod raise;
 #[cfg(test)]
 mod random;
@@ -125,14 +126,14 @@ pub fn optimize_observed(
     runner.reports
 }
 
-/// The pass that reports call `name`, to run alone: `constants`, `simplify`, `duplicates`, `dead code`, `raise`, `fuse`,
+/// The pass that reports call `name`, to run alone: `quantized`, `constants`, `simplify`, `duplicates`, `dead code`, `raise`, `fuse`,
 /// `chain`, `ties`, `scopes`, `joins`; `precision` where the options name a dtype.
 pub fn named(name: &str, options: &Options) -> Option<Box<dyn Pass>> {
     pipeline(options).into_iter().flatten().find(|pass| pass.name() == name)
 }
 
 /// Groups of passes; each runs until nothing changes.
-fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 10] {
+fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 11] {
     let rules =
         |name, rules| -> Box<dyn Pass> { Box::new(rewrite::Rules { name, rules, options: *options }) };
     let simplify = |first: Option<Box<dyn Pass>>| -> Vec<Box<dyn Pass>> {
@@ -147,6 +148,7 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 10] {
     let to = options.float_dtype.filter(|&to| DType::from(to) != DType::F32);
     [
         vec![Box::new(dead_code::RemoveDeadCode)],
+        vec![rules("quantized", &[quantized::RULE]), Box::new(dead_code::RemoveDeadCode)],
         simplify(None),
         simplify(Some(rules("raise", &raise::RULES))),
         simplify(Some(rules("fuse", &FUSE))),

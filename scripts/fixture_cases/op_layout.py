@@ -397,6 +397,16 @@ def gather_positions(rng):
     return Case(g.model(), [[floats(rng, 2, 6)], [floats(rng, 5, 6)]])
 
 
+@case("op_squeeze_batch")
+def squeeze_batch(rng):
+    """A squeeze of all axes of size 1 where the batch may be one of them, and what follows does not mind."""
+    g = Graph("squeeze_batch", opset=13)
+    x = g.input("x", F32, ["batch", 1, 4])
+    rows = g.op("Squeeze", g.op("MatMul", x, floats(rng, 4, 6)))
+    g.show("pairs", "Reshape", g.op("Tanh", rows), [-1, 2], dtype=F32, dims=[None, 2])
+    return Case(g.model(), [[floats(rng, n, 1, 4)] for n in (1, 3)])
+
+
 @case("op_data_dependent")
 def data_dependent(rng):
     """Sizes that only the data tell: what is found may be nothing."""

@@ -14,7 +14,7 @@ mod problems;
 mod windows;
 
 pub(crate) use append::{axes_of, axis_of};
-pub(crate) use choices::{Choice, Snapshot};
+pub(crate) use choices::{Branch, Choice, Snapshot};
 pub(crate) use constants::{holds_negative, numbers};
 pub(crate) use formula::{Formula, Value};
 pub(crate) use loops::{Initial, Readers, Round, Rounds};
@@ -251,21 +251,12 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// A constant that a node of the model's own holds: a parameter, if it has the name of one. What PaddlePaddle calls them is no
     /// key of a checkpoint.
     pub(crate) fn named_constant(&mut self, name: &'m str, data: TensorData) -> ValueId {
-        if !self.is_outermost() || !self.model.parameters.holds_parameter(name, &data) {
+        let is_outside = self.frames.len() == 1 && self.scopes.len() == 1;
+        if !is_outside || !self.model.parameters.holds_parameter(name, &data) {
             return self.builder.graph.add_constant(None, data);
         }
         let provenance = Arc::new(Provenance::Exporter { name: name.to_owned(), keys: Vec::new() });
         self.builder.graph.add_derived(Some(name.to_owned()), data, Some(provenance))
-    }
-
-    /// Whether nodes of the model's own graph are lowered.
-    fn is_outermost(&self) -> bool {
-        self.frames.len() == 1 && self.scopes.len() == 1
-    }
-
-    /// The rank that the file declares for an output of the model.
-    pub(crate) fn declared_rank(&self, name: &str) -> Option<usize> {
-        self.model.output_ranks.get(name).copied().filter(|_| self.is_outermost())
     }
 
     /// What an initializer is made of. One name is one parameter.

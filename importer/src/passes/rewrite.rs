@@ -240,16 +240,25 @@ impl<'g> Rewrite<'g> {
 
     /// Like [`Rewrite::insert`], with another origin than the current node's.
     pub fn insert_as(&mut self, op: Op, inputs: &[ValueId], origin: Origin) -> Option<ValueId> {
+        self.insert_node(op, inputs.iter().copied().map(Some).collect(), origin)
+    }
+
+    /// Like [`Rewrite::insert`], where operands may be absent.
+    pub fn insert_optional(&mut self, op: Op, inputs: Vec<Option<ValueId>>) -> Option<ValueId> {
+        self.insert_node(op, inputs, self.node().origin.clone())
+    }
+
+    fn insert_node(&mut self, op: Op, inputs: Vec<Option<ValueId>>, origin: Origin) -> Option<ValueId> {
         if self.reads_own_size(&op) {
             return None;
         }
         let mut builder = Builder::new(self.graph);
         builder.origin = origin;
-        let output = builder.add(op, inputs).ok()?;
+        let output = builder.add_one(op, inputs.clone()).ok()?;
         let nodes = builder.nodes;
         self.before.extend(nodes);
         self.uses.resize(self.graph.values.len(), 0);
-        inputs.iter().for_each(|&input| self.uses[input.index()] += 1);
+        inputs.into_iter().flatten().for_each(|input| self.uses[input.index()] += 1);
         Some(output)
     }
 

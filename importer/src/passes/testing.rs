@@ -81,6 +81,10 @@ pub(crate) fn sample(ty: &TensorType, sizes: &[(&str, usize)], seed: u64) -> Ten
     };
     match ty.dtype {
         DType::I64 => TensorData::new((0..count).map(|_| (next() * 2.0) as i64).collect(), shape),
+        DType::U8 | DType::I8 => {
+            let numbers: Vec<i64> = (0..count).map(|_| (next() * 127.0) as i64).collect();
+            TensorData::new(numbers, shape).convert_dtype(ty.dtype)
+        }
         DType::Bool => TensorData {
             bytes: kiln_types::Bytes::from_vec((0..count).map(|_| u8::from(next() > 0.5)).collect()),
             shape,

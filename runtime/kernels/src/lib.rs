@@ -32,6 +32,7 @@ pub mod attention;
 pub mod batch_norm;
 mod consumed;
 pub mod conv;
+pub mod convert;
 pub mod copy;
 pub mod cross_entropy;
 pub mod dropout;

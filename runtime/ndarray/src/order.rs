@@ -5,6 +5,7 @@
 //! turned around between its layers.
 
 use crate::tensor::NdArrayTensor;
+use kiln_tensor::Dims;
 use kiln_tensor::backend::Layout;
 
 /// Where a dim is once the channels are last.
@@ -45,4 +46,24 @@ pub(crate) fn into_one_order(tensors: &mut [NdArrayTensor]) -> bool {
         }
     }
     true
+}
+
+/// The order of dims in which a view's elements stand in memory without gaps; nothing for those that are row-major, or have gaps.
+pub(crate) fn memory_order(layout: &Layout) -> Option<Dims> {
+    if layout.is_contiguous() {
+        return None;
+    }
+    let mut axes: Dims = (0..layout.shape.rank()).collect();
+    // Of dims of one stride those of one element come first.
+    axes.sort_by_key(|&axis| (core::cmp::Reverse(layout.strides[axis]), layout.shape.dims[axis]));
+    layout.permute(&axes).is_contiguous().then_some(axes)
+}
+
+/// The order that undoes another.
+pub(crate) fn inverse(axes: &[usize]) -> Dims {
+    let mut inverse = Dims::repeat(0, axes.len());
+    for (place, &axis) in axes.iter().enumerate() {
+        inverse[axis] = place;
+    }
+    inverse
 }

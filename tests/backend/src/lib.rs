@@ -69,7 +69,7 @@ macro_rules! suite {
     };
     (@level primitives) => {
         $crate::suite! { @families primitives:
-            layout: views views_of_views copies joins assigns pads_nothing;
+            layout: views views_of_views copies joins assigns pads_nothing pads_long_dims products_of_turned;
             elementwise: float_arithmetic remainders whole_powers integer_arithmetic narrow_integers_wrap nan_rules very_many_elements rows_as_columns broadcasting
                 in_place_is_not_seen comparisons masks unary_values classes shifts halves;
             casts: every_pair special_values;
@@ -77,7 +77,7 @@ macro_rules! suite {
             folding: reductions reduction_axes empty_reductions argument_of_extremes argument_of_extremes_of_long_lanes cumulative_folds cumulative_folds_of_long_lanes
                 cumulative_folds_of_long_float_lanes;
             products: matrices batches integers;
-            quantized: matrices zeros_of_batches convolutions;
+            quantized: matrices zeros_of_batches batches_of_both convolutions;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
             fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise masked_out_before_others softmaxes rows_of_all_lengths norms norm_gradients programs several_results recurrent wide_recurrent half_weights
                 cached_weights;

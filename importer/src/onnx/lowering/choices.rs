@@ -20,12 +20,20 @@ pub(crate) struct Snapshot {
     met: usize,
 }
 
-/// An `If` whose branches yield different ranks: what follows must be lowered once for each.
+/// What yields one of two ranks, as an `If` may: what follows must be lowered once for each.
 pub(crate) struct Choice<'m> {
     /// Which branch runs.
     pub(crate) condition: Dim,
     /// The branches: taken, and not taken.
-    pub(crate) branches: [&'m GraphProto; 2],
+    pub(crate) branches: [Branch<'m>; 2],
+}
+
+/// One of the ways that the node's outputs may be found.
+pub(crate) enum Branch<'m> {
+    /// A graph of an `If`.
+    Graph(&'m GraphProto),
+    /// A value without these axes, for a `Squeeze`.
+    Squeezed(ValueId, Vec<usize>),
 }
 
 impl<'m> Lowering<'_, 'm> {
@@ -100,7 +108,7 @@ impl<'m> Lowering<'_, 'm> {
         outputs: &[&'m str],
     ) -> ImportResult<Vec<Operand>> {
         let before = self.snapshot();
-        let [taken, other] = choice.branches;
+        let [taken, other] = &choice.branches;
         let outer = self.builder.open_region();
         let first = self.attempt(taken, node, rest, outputs);
         let first = match first.and_then(|values| Ok(tensors(values).map_err(ImportErrorKind::Rule)?)) {
@@ -143,12 +151,12 @@ impl<'m> Lowering<'_, 'm> {
 
     /// The branch that yields the ranks which the file declares for its outputs, when the other yields different ones:
     /// PyTorch's `squeeze` with nothing after it that would break a rule.
-    fn declared_branch(
+    fn declared_branch<'c>(
         &self,
-        choice: &Choice<'m>,
+        choice: &'c Choice<'m>,
         outputs: &[&'m str],
         results: [&[ValueId]; 2],
-    ) -> Option<&'m GraphProto> {
+    ) -> Option<&'c Branch<'m>> {
         let ranks = results.map(|values| values.iter().map(|&value| self.rank(value)).collect::<Vec<_>>());
         if ranks[0] == ranks[1] {
             return None;
@@ -156,19 +164,25 @@ impl<'m> Lowering<'_, 'm> {
         let declared: Option<Vec<usize>> =
             outputs.iter().map(|name| self.model.output_ranks.get(name).copied()).collect();
         let found = ranks.iter().position(|ranks| Some(ranks) == declared.as_ref())?;
-        choice.branches.get(found).copied()
+        choice.branches.get(found)
     }
 
     fn attempt(
         &mut self,
-        branch: &'m GraphProto,
+        branch: &Branch<'m>,
         node: &'m NodeProto,
         rest: &[&'m NodeProto],
         outputs: &[&'m str],
     ) -> ImportResult<Vec<Operand>> {
         // What the attempt names is forgotten after it.
         self.open_scope(false, rest.len())?;
-        let values = self.subgraph(branch);
+        let values = match branch {
+            Branch::Graph(graph) => self.subgraph(graph),
+            Branch::Squeezed(value, axes) => match self.squeeze(*value, axes) {
+                Ok(value) => Ok(vec![Operand::Tensor(value)]),
+                Err(rule) => Err(ImportErrorKind::Rule(rule).into()),
+            },
+        };
         let result = values.and_then(|values| Ok(self.bind_outputs(node, values)?));
         let result = result.and_then(|()| self.run(rest, outputs));
         self.scopes.pop();

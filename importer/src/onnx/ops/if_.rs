@@ -1,6 +1,6 @@
 //! `If`: one branch inlined when the condition is known, else both as regions.
 
-use super::super::lowering::{Choice, Snapshot};
+use super::super::lowering::{Branch, Choice, Snapshot};
 use super::super::proto::GraphProto;
 use super::prelude::*;
 use crate::ir::{Region, Symbol, op};
@@ -59,7 +59,8 @@ impl<'m> Operator<'m> for If<'m> {
             }
         }
         to.restore(&before);
-        to.request_choice(Choice { condition, branches: [self.then_branch, self.else_branch] });
+        let branches = [Branch::Graph(self.then_branch), Branch::Graph(self.else_branch)];
+        to.request_choice(Choice { condition, branches });
         let what = "an If whose branches yield tensors of different ranks or dtypes".to_owned();
         Err(RuleError::Unsupported { what })
     }

@@ -1,21 +1,19 @@
 //! `Squeeze`: axes as an attribute before version 13, as an input since.
 
+use super::super::lowering::{Branch, Choice};
 use super::prelude::*;
 
-pub(super) struct Squeeze<'m> {
+pub(super) struct Squeeze {
     axes: Option<Vec<i64>>,
-    result: &'m str,
 }
 
-impl<'m> Operator<'m> for Squeeze<'m> {
+impl<'m> Operator<'m> for Squeeze {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Squeeze", 1, &["data"])
             .until(12)
             .moves()
-            .reads(|node| Ok(Self { axes: node.ints("axes")?, result: node.result() })),
-        Spec::onnx("Squeeze", 13, &["data", "axes?"])
-            .moves()
-            .reads(|node| Ok(Self { axes: None, result: node.result() })),
+            .reads(|node| Ok(Self { axes: node.ints("axes")? })),
+        Spec::onnx("Squeeze", 13, &["data", "axes?"]).moves().reads(|_| Ok(Self { axes: None })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -27,7 +25,7 @@ impl<'m> Operator<'m> for Squeeze<'m> {
         };
         let axes = match axes {
             Some(axes) => axes_of(&axes, dims.len())?,
-            None => all_of_size_one(&dims, to.declared_rank(self.result))?,
+            None => all_of_size_one(to, x)?,
         };
         for &axis in &axes {
             if dims[axis].as_constant().is_some_and(|size| size != 1) {
@@ -44,23 +42,24 @@ impl<'m> Operator<'m> for Squeeze<'m> {
     }
 }
 
-/// The axes of size 1. Where it is not known whether one is, the rank that the file declares for the result tells.
-fn all_of_size_one(dims: &[Dim], declared: Option<usize>) -> RuleResult<Vec<usize>> {
+/// The axes of size 1. Where one size is not known, what follows is found for both.
+fn all_of_size_one(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<Vec<usize>> {
+    let dims = to.dims(x);
     let axes = |is: &dyn Fn(&Dim) -> bool| -> Vec<usize> {
         dims.iter().enumerate().filter(|(_, dim)| is(dim)).map(|(axis, _)| axis).collect()
     };
     let known = axes(&|dim| dim.is(1));
-    let possible = axes(&|dim| dim.as_constant().is_none_or(|size| size == 1));
-    let Some(unknown) = dims.iter().find(|dim| dim.as_constant().is_none()) else { return Ok(known) };
-    match declared.and_then(|rank| dims.len().checked_sub(rank)) {
-        Some(count) if count == known.len() => Ok(known),
-        Some(count) if count == possible.len() => Ok(possible),
-        _ => {
-            let what = format!(
-                "squeezing every axis of size 1 where the size {unknown} is not known; bind it with \
-                 `ModelGen::bind_dim` or `--bind NAME=SIZE`"
-            );
-            Err(RuleError::Unsupported { what })
-        }
+    let mut unknown = dims.iter().filter(|dim| dim.as_constant().is_none());
+    let Some(size) = unknown.next() else { return Ok(known) };
+    if unknown.next().is_none() {
+        let condition = to.builder.graph.compare(CompareOp::Equal, size, &Dim::constant(1));
+        let possible = axes(&|dim| dim.as_constant().is_none_or(|size| size == 1));
+        let branches = [Branch::Squeezed(x, possible), Branch::Squeezed(x, known)];
+        to.request_choice(Choice { condition, branches });
     }
+    let what = format!(
+        "squeezing every axis of size 1 where the size {size} is not known; bind it with `ModelGen::bind_dim` or \
+         `--bind NAME=SIZE`"
+    );
+    Err(RuleError::Unsupported { what })
 }

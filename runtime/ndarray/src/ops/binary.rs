@@ -2,7 +2,7 @@
 
 use crate::compute::{Compute, widened2};
 use crate::ops::{copy, create};
-use crate::order::into_one_order;
+use crate::order::{into_one_order, inverse, memory_order};
 use crate::rows::{Rows, walk};
 use crate::tensor::{NdArrayTensor, same_dtype};
 use bytemuck::Pod;
@@ -19,6 +19,14 @@ pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> Nd
     let [lhs, rhs] = both;
     if moved {
         return binary(op, lhs, rhs).channels_first();
+    }
+    if lhs.layout().shape == rhs.layout().shape
+        && lhs.layout().strides == rhs.layout().strides
+        && let Some(axes) = memory_order(lhs.layout())
+    {
+        // Both are in one order without gaps, as parts of an image whose channels are last.
+        let [lhs, rhs] = [lhs, rhs].map(|x| x.map_layout(|layout| layout.permute(&axes)));
+        return binary(op, lhs, rhs).map_layout(|layout| layout.permute(&inverse(&axes)));
     }
     widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
         DType::F32 => single(op, lhs, rhs),

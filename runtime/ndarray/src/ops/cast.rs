@@ -5,6 +5,7 @@
 
 use crate::tensor::NdArrayTensor;
 use bytemuck::Pod;
+use kiln_kernels::convert;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, bf16, f16};
 
@@ -65,6 +66,14 @@ fn direct(tensor: &NdArrayTensor, dtype: DType) -> Option<NdArrayTensor> {
         (DType::F32, DType::I64) => map::<f32, i64>(tensor, dtype, |x| x as i64),
         (DType::I64, DType::I32) => map::<i64, i32>(tensor, dtype, |x| x as i32),
         (DType::I32, DType::I64) => map::<i32, i64>(tensor, dtype, i64::from),
+        (DType::F32, DType::U8) => NdArrayTensor::build(tensor.shape(), dtype, |out| {
+            convert::floats_to_u8(tensor.slice(), out);
+        }),
+        (DType::F32, DType::I8) => NdArrayTensor::build(tensor.shape(), dtype, |out| {
+            convert::floats_to_i8(tensor.slice(), out);
+        }),
+        (DType::I32, DType::F32) => map::<i32, f32>(tensor, dtype, |x| x as f32),
+        (DType::I8, DType::F32) => map::<i8, f32>(tensor, dtype, f32::from),
         (DType::Bool | DType::U8, DType::F32) => map::<u8, f32>(tensor, dtype, f32::from),
         (DType::I8, DType::I32) => map::<i8, i32>(tensor, dtype, i32::from),
         (DType::U8, DType::I32) => map::<u8, i32>(tensor, dtype, i32::from),

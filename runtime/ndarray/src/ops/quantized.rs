@@ -9,17 +9,19 @@ use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::compose::{Quantized, ZeroPoint};
 use kiln_tensor::{ConvOptions, DType, Shape};
 
-/// All left matrices under each other against one right matrix, of bytes; nothing for other operands.
+/// A product of bytes; nothing for other operands.
 pub(crate) fn matmul(
     lhs: &Quantized<NdArrayTensor>,
     rhs: &Quantized<NdArrayTensor>,
 ) -> Option<NdArrayTensor> {
     let lead = lhs.values.dims().len() - 2;
-    if !(are_bytes(&lhs.values) && are_bytes(&rhs.values))
-        || rhs.values.dims()[..lead].iter().any(|&n| n != 1)
-    {
+    if !(are_bytes(&lhs.values) && are_bytes(&rhs.values)) {
         return None;
     }
+    if rhs.values.dims()[..lead].iter().any(|&n| n != 1) {
+        return of_many(lhs, rhs);
+    }
+    // All left matrices under each other against one right matrix.
     let (k, n) = (rhs.values.dims()[lead], rhs.values.dims()[lead + 1]);
     let mut shape = lhs.values.shape();
     shape.dims[lead + 1] = n;
@@ -32,6 +34,45 @@ pub(crate) fn matmul(
     Some(NdArrayTensor::build(shape, DType::I32, |out| {
         let right = &packed.1;
         kernel::quantized_gemm(rows, bytes(&x), k, left_zeros.view(), right, right_zeros.view(), out);
+    }))
+}
+
+/// Each left matrix against the right one of its place, as attention has them, with a zero point each side; nothing for others.
+fn of_many(lhs: &Quantized<NdArrayTensor>, rhs: &Quantized<NdArrayTensor>) -> Option<NdArrayTensor> {
+    let (a, b) = (lhs.values.dims(), rhs.values.dims());
+    let lead = a.len() - 2;
+    let (m, k, n) = (a[lead], a[lead + 1], b[lead + 1]);
+    let (left_zero, right_zero) = (zeros(&lhs.zero, &[1].into()), zeros(&rhs.zero, &[1].into()));
+    let (HostZeros::One(left_zero), HostZeros::One(right_zero)) = (left_zero, right_zero) else {
+        return None;
+    };
+    let batch = Shape::from(&a[..lead]).broadcast(&Shape::from(&b[..lead]))?;
+    let spread = |tensor: &NdArrayTensor| {
+        let dims: Vec<usize> = batch.dims.iter().chain(&tensor.dims()[lead..]).copied().collect();
+        tensor.layout().expand(&dims.as_slice().into())
+    };
+    let x = copy::contiguous(&lhs.values.clone().with_layout(spread(&lhs.values)));
+    let right = spread(&rhs.values);
+    let strides = right.strides.iter().map(|&stride| usize::try_from(stride).ok());
+    let strides: Vec<usize> = strides.collect::<Option<_>>()?;
+    let mut shape = batch.clone();
+    shape.dims.extend([m, n]);
+    if shape.num_elements() == 0 || k == 0 {
+        return None;
+    }
+    Some(NdArrayTensor::build(shape, DType::I32, |out: &mut [i32]| {
+        for (place, out) in out.chunks_exact_mut(m * n).enumerate() {
+            let mut rest = place;
+            let mut offset = right.offset;
+            for (&size, &stride) in batch.dims.iter().zip(&strides).rev() {
+                offset += rest % size * stride;
+                rest /= size;
+            }
+            let (data, steps) = (bytes_from(&rhs.values, offset), [strides[lead], strides[lead + 1]]);
+            let packed = PackedBytes::new(data, steps, k, n);
+            let left = bytes(&x).from(place * m * k);
+            kernel::quantized_gemm(m, left, k, Zeros::One(left_zero), &packed, Zeros::One(right_zero), out);
+        }
     }))
 }
 
@@ -83,6 +124,15 @@ fn bytes(tensor: &NdArrayTensor) -> Bytes<'_> {
     }
 }
 
+/// The storage of a tensor of bytes from a position.
+fn bytes_from(tensor: &NdArrayTensor, offset: usize) -> Bytes<'_> {
+    match tensor.dtype() {
+        DType::U8 => Bytes::U8(&tensor.storage()[offset..]),
+        DType::I8 => Bytes::I8(&tensor.storage()[offset..]),
+        dtype => panic!("{dtype} are no bytes"),
+    }
+}
+
 /// A `[.., k, n]` right side packed, once for all uses where it is a weight.
 fn packed(rhs: &NdArrayTensor, k: usize, n: usize) -> Arc<(Layout, PackedBytes)> {
     let pack = || {
@@ -92,11 +142,7 @@ fn packed(rhs: &NdArrayTensor, k: usize, n: usize) -> Arc<(Layout, PackedBytes)>
         if let [Some(row), Some(col)] = strides
             && !rhs.is_empty()
         {
-            let data = match rhs.dtype() {
-                DType::U8 => Bytes::U8(&rhs.storage()[rhs.layout().offset..]),
-                _ => Bytes::I8(&rhs.storage()[rhs.layout().offset..]),
-            };
-            return PackedBytes::new(data, [row, col], k, n);
+            return PackedBytes::new(bytes_from(rhs, rhs.layout().offset), [row, col], k, n);
         }
         PackedBytes::new(bytes(&rhs.clone().into_contiguous()), [n, 1], k, n)
     };

@@ -3,7 +3,7 @@
 use crate::compute::{Compute, rounded, wide_dtype};
 use crate::ops::cast;
 use crate::ops::lanes::Lanes;
-use crate::order::moved_axis;
+use crate::order::{inverse, memory_order};
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
 use kiln_kernels::reduce as kernel;
@@ -15,11 +15,13 @@ const BLOCK: usize = 1024;
 
 /// Folds the dims in `axes` (sorted, distinct); they stay with size 1.
 pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {
-    if tensor.layout().is_channels_last() {
-        let rank = tensor.dims().len();
-        let mut axes: Dims = axes.iter().map(|&axis| moved_axis(axis, rank)).collect();
+    if let Some(order) = memory_order(tensor.layout()) {
+        // Along the memory, as of images whose channels are last.
+        let back = inverse(&order);
+        let mut axes: Dims = axes.iter().map(|&axis| back[axis]).collect();
         axes.sort_unstable();
-        return reduce(op, tensor.channels_last(), &axes).channels_first();
+        let tensor = tensor.map_layout(|layout| layout.permute(&order));
+        return reduce(op, tensor, &axes).map_layout(|layout| layout.permute(&back));
     }
     let mut shape = tensor.shape();
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);

@@ -24,14 +24,30 @@ pub fn pad<B: Backend>(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, 
     }
     let mut tensor = tensor;
     for (dim, &(before, after)) in padding.iter().enumerate() {
-        if (before, after) != (0, 0) {
-            let positions = sources(shape[dim], before, after, mode);
+        if (before, after) == (0, 0) {
+            continue;
+        }
+        let mut positions = sources(shape[dim], before, after, mode);
+        if shape[dim] < LONG {
             let positions = indices::<B>(positions, &tensor);
             tensor = B::select(tensor, dim, positions);
+            continue;
         }
+        let behind = positions.split_off(positions.len() - after);
+        positions.truncate(before);
+        let side = |positions: Vec<i64>| {
+            let positions = indices::<B>(positions, &tensor);
+            (positions.shape().num_elements() > 0).then(|| B::select(tensor.clone(), dim, positions))
+        };
+        let (first, last) = (side(positions), side(behind));
+        let parts: Vec<T<B>> = first.into_iter().chain([tensor]).chain(last).collect();
+        tensor = B::cat(&parts, dim);
     }
     tensor
 }
+
+/// So many elements are copied as they stand, between those that are picked for either side.
+const LONG: usize = 1024;
 
 /// Which element of a dim each place of the padded dim shows.
 fn sources(size: usize, before: usize, after: usize, mode: PadMode) -> Vec<i64> {

@@ -1,8 +1,8 @@
 //! Views, copies, joins.
 
 use super::{counting, read, tensor};
-use kiln_tensor::DType;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
+use kiln_tensor::{BinaryOp, DType, PadMode, Scalar};
 
 fn range(start: usize, end: usize, step: isize) -> SliceRange {
     SliceRange { start, end, step }
@@ -63,4 +63,37 @@ pub fn assigns<B: Backend>() {
 pub fn pads_nothing<B: Backend>() {
     let empty = counting::<B>(&[0, 3]);
     assert!(read::<B, f32>(B::reshape(B::permute(empty, &[1, 0]), [3, 5, 0].into())).is_empty());
+}
+
+/// Sides of what is long, and of what is not, are picked; the inner part stays.
+pub fn pads_long_dims<B: Backend>() {
+    for (size, before, after) in [(2000_usize, 3, 2), (1500, 0, 4), (1100, 1200, 0), (5, 2, 3)] {
+        let x = counting::<B>(&[2, size]);
+        for mode in [PadMode::Reflect, PadMode::Edge, PadMode::Wrap] {
+            let shown = |place: usize| {
+                let (at, last) = (place as i64 - before as i64, size as i64 - 1);
+                let at = match mode {
+                    PadMode::Edge => at.clamp(0, last),
+                    PadMode::Wrap => at.rem_euclid(last + 1),
+                    PadMode::Reflect | PadMode::Constant => last - (at.rem_euclid(2 * last) - last).abs(),
+                };
+                at as usize
+            };
+            let places = |row: usize| (0..before + size + after).map(move |place| row * size + shown(place));
+            let expected: Vec<f32> = places(0).chain(places(1)).map(|at| at as f32).collect();
+            let padded = B::pad(x.clone(), &[(0, 0), (before, after)], mode, Scalar::Float(0.0));
+            assert_eq!(read::<B, f32>(padded), expected, "{mode:?} {size} {before} {after}");
+        }
+    }
+}
+
+/// What is in one order of memory stays in it, and is what it was.
+pub fn products_of_turned<B: Backend>() {
+    let x = counting::<B>(&[2, 3, 4, 5]);
+    for axes in [[3, 1, 0, 2], [0, 2, 1, 3], [2, 3, 1, 0]] {
+        let turned = B::permute(x.clone(), &axes);
+        let square = B::binary(BinaryOp::Mul, turned.clone(), turned.clone());
+        let expected: Vec<f32> = read::<B, f32>(turned).into_iter().map(|x| x * x).collect();
+        assert_eq!(read::<B, f32>(square), expected, "{axes:?}");
+    }
 }

@@ -105,6 +105,29 @@ pub fn zeros_of_batches<B: Backend>() {
     assert_eq!(read::<B, i32>(B::quantized_matmul(lhs, rhs)), expected);
 }
 
+/// A right side for each left one, as attention has them, that of keys turned; and one batch for several.
+pub fn batches_of_both<B: Backend>() {
+    let [batch, heads, m, k, n] = [2, 3, 5, 70, 37];
+    let left = side(DType::U8, &[batch, heads, m, k], 1);
+    for (of_right, turned, of_batches) in
+        [(DType::U8, false, batch), (DType::I8, true, batch), (DType::U8, true, 1), (DType::I8, false, 1)]
+    {
+        let matrix = if turned { [n, k] } else { [k, n] };
+        let right = side(of_right, &[of_batches, heads, matrix[0], matrix[1]], 2);
+        let element = |at: usize| -> i64 {
+            let (place, row, column) = (at / (m * n), at / n % m, at % n);
+            let other = if of_batches == 1 { place % heads } else { place };
+            let b = |d: usize| other * k * n + if turned { column * k + d } else { d * n + column };
+            (0..k).map(|d| (left.numbers[(place * m + row) * k + d] - 3) * (right.numbers[b(d)] - 100)).sum()
+        };
+        let expected = wrapped((0..batch * heads * m * n).map(element).collect());
+        let lhs = of::<B>(&left.data, ZeroPoint::Number(3));
+        let rhs = of::<B>(&right.data, ZeroPoint::Number(100));
+        let rhs = rhs.map(|x| if turned { B::permute(x, &[0, 1, 3, 2]) } else { x });
+        assert_eq!(read::<B, i32>(B::quantized_matmul(lhs, rhs)), expected, "{of_right} {turned}");
+    }
+}
+
 pub fn convolutions<B: Backend>() {
     let (u8, i8) = (DType::U8, DType::I8);
     let options = ConvOptions {
