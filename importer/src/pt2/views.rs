@@ -3,9 +3,10 @@
 //! Programs that `torch.export.export` makes change tensors in place, as networks do; a graph of ONNX does not. What is written is
 //! a new value, and so are what it views and all other views of that, once somebody reads them.
 
-use super::call::{Call, Int, Result, Tensor, int, unsupported};
+use super::call::{Call, Int, Output, Part, Result, Tensor, Value, int, unsupported};
 use super::operators::{self, Sharing, shape};
 use super::schema::{Node, Size, TensorMeta};
+use crate::error::ImportErrorKind;
 use std::collections::HashMap;
 
 /// A view: the call that made it, and what it is a view of.
@@ -102,6 +103,21 @@ pub(super) fn is_contiguous(meta: &TensorMeta) -> bool {
     })
 }
 
+/// The axes of a tensor, outermost first, if its elements lie one after the other in that order.
+pub(super) fn storage_order(meta: &TensorMeta) -> Option<Vec<i64>> {
+    let axes = layout(meta)?;
+    let mut order: Vec<(i64, (i64, i64))> = (0..).zip(axes).collect();
+    // Axes of one element may have any stride.
+    order.sort_by_key(|(_, (size, stride))| (*size != 1, std::cmp::Reverse(*stride)));
+    let mut expected = 1i64;
+    let dense = order.iter().rev().all(|&(_, (size, stride))| {
+        let fits = size == 1 || stride == expected;
+        expected = expected.saturating_mul(size.max(1));
+        fits
+    });
+    dense.then(|| order.into_iter().map(|(axis, _)| axis).collect())
+}
+
 /// Whether a tensor of another shape can be a view of this one: axes that are joined have to lie one in the other, as
 /// `Tensor.view` demands it.
 pub(super) fn lies_as(base: &TensorMeta, shaped: &TensorMeta) -> bool {
@@ -130,25 +146,65 @@ pub(super) fn lies_as(base: &TensorMeta, shaped: &TensorMeta) -> bool {
     })
 }
 
-/// A tensor that has `value` where a call's view of it is.
+/// A value that has `output` where a call's view of it is.
 pub(super) fn put_back(
     call: &mut Call<'_, '_>,
-    base: &Tensor,
-    value: &str,
+    base: &Value,
+    output: Output,
     position: usize,
-) -> Result<String> {
+) -> Result<Output> {
+    let operator = operators::family(&call.node.target);
+    match (base, output) {
+        (Value::Tensor(base), Output::Real(value)) => {
+            put_back_part(call, base, &value, position).map(Output::Real)
+        }
+        (Value::Complex(base), Output::Complex([real, imaginary])) => {
+            let conjugates = matches!(operator, "_conj" | "conj" | "adjoint" | "mH");
+            let imaginary = if conjugates { call.op("Neg", &[&imaginary], Vec::new()) } else { imaginary };
+            let mut put = |part, value: &str| {
+                put_back_part(&mut call.of_parts(&[("self", part)]), &base.part(part), value, position)
+            };
+            Ok(Output::Complex([put(Part::Real, &real)?, put(Part::Imaginary, &imaginary)?]))
+        }
+        (Value::Complex(base), Output::Real(value)) => {
+            let [real, imaginary] = base.parts.clone();
+            match operator {
+                "real" => Ok(Output::Complex([value, imaginary])),
+                "imag" => Ok(Output::Complex([real, value])),
+                "view_as_real" => {
+                    Ok(Output::Complex(operators::complex::parts_of_pairs(call, &value, base.sizes.len())))
+                }
+                _ => Err(unchangeable(operator)),
+            }
+        }
+        (Value::Tensor(_), Output::Complex(parts)) => match operator {
+            "view_as_complex" => Ok(Output::Real(operators::complex::pairs_of_parts(call, &parts))),
+            _ => Err(unchangeable(operator)),
+        },
+    }
+}
+
+fn unchangeable(operator: &str) -> ImportErrorKind {
+    unsupported(format!(
+        "changing what `{operator}` yields in place; `run_decompositions({{}})` makes a program that changes nothing in place"
+    ))
+}
+
+/// As [`put_back`], of real numbers or of either part of complex ones.
+fn put_back_part(call: &mut Call<'_, '_>, base: &Tensor, value: &str, position: usize) -> Result<String> {
     let operator = operators::family(&call.node.target);
     if matches!(operators::sharing(operator), Sharing::AsIs | Sharing::IfContiguous) {
         return Ok(value.to_owned());
     }
     match operator {
-        "alias" | "detach" | "lift_fresh" => Ok(value.to_owned()),
+        "_conj" | "alias" | "conj" | "detach" | "lift_fresh" | "real" => Ok(value.to_owned()),
         "view" | "reshape" | "_unsafe_view" | "view_as" | "reshape_as" | "flatten" | "ravel"
         | "unflatten" | "squeeze" | "unsqueeze" => {
             let shape = call.shape(base);
             Ok(call.op("Reshape", &[value, &shape], vec![int("allowzero", 1)]))
         }
-        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "movedim" | "numpy_T" | "mT" => {
+        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "movedim" | "numpy_T" | "mT" | "mH"
+        | "adjoint" => {
             let permuted = shape::permutation(call, base)?;
             Ok(call.transpose(value, &shape::inverse(&permuted)))
         }
@@ -203,9 +259,7 @@ pub(super) fn put_back(
                 [&Int::Known(start), &Int::Known(start.saturating_add(length))],
             ))
         }
-        _ => Err(unsupported(format!(
-            "changing what `{operator}` yields in place; `run_decompositions({{}})` makes a program that changes nothing in place"
-        ))),
+        _ => Err(unchangeable(operator)),
     }
 }
 
@@ -238,7 +292,7 @@ mod tests {
 
     fn meta(sizes: &[i64], strides: &[i64]) -> TensorMeta {
         let list = |numbers: &[i64]| numbers.iter().map(|&number| Size::Int(number)).collect();
-        TensorMeta { dtype: 7, sizes: list(sizes), strides: list(strides) }
+        TensorMeta { dtype: 7, sizes: list(sizes), strides: list(strides), storage_offset: Size::Int(0) }
     }
 
     #[test]

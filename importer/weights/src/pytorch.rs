@@ -8,7 +8,7 @@ mod pickle;
 mod plain;
 mod tar;
 
-pub use exported::{ExportedProgram, scalar_type};
+pub use exported::{ExportedProgram, ProgramTensor, complex_part, scalar_type};
 pub(crate) use flatten::{select, tensors};
 pub(crate) use pickle::{Arena, Value};
 pub(crate) use plain::to_json;
