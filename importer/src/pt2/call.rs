@@ -293,12 +293,17 @@ impl<'p> Call<'_, 'p> {
         self.to.results(self.node).any(|name| self.to.is_described_complex(name))
     }
 
-    /// Whether an argument has a part that is not 0.
-    pub fn has_part(&self, name: &str, part: Part) -> bool {
+    /// Whether an argument has a part that is not known to be 0.
+    pub fn has_part(&mut self, name: &str, part: Part) -> Result<bool> {
         match (part, self.argument(name)) {
-            (Part::Real, Some(Argument::Complex(number))) => number.real.0 != 0.0,
-            (Part::Real, _) => true,
-            (Part::Imaginary, _) => self.takes_complex(name),
+            (Part::Real, Some(Argument::Complex(number))) => Ok(number.real.0 != 0.0 || number.imag.0 == 0.0),
+            (Part::Real, _) => Ok(true),
+            (Part::Imaginary, _) if !self.takes_complex(name) => Ok(false),
+            (Part::Imaginary, Some(Argument::Complex(_))) => Ok(true),
+            (Part::Imaginary, _) => match self.value(name)? {
+                Value::Tensor(_) => Ok(false),
+                Value::Complex(complex) => Ok(!self.to.are_zeros(&complex.parts[1])),
+            },
         }
     }
 
@@ -339,16 +344,21 @@ impl<'p> Call<'_, 'p> {
         let value = self.to.value(name)?;
         match (value, self.part_of(argument)) {
             (Value::Complex(complex), Some(part)) => Ok(complex.part(part)),
-            (Value::Tensor(tensor), Some(Part::Imaginary)) => {
-                let known: Option<Vec<i64>> = tensor.sizes.iter().copied().collect();
-                let shape = match known {
-                    Some(known) => self.int64s(&known),
-                    None => self.shape(&tensor),
-                };
-                Ok(Tensor { name: self.filled(&shape, Scalar::Int(0), tensor.dtype), ..tensor })
-            }
+            (Value::Tensor(tensor), Some(Part::Imaginary)) => Ok(self.zeros_like(tensor)),
             (value, _) => value.real(),
         }
+    }
+
+    /// Zeros in the shape of a tensor: the imaginary parts of real numbers.
+    pub fn zeros_like(&mut self, tensor: Tensor) -> Tensor {
+        let known: Option<Vec<i64>> = tensor.sizes.iter().copied().collect();
+        let shape = match known {
+            Some(known) => self.int64s(&known),
+            None => self.shape(&tensor),
+        };
+        let name = self.filled(&shape, Scalar::Int(0), tensor.dtype);
+        self.to.note_zeros(&name);
+        Tensor { name, ..tensor }
     }
 
     /// A complex number, or the part of it that an argument stands for.

@@ -54,6 +54,8 @@ pub(super) struct Translation<'p> {
     /// Names that are taken.
     names: HashSet<String>,
     fresh: usize,
+    /// Values that are imaginary parts of real numbers: all 0.
+    zeros: HashSet<String>,
     /// What the nodes that are written tell of their module.
     scope: Vec<StringStringEntryProto>,
     /// The version of ATen's operators, for messages.
@@ -82,6 +84,7 @@ impl<'p> Translation<'p> {
             nodes: Vec::new(),
             names: HashSet::new(),
             fresh: 0,
+            zeros: HashSet::new(),
             scope: Vec::new(),
             opset,
             problems: Vec::new(),
@@ -109,6 +112,15 @@ impl<'p> Translation<'p> {
     /// Whether a number is known not to be negative.
     pub fn is_count(&self, name: &str) -> bool {
         self.frames.last().is_some_and(|frame| frame.counts.contains(name))
+    }
+
+    pub fn note_zeros(&mut self, value: &str) {
+        self.zeros.insert(value.to_owned());
+    }
+
+    /// Whether a value is known to be all zeros.
+    pub fn are_zeros(&self, value: &str) -> bool {
+        self.zeros.contains(value)
     }
 
     // ---- names ----
@@ -446,6 +458,11 @@ impl<'p> Translation<'p> {
         }
         if renamed.is_empty() {
             return outputs;
+        }
+        for (value, name) in &renamed {
+            if self.zeros.remove(value) {
+                self.zeros.insert(name.clone());
+            }
         }
         for node in self.nodes.get_mut(start..).unwrap_or_default() {
             for value in node.input.iter_mut().chain(&mut node.output) {

@@ -310,4 +310,14 @@ mod tests {
             assert!(!lies_as(&turned, &shape(sizes)), "{sizes:?}");
         }
     }
+
+    #[test]
+    fn elements_lie_in_the_order_of_strides() {
+        assert_eq!(storage_order(&meta(&[3, 4, 5], &[20, 5, 1])), Some(vec![0, 1, 2]));
+        assert_eq!(storage_order(&meta(&[5, 3, 4], &[1, 20, 5])), Some(vec![1, 2, 0]));
+        assert_eq!(storage_order(&meta(&[3, 1, 4], &[4, 9, 1])), Some(vec![1, 0, 2]));
+        // With gaps, and of one element for several.
+        assert_eq!(storage_order(&meta(&[3, 4], &[8, 1])), None);
+        assert_eq!(storage_order(&meta(&[3, 4], &[0, 1])), None);
+    }
 }

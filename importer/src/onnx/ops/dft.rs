@@ -2,7 +2,7 @@
 
 use super::matmul::product;
 use super::prelude::*;
-use crate::ir::op;
+use crate::ir::{Symbol, op};
 use kiln_types::{PadMode, TensorData};
 use std::f64::consts::TAU;
 
@@ -215,8 +215,8 @@ impl Dft {
             return Err(misfit("axis", "is the one of real and imaginary parts"));
         }
         let real_again = self.inverse && self.one_sided;
-        let mut x = x;
         let mut length = to.dims(x)[axis].clone();
+        let mut elements = length.clone();
         if real_again {
             // Without a length, that of an even number of elements.
             length = &Dim::constant(2) * &(&length - &Dim::constant(1));
@@ -224,7 +224,7 @@ impl Dft {
         if let Some(given) = args.optional("dft_length")? {
             length = to.host_integer(given, "dft_length")?;
             let bins = &length.floor_div(&Dim::constant(2)) + &Dim::constant(1);
-            x = resized(to, x, axis, if real_again { &bins } else { &length })?;
+            elements = if real_again { bins } else { length.clone() };
         }
         // The transformed axis goes last, the parts apart.
         let mut order: Vec<usize> = (0..rank - 1).filter(|&other| other != axis).collect();
@@ -234,7 +234,8 @@ impl Dft {
         let parts = to.dims(moved)[rank - 1].as_size();
         let take = |to: &mut Lowering<'_, '_>, n: usize| {
             let part = to.slice(moved, rank - 1, Dim::from(n), Dim::from(n + 1))?;
-            to.squeeze(part, &[rank - 1])
+            let part = to.squeeze(part, &[rank - 1])?;
+            resized(to, part, rank - 2, &elements)
         };
         let (real, imaginary) = match parts {
             Some(1) => (take(to, 0)?, None),
@@ -356,14 +357,26 @@ fn positions(to: &mut Lowering<'_, '_>, total: &Dim, length: usize, step: usize)
 /// Cuts an axis, or pads it with zeros.
 fn resized(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize, length: &Dim) -> RuleResult<ValueId> {
     let size = to.dims(x)[axis].clone();
-    match (length - &size).as_constant() {
-        Some(0) => Ok(x),
-        Some(missing) if missing < 0 => to.slice(x, axis, Dim::constant(0), length.clone()),
-        Some(missing) => {
-            let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(x)];
-            padding[axis].1 = Dim::constant(missing);
-            to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }), &[x])
-        }
-        None => Err(RuleError::NotConstant { input: "dft_length".to_owned() }),
+    let missing = length - &size;
+    // The axis's own size is not negative, whatever else is.
+    let own = |symbol: &Symbol| if size.as_symbol() == Some(symbol) { (Some(0), None) } else { (None, None) };
+    let (pads, cuts) = match missing.bounds(&own) {
+        (Some(0), Some(0)) => return Ok(x),
+        (Some(0..), _) => (true, false),
+        (_, Some(..=0)) => (false, true),
+        _ => (true, true),
+    };
+    let mut x = x;
+    if cuts {
+        x = to.slice(x, axis, Dim::constant(0), length.minimum(&size))?;
     }
+    if pads {
+        let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(x)];
+        padding[axis].1 = if cuts { missing.maximum(&Dim::constant(0)) } else { missing };
+        x = to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }), &[x])?;
+    }
+    // However it was computed.
+    let mut dims = to.dims(x).clone();
+    dims[axis] = length.clone();
+    to.reshape(x, dims)
 }

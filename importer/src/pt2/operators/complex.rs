@@ -252,8 +252,8 @@ const PRODUCTS: Table = &[
     ("vdot.default", |call| {
         // The first vector is conjugated.
         let [rr, ri, ir, ii] = four(call, ["self", "other"], by_rule)?;
-        let real = combined(call, "Add", rr, ii)?;
-        Ok(vec![Output::Complex([real, combined(call, "Sub", ri, ir)?])])
+        let (real, imaginary) = (combined(call, "Add", rr, ii), combined(call, "Sub", ri, ir));
+        Ok(vec![Output::Complex(both(call, real, imaginary)?)])
     }),
 ];
 
@@ -356,7 +356,16 @@ fn of_shape(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
 
 /// Another dtype; real numbers are real parts, and of complex numbers real ones keep that part.
 fn converted(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
-    if call.yields_complex() { each_part(call, &["self"]) } else { of_shape(call) }
+    match (call.yields_complex(), call.value("self")?) {
+        (true, Value::Complex(_)) => each_part(call, &["self"]),
+        (true, Value::Tensor(x)) => {
+            let dtype = call.of_parts(&[]).result_dtype()?;
+            let real = Tensor { name: call.cast_tensor(&x, dtype), dtype, ..x };
+            let zeros = call.zeros_like(real.clone());
+            Ok(vec![Output::Complex([call.op("Identity", &[&real], Vec::new()), zeros.name])])
+        }
+        (false, _) => of_shape(call),
+    }
 }
 
 /// Ones whose imaginary parts are these zeros.
@@ -444,7 +453,7 @@ fn four(
     let pairs =
         [Part::Real, Part::Imaginary].map(|own| [Part::Real, Part::Imaginary].map(|other| [own, other]));
     for (made, [own, other]) in made.iter_mut().zip(pairs.into_iter().flatten()) {
-        if call.has_part(left, own) && call.has_part(right, other) {
+        if call.has_part(left, own)? && call.has_part(right, other)? {
             *made = Some(product(&mut call.of_parts(&[(left, own), (right, other)]))?);
         }
     }
@@ -457,20 +466,30 @@ fn combined(
     operator: &str,
     left: Option<String>,
     right: Option<String>,
-) -> Result<String> {
-    Ok(match (left, right) {
-        (Some(left), Some(right)) => call.op(operator, &[&left, &right], Vec::new()),
-        (Some(left), None) => left,
-        (None, Some(right)) if operator == "Sub" => call.op("Neg", &[&right], Vec::new()),
-        (None, Some(right)) => right,
-        (None, None) => {
-            let Tensor { sizes, dtype, .. } = call.of_parts(&[]).result(0)?;
-            let known: Option<Vec<i64>> = sizes.into_iter().collect();
-            let known = known.ok_or_else(|| unsupported("products of 0 and complex numbers"))?;
-            let shape = call.int64s(&known);
-            call.filled(&shape, Scalar::Int(0), dtype)
+) -> Option<String> {
+    match (left, right) {
+        (Some(left), Some(right)) => Some(call.op(operator, &[&left, &right], Vec::new())),
+        (None, Some(right)) if operator == "Sub" => Some(call.op("Neg", &[&right], Vec::new())),
+        (left, right) => left.or(right),
+    }
+}
+
+/// Both parts; one that is 0 has the shape of the other.
+fn both(call: &mut Call<'_, '_>, real: Option<String>, imaginary: Option<String>) -> Result<[String; 2]> {
+    let dtype = call.of_parts(&[]).result_dtype()?;
+    let mut zeros = |like: &str| {
+        let like = Tensor { name: like.to_owned(), dtype, sizes: vec![None] };
+        call.zeros_like(like).name
+    };
+    match (real, imaginary) {
+        (Some(real), Some(imaginary)) => Ok([real, imaginary]),
+        (Some(real), None) => {
+            let imaginary = zeros(&real);
+            Ok([real, imaginary])
         }
-    })
+        (None, Some(imaginary)) => Ok([zeros(&imaginary), imaginary]),
+        (None, None) => Err(unsupported("a product of no parts")),
+    }
 }
 
 /// Real and imaginary part of a product.
@@ -480,17 +499,8 @@ fn products(
     product: impl Fn(&mut Call<'_, '_>) -> Result<String>,
 ) -> Result<[String; 2]> {
     let [rr, ri, ir, ii] = four(call, arguments, product)?;
-    let alike = [&rr, &ri, &ir, &ii].into_iter().flatten().next().cloned();
-    let mut part = |operator: &str, left: Option<String>, right: Option<String>| match (&alike, left, right) {
-        // Zeros in the shape of the other part.
-        (Some(alike), None, None) => {
-            let dtype = call.of_parts(&[]).result_dtype()?;
-            let shape = call.shape(alike);
-            Ok(call.filled(&shape, Scalar::Int(0), dtype))
-        }
-        (_, left, right) => combined(call, operator, left, right),
-    };
-    Ok([part("Sub", rr, ii)?, part("Add", ri, ir)?])
+    let (real, imaginary) = (combined(call, "Sub", rr, ii), combined(call, "Add", ri, ir));
+    both(call, real, imaginary)
 }
 
 fn bilinear(
@@ -517,7 +527,14 @@ fn added_product(call: &mut Call<'_, '_>, [left, right]: [&str; 2]) -> Result<Ve
 fn einsum(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     /// Choices double with each complex operand.
     const MOST: usize = 4;
-    let operands = call.values("tensors")?;
+    let mut operands = call.values("tensors")?;
+    for value in &mut operands {
+        if let Value::Complex(complex) = value
+            && call.to.are_zeros(&complex.parts[1])
+        {
+            *value = Value::Tensor(complex.part(Part::Real));
+        }
+    }
     let complex = operands.iter().filter(|value| matches!(value, Value::Complex(_))).count();
     if complex > MOST {
         return Err(unsupported(format!("`einsum` of more than {MOST} complex tensors")));
@@ -544,8 +561,8 @@ fn einsum(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
         let [real_sum, imaginary_sum] = &mut sums;
         let sum = if imaginary % 2 == 0 { real_sum } else { imaginary_sum };
         let operator = if imaginary % 4 < 2 { "Add" } else { "Sub" };
-        *sum = Some(combined(call, operator, sum.take(), Some(term))?);
+        *sum = combined(call, operator, sum.take(), Some(term));
     }
     let [real, imaginary] = sums;
-    Ok(vec![Output::Complex([combined(call, "Add", real, None)?, combined(call, "Add", imaginary, None)?])])
+    Ok(vec![Output::Complex(both(call, real, imaginary)?)])
 }

@@ -136,8 +136,11 @@ fn operand(call: &mut Call<'_, '_>) -> Result<Signal> {
             Signal { real: Tensor { name: call.cast_tensor(&x, dtype), dtype, ..x }, imaginary: None }
         }
         Value::Complex(complex) => {
-            let [real, imaginary] = complex.parts.map(|part| call.cast(&part, complex.dtype, dtype));
-            Signal { real: Tensor { name: real, dtype, sizes: complex.sizes }, imaginary: Some(imaginary) }
+            let [real, imaginary] = &complex.parts;
+            let imaginary =
+                (!call.to.are_zeros(imaginary)).then(|| call.cast(imaginary, complex.dtype, dtype));
+            let real = call.cast(real, complex.dtype, dtype);
+            Signal { real: Tensor { name: real, dtype, sizes: complex.sizes }, imaginary }
         }
     })
 }
@@ -431,9 +434,8 @@ fn signal_of_frames(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     let dtype = spectra.real.dtype;
     let batched = spectra.real.rank() == 3;
     if !batched {
-        let mut unsqueezed = |part: &str| call.unsqueeze(part, &[0]);
-        spectra.real.name = unsqueezed(&spectra.real.name);
-        spectra.imaginary = spectra.imaginary.as_deref().map(unsqueezed);
+        spectra.real.name = call.unsqueeze(&spectra.real, &[0]);
+        spectra.imaginary = spectra.imaginary.map(|part| call.unsqueeze(&part, &[0]));
         spectra.real.sizes.insert(0, Some(1));
     }
     let size = call.int("n_fft")?;
