@@ -81,7 +81,13 @@ def between_views(z, w, x):
     sixth = z.clone()
     sixth.fill_(1 + 2j)
     sixth[:, ::2] = z[:, ::2]
-    return [pairs, first, second, third, fourth.real, fourth.imag, fifth, sixth]
+    # What is conjugated when it is read is no view once it has been read.
+    seventh = z.clone()
+    copies = [seventh.conj().resolve_conj(), seventh.conj().imag.resolve_neg()]
+    same = [seventh.resolve_conj(), seventh.conj().conj().resolve_conj(), seventh.imag.resolve_neg()]
+    seventh.mul_(2)
+    same[0].add_(1j)
+    return [pairs, first, second, third, fourth.real, fourth.imag, fifth, sixth, seventh, *copies, *same]
 
 
 @program("operators_complex_shape")

@@ -160,6 +160,9 @@ pub(super) enum Sharing {
     IfItLiesSo,
     /// They are the same tensor if its elements lie in order.
     IfContiguous,
+    /// They are the same tensor, unless that is conjugated, or negated, when somebody reads it.
+    UnlessConjugated,
+    UnlessNegated,
 }
 
 /// What the results of an operator share with its first argument.
@@ -167,15 +170,17 @@ pub(super) fn sharing(operator: &str) -> Sharing {
     match operator {
         "_conj" | "_neg_view" | "_unsafe_view" | "adjoint" | "alias" | "as_strided" | "chunk" | "conj"
         | "detach" | "diagonal" | "expand" | "expand_as" | "imag" | "lift_fresh" | "mH" | "mT"
-        | "movedim" | "narrow" | "numpy_T" | "permute" | "real" | "resolve_conj" | "resolve_neg"
-        | "select" | "slice" | "split" | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t"
-        | "tensor_split" | "transpose" | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view"
-        | "view_as" | "view_as_complex" | "view_as_real" => Sharing::Always,
+        | "movedim" | "narrow" | "numpy_T" | "permute" | "real" | "select" | "slice" | "split"
+        | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t" | "tensor_split" | "transpose"
+        | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view" | "view_as" | "view_as_complex"
+        | "view_as_real" => Sharing::Always,
         "bfloat16" | "bool" | "double" | "float" | "half" | "int" | "long" | "to" | "type_as" => {
             Sharing::AsIs
         }
         "flatten" | "ravel" | "reshape" | "reshape_as" => Sharing::IfItLiesSo,
         "contiguous" => Sharing::IfContiguous,
+        "resolve_conj" => Sharing::UnlessConjugated,
+        "resolve_neg" => Sharing::UnlessNegated,
         _ => Sharing::Never,
     }
 }

@@ -3,7 +3,7 @@
 use super::call::{Call, Complex, Output, Result, Tensor, Value, int, sizes};
 use super::operators::Sharing;
 use super::schema::{Argument, Graph, Name, Node, SymBool, SymFloat, SymInt, TensorMeta};
-use super::views::{View, Views};
+use super::views::{Lazily, View, Views};
 use super::{dtype, operators, scopes, views};
 use crate::error::{ImportError, ImportErrorKind, Site, quoted};
 use crate::onnx::proto::{AttributeProto, NodeProto, StringStringEntryProto};
@@ -399,7 +399,7 @@ impl<'p> Translation<'p> {
         }
         let names: Vec<&'p str> = self.results(node).collect();
         let outputs = self.named(&names, outputs, start);
-        let base = self.viewed(node);
+        let base = self.viewed(node)?;
         for (position, &name) in names.iter().enumerate() {
             match outputs.get(position) {
                 Some(output) => self.bind(name, output.clone())?,
@@ -413,17 +413,34 @@ impl<'p> Translation<'p> {
     }
 
     /// The tensor that the results of a call are views of.
-    fn viewed(&self, node: &'p Node) -> Option<&'p str> {
-        let base = operators::first_tensor(node)?;
-        let result = self.results(node).next()?;
+    fn viewed(&mut self, node: &'p Node) -> Result<Option<&'p str>> {
+        let (Some(base), Some(result)) = (operators::first_tensor(node), self.results(node).next()) else {
+            return Ok(None);
+        };
+        let metas = self.meta(base).zip(self.meta(result));
         let view = match operators::sharing(operators::family(&node.target)) {
             Sharing::Never => false,
             Sharing::Always => true,
-            Sharing::AsIs => self.meta(base)?.dtype == self.meta(result)?.dtype,
-            Sharing::IfItLiesSo => views::lies_as(self.meta(base)?, self.meta(result)?),
-            Sharing::IfContiguous => views::is_contiguous(self.meta(base)?),
+            Sharing::AsIs => metas.is_some_and(|(base, result)| base.dtype == result.dtype),
+            Sharing::IfItLiesSo => metas.is_some_and(|(base, result)| views::lies_as(base, result)),
+            Sharing::IfContiguous => metas.is_some_and(|(base, _)| views::is_contiguous(base)),
+            Sharing::UnlessConjugated => !self.lazily(base)?.conjugated,
+            Sharing::UnlessNegated => !self.lazily(base)?.negated,
         };
-        view.then_some(base)
+        Ok(view.then_some(base))
+    }
+
+    /// What is done to a tensor's elements when they are read: results of operators that are no views lie as they are.
+    fn lazily(&mut self, name: &str) -> Result<Lazily> {
+        let chain = self.frame().views.chain(name);
+        self.spend(chain.len())?;
+        let viewed = |lazily: Lazily, view: View<'p>| match view.node {
+            Some(node) => {
+                lazily.viewed(operators::family(&node.target), self.is_described_complex(view.base))
+            }
+            None => lazily,
+        };
+        Ok(chain.into_iter().fold(Lazily::default(), viewed))
     }
 
     /// The results of a call that changes its first argument: all are that one.

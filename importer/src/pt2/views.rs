@@ -20,6 +20,29 @@ pub(super) struct View<'p> {
     pub base: &'p str,
 }
 
+/// What PyTorch does to elements of a view when they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lazily {
+    pub conjugated: bool,
+    pub negated: bool,
+}
+
+impl Lazily {
+    /// The same of a view of a tensor.
+    pub fn viewed(self, operator: &str, of_complex: bool) -> Self {
+        match operator {
+            "_conj" | "adjoint" | "conj" | "mH" if of_complex => {
+                Self { conjugated: !self.conjugated, ..self }
+            }
+            "_neg_view" => Self { negated: !self.negated, ..self },
+            // That of a conjugated number is negative.
+            "imag" => Self { conjugated: false, negated: self.negated != self.conjugated },
+            "real" => Self { conjugated: false, ..self },
+            _ => self,
+        }
+    }
+}
+
 /// The views of a graph.
 #[derive(Default)]
 pub(super) struct Views<'p> {
@@ -66,6 +89,14 @@ impl<'p> Views<'p> {
             self.seen.insert(name, self.version(view.base) + 1);
         }
         self.changed(name);
+    }
+
+    /// The views that a name is made by, outermost first.
+    pub fn chain(&self, name: &str) -> Vec<View<'p>> {
+        let mut chain: Vec<View<'p>> =
+            std::iter::successors(self.views.get(name), |view| self.views.get(view.base)).copied().collect();
+        chain.reverse();
+        chain
     }
 
     /// The views that have to be made again before a name is read, outermost first, and how many were looked at.
@@ -193,7 +224,10 @@ fn unchangeable(operator: &str) -> ImportErrorKind {
 /// As [`put_back`], of real numbers or of either part of complex ones.
 fn put_back_part(call: &mut Call<'_, '_>, base: &Tensor, value: &str, position: usize) -> Result<String> {
     let operator = operators::family(&call.node.target);
-    if matches!(operators::sharing(operator), Sharing::AsIs | Sharing::IfContiguous) {
+    if matches!(
+        operators::sharing(operator),
+        Sharing::AsIs | Sharing::IfContiguous | Sharing::UnlessConjugated | Sharing::UnlessNegated
+    ) {
         return Ok(value.to_owned());
     }
     match operator {
@@ -309,6 +343,18 @@ mod tests {
         for sizes in [&[12, 5][..], &[4, 15], &[60], &[6, 2, 5]] {
             assert!(!lies_as(&turned, &shape(sizes)), "{sizes:?}");
         }
+    }
+
+    #[test]
+    fn what_is_done_when_elements_are_read() {
+        let of = |operators: &[&str]| {
+            operators.iter().fold(Lazily::default(), |lazily, operator| lazily.viewed(operator, true))
+        };
+        assert_eq!(of(&["select", "conj", "transpose"]), Lazily { conjugated: true, negated: false });
+        assert_eq!(of(&["mH", "_conj"]), Lazily::default());
+        assert_eq!(of(&["conj", "imag"]), Lazily { conjugated: false, negated: true });
+        assert_eq!(of(&["conj", "real"]), Lazily::default());
+        assert_eq!(Lazily::default().viewed("conj", false), Lazily::default());
     }
 
     #[test]
