@@ -12,6 +12,7 @@ mod results;
 mod schema;
 mod scopes;
 mod translation;
+mod value;
 mod views;
 
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator, quoted};
@@ -20,12 +21,13 @@ use crate::onnx::proto::{
     StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
     ValueInfoProto,
 };
-use call::{Output, Result, Value, unsupported};
+use call::{Result, unsupported};
 use kiln_types::DType;
 use kiln_weights::{ExportedProgram, LazyTensor, ProgramTensor};
 use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, TensorMeta};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use translation::Translation;
+use value::{Output, Value};
 
 pub(crate) use translation::DOMAIN;
 

@@ -5,6 +5,7 @@ use super::schema::{
     self, Argument, Name, Node, OptionalTensor, Size, SymBool, SymFloat, SymInt, TensorMeta,
 };
 use super::translation::Translation;
+use super::value::{Part, Parts, Value};
 use crate::data::scalar_bytes;
 use crate::error::ImportErrorKind;
 use crate::ir::RuleError;
@@ -15,14 +16,6 @@ use std::ops::Deref;
 
 /// The names of what stands for a call's results, in order; what nobody computes is left out at the end.
 pub(super) type Outputs = Vec<String>;
-
-/// What stands for one result of any kind.
-#[derive(Clone, Debug)]
-pub(super) enum Output {
-    Real(String),
-    /// Real and imaginary parts.
-    Complex([String; 2]),
-}
 
 pub(super) type Result<T> = std::result::Result<T, ImportErrorKind>;
 
@@ -56,68 +49,6 @@ impl Deref for Tensor {
 
     fn deref(&self) -> &str {
         &self.name
-    }
-}
-
-/// A tensor of complex numbers, which a graph of ONNX has none of: its real and imaginary parts are two tensors.
-#[derive(Clone, Debug)]
-pub(super) struct Complex {
-    pub parts: [String; 2],
-    /// The dtype of each part.
-    pub dtype: DType,
-    pub sizes: Vec<Option<i64>>,
-}
-
-impl Complex {
-    pub fn part(&self, part: Part) -> Tensor {
-        let [real, imaginary] = &self.parts;
-        let name = match part {
-            Part::Real => real,
-            Part::Imaginary => imaginary,
-        };
-        Tensor { name: name.clone(), dtype: self.dtype, sizes: self.sizes.clone() }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Real,
-    Imaginary,
-}
-
-/// Arguments that stand for one part of complex numbers, each by its name.
-pub(super) type Parts<'s> = &'s [(&'s str, Part)];
-
-/// What a name of a program stands for.
-#[derive(Clone, Debug)]
-pub(super) enum Value {
-    Tensor(Tensor),
-    Complex(Complex),
-}
-
-impl Value {
-    /// A tensor of real numbers.
-    pub fn real(self) -> Result<Tensor> {
-        match self {
-            Value::Tensor(tensor) => Ok(tensor),
-            Value::Complex(_) => Err(unsupported("complex numbers here")),
-        }
-    }
-
-    /// Whether both are the same values of the graph.
-    pub fn is(&self, other: &Value) -> bool {
-        match (self, other) {
-            (Value::Tensor(own), Value::Tensor(other)) => own.name == other.name,
-            (Value::Complex(own), Value::Complex(other)) => own.parts == other.parts,
-            (Value::Tensor(_), Value::Complex(_)) | (Value::Complex(_), Value::Tensor(_)) => false,
-        }
-    }
-
-    pub fn output(self) -> Output {
-        match self {
-            Value::Tensor(tensor) => Output::Real(tensor.name),
-            Value::Complex(complex) => Output::Complex(complex.parts),
-        }
     }
 }
 

@@ -22,8 +22,9 @@ mod spectra;
 mod strides;
 mod vision;
 
-use super::call::{Call, Output, Outputs, Result};
+use super::call::{Call, Outputs, Result};
 use super::schema::{Argument, Node};
+use super::value::Output;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 

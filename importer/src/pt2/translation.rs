@@ -1,8 +1,9 @@
 //! The walk over a program.
 
-use super::call::{Call, Complex, Output, Result, Tensor, Value, int, sizes};
+use super::call::{Call, Result, Tensor, int, sizes};
 use super::operators::Sharing;
 use super::schema::{Argument, Graph, Name, Node, SymBool, SymFloat, SymInt, TensorMeta};
+use super::value::{Complex, Output, Value};
 use super::views::{Lazily, View, Views};
 use super::{dtype, operators, scopes, views};
 use crate::error::{ImportError, ImportErrorKind, Site, quoted};

@@ -3,9 +3,10 @@
 //! Programs that `torch.export.export` makes change tensors in place, as networks do; a graph of ONNX does not. What is written is
 //! a new value, and so are what it views and all other views of that, once somebody reads them.
 
-use super::call::{Call, Int, Output, Part, Result, Tensor, Value, int, unsupported};
+use super::call::{Call, Int, Result, Tensor, int, unsupported};
 use super::operators::{self, Sharing, shape};
 use super::schema::{Node, Size, TensorMeta};
+use super::value::{Output, Part, Value};
 use crate::error::ImportErrorKind;
 use std::collections::HashMap;
 

@@ -8,7 +8,8 @@ mod arithmetic;
 
 use super::{control, create, linear, shape, spectra};
 use crate::error::ImportErrorKind;
-use crate::pt2::call::{Call, Int, Output, Outputs, Part, Result, Tensor, Value, int, unsupported};
+use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, unsupported};
+use crate::pt2::value::{Output, Part, Value};
 use kiln_types::{DType, Scalar};
 use std::collections::HashMap;
 use std::sync::LazyLock;

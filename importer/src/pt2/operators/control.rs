@@ -2,9 +2,10 @@
 
 use super::Table;
 use crate::onnx::proto::GraphProto;
-use crate::pt2::call::{Call, Output, Outputs, Result, Tensor, Value, graph, int, unsupported};
+use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
 use crate::pt2::schema::{Argument, Graph};
 use crate::pt2::translation::named;
+use crate::pt2::value::{Output, Value};
 use kiln_types::DType;
 
 pub(super) const RULES: Table = &[

@@ -6,9 +6,8 @@ use super::complex::{self, pairs_of_parts, parts_of_pairs};
 use super::shape::{dims, rolled};
 use super::{Table, family};
 use crate::error::quoted;
-use crate::pt2::call::{
-    Call, Int, Output, Outputs, Result, Tensor, Value, flag, ints, invalid, string, unsupported,
-};
+use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, ints, invalid, string, unsupported};
+use crate::pt2::value::{Output, Value};
 use kiln_types::{DType, Scalar};
 
 macro_rules! all_real {

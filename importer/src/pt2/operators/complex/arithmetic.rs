@@ -1,8 +1,9 @@
 //! Functions of complex numbers that are not linear.
 
 use super::{Table, by_rule, parts_of, products};
-use crate::pt2::call::{Call, Output, Part, Result, Tensor, Value, unsupported};
+use crate::pt2::call::{Call, Result, Tensor, unsupported};
 use crate::pt2::operators::pointwise;
+use crate::pt2::value::{Output, Part, Value};
 use kiln_types::{DType, Scalar};
 
 macro_rules! unary {
