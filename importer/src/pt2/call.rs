@@ -5,7 +5,7 @@ use super::schema::{
     self, Argument, Name, Node, OptionalTensor, Size, SymBool, SymFloat, SymInt, TensorMeta,
 };
 use super::translation::Translation;
-use super::value::{Part, Parts, Value};
+use super::value::{Part, Parts, Value, not_real};
 use crate::data::scalar_bytes;
 use crate::error::ImportErrorKind;
 use crate::ir::RuleError;
@@ -296,7 +296,7 @@ impl<'p> Call<'_, 'p> {
     fn complex_number(&self, argument: &str, number: &schema::Complex) -> Result<Number> {
         match self.part_of(argument) {
             Some(Part::Imaginary) => Ok(Number::Known(Scalar::Float(number.imag.0))),
-            None if number.imag.0 != 0.0 => Err(unsupported("complex numbers here")),
+            None if number.imag.0 != 0.0 => Err(not_real()),
             Some(Part::Real) | None => Ok(Number::Known(Scalar::Float(number.real.0))),
         }
     }

@@ -1,6 +1,7 @@
 //! PyTorch's dtypes, and ONNX's.
 
 use super::call::{Result, unsupported};
+use super::value::not_real;
 use kiln_record::Stored;
 use kiln_types::DType;
 
@@ -9,7 +10,7 @@ pub(super) fn of_scalar_type(scalar_type: u32) -> Result<DType> {
     match kiln_weights::scalar_type(scalar_type) {
         Some(Stored::DType(dtype)) => Ok(dtype),
         Some(Stored::Minifloat(_)) => Err(unsupported("computing with floats of eight bits")),
-        None if complex_part(scalar_type).is_some() => Err(unsupported("complex numbers here")),
+        None if complex_part(scalar_type).is_some() => Err(not_real()),
         None => Err(unsupported(format!("PyTorch's dtype {scalar_type}"))),
     }
 }

@@ -1,6 +1,7 @@
 //! What names of a program stand for: tensors of real numbers, and of complex ones.
 
 use super::call::{Result, Tensor, unsupported};
+use crate::error::ImportErrorKind;
 use kiln_types::DType;
 
 /// A tensor of complex numbers, which a graph of ONNX has none of: its real and imaginary parts are two tensors.
@@ -21,6 +22,11 @@ impl Complex {
         };
         Tensor { name: name.clone(), dtype: self.dtype, sizes: self.sizes.clone() }
     }
+}
+
+/// What a rule for real numbers says of complex ones.
+pub(super) fn not_real() -> ImportErrorKind {
+    unsupported("complex numbers where an operator's rule takes real ones")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +50,7 @@ impl Value {
     pub fn real(self) -> Result<Tensor> {
         match self {
             Value::Tensor(tensor) => Ok(tensor),
-            Value::Complex(_) => Err(unsupported("complex numbers here")),
+            Value::Complex(_) => Err(not_real()),
         }
     }
 

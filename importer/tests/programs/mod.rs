@@ -233,6 +233,23 @@ fn complex_inputs_and_outputs_are_refused() {
     assert!(message.contains("torch.view_as_real"), "{message}");
 }
 
+/// Programs have expressions of sizes instead, as long as PyTorch knows them.
+#[test]
+fn strides_are_products_of_sizes() {
+    let program = Program::read("operators_strides");
+    let text_of = |text: &Value| {
+        let options = LoadOptions::default();
+        load_bytes(program.with(text), &options).expect("a program").to_text()
+    };
+    let mut text = program.text.clone();
+    let sizes = nodes(&mut text).iter_mut().filter(|node| node["target"] == "torch.ops.aten.sym_size.int");
+    let rows = sizes.last().expect("a size");
+    assert_eq!(rows["inputs"][1]["arg"]["as_int"], 1);
+    rows["target"] = json!("torch.ops.aten.sym_stride.int");
+    rows["inputs"][1]["arg"] = json!({"as_int": 0});
+    assert_eq!(text_of(&text), text_of(&program.text));
+}
+
 #[test]
 fn what_lies_in_memory_beside_a_tensor_is_not_read() {
     let program = Program::read("operators_strides");

@@ -9,7 +9,7 @@ mod arithmetic;
 use super::{control, create, linear, shape, spectra};
 use crate::error::ImportErrorKind;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, unsupported};
-use crate::pt2::value::{Output, Part, Value};
+use crate::pt2::value::{Output, Part, Value, not_real};
 use kiln_types::{DType, Scalar};
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -299,7 +299,7 @@ fn no_pairs() -> ImportErrorKind {
 pub(super) fn real(outputs: Vec<Output>) -> Result<Outputs> {
     let real = |output| match output {
         Output::Real(value) => Ok(value),
-        Output::Complex(_) => Err(unsupported("complex numbers here")),
+        Output::Complex(_) => Err(not_real()),
     };
     outputs.into_iter().map(real).collect()
 }

@@ -3,7 +3,7 @@
 //! ONNX's `DFT` and `STFT` have pairs of real and imaginary parts along a last axis. `DFT` divides by the length where it is inverse.
 
 use super::complex::{self, pairs_of_parts, parts_of_pairs};
-use super::shape::{dims, rolled};
+use super::shape::rolled;
 use super::{Table, family};
 use crate::error::quoted;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, ints, invalid, string, unsupported};
@@ -158,7 +158,6 @@ fn along(
     kind: Kind,
 ) -> Result<(Signal, Int)> {
     let own = call.size_of(&x.real, axis);
-    let resized = length.is_some() || kind == Kind::RealOfSpectrum;
     let length = match length {
         Some(length) => length,
         None if kind == Kind::RealOfSpectrum => {
@@ -167,19 +166,16 @@ fn along(
         }
         None => own.clone(),
     };
-    let resized = resized
-        && !matches!((&length, &own, kind), (Int::Known(length), Int::Known(own), Kind::Forward | Kind::Inverse | Kind::HalfOfSignal) if length == own);
     let pairs = match (&x.imaginary, kind) {
         (Some(_), Kind::HalfOfSignal) => return Err(unsupported("half of the spectrum of complex numbers")),
         (Some(imaginary), _) => pairs_of_parts(call, &[x.real.name.clone(), imaginary.clone()]),
         (None, Kind::RealOfSpectrum) => {
-            let shape = dims(call, &x.real);
-            let shape = call.sizes_value(&shape);
-            let zeros = call.filled(&shape, Scalar::Int(0), x.real.dtype);
+            let zeros = call.zeros_like(x.real.clone()).name;
             pairs_of_parts(call, &[x.real.name.clone(), zeros])
         }
         (None, _) => call.unsqueeze(&x.real, &[-1]),
     };
+    let resized = kind == Kind::RealOfSpectrum || !length.is(&own);
     let given = if resized { call.size_value(&length) } else { String::new() };
     let axis_value = call.int64(axis);
     let half = matches!(kind, Kind::HalfOfSignal | Kind::RealOfSpectrum);
