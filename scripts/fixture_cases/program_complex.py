@@ -37,7 +37,7 @@ def elements(_):
         plain += [torch.tanh, torch.sigmoid, torch.log2, torch.log10, torch.log1p, torch.expm1, torch.isnan, torch.isfinite, torch.isinf]
         plain += [torch.sum, torch.mean, torch.positive]
         return real([f(z) for f in plain] + [
-            z.sum(1), z.mean(0, keepdim=True), z.cumsum(1), z**2, z**3, z**-1, z**-2, z**0.5, z**1j, z**w, 2.0**z, (1 + 1j) ** z, z**17,
+            z.sum(1), z.mean(0, keepdim=True), z.cumsum(1), z**2, z**3, z**-1, z**-2, z**0.5, z**1j, z**w, 2.0**z, (1 + 1j) ** z, (z / 4) ** 17,
             z + w, z - w, z * w, z / w, z + x, x + z, z - x, x - z, z * x, x * z, z / x, x / z, z + 1, z - 2.5, z * 2, z / 2, 2 / z, 1 - z,
             z + 1j, z * 1j, 1j * x, x + 1j, z * (2 - 3j), (1 + 2j) / z, x / (1 + 2j), torch.add(z, w, alpha=2), torch.sub(z, w, alpha=2.5),
             torch.sub(x, w, alpha=2.5), torch.polar(x.abs(), x), torch.complex(x, x[0] + 1), torch.exp(1j * x), torch.where(x > 0, z, w),
