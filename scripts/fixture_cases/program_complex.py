@@ -1,4 +1,4 @@
-"""Programs of PyTorch that compute with complex numbers: networks, every operator that Kiln has a rule for, and what is refused."""
+"""Programs of PyTorch that compute with complex numbers: networks, and every operator that Kiln has a rule for."""
 
 from __future__ import annotations
 
