@@ -51,6 +51,7 @@ snapshots! {
     loop_growing
     loop_nested
     loop_scan
+    loop_undefined_variables
     loop_until
     loop_weights
     loop_while
@@ -75,6 +76,7 @@ snapshots! {
     scopes_none
     scopes_slashes
     scopes_torchscript
+    unnamed_dims
 }
 
 /// All that runs is within the precision, blocking or not.

@@ -414,3 +414,69 @@ def loop_counts_as_floats(rng):
     g.show("last", "Identity", last, dtype=F32, dims=["batch", 3])
     g.show("states", "Transpose", states, perm=[1, 0, 2], dtype=F32, dims=["batch", "length", 3])
     return Case(g.model(), [[floats(rng, *shape)] for shape in ((2, 4, 3), (1, 1, 3))])
+
+
+@case("loop_undefined_variables")
+def loop_undefined_variables(rng):
+    """A decoder's loop as PaddlePaddle exports it: all variables of the body are carried, of which some have no value before the
+    first round, and numbers of rank 1 are added to counts and flags of rank 0. It ends early where a row's sum is large."""
+    g = Graph("loop_undefined_variables", opset=14)
+    x, weight = g.input("x", F32, ["batch", 4]), g.const(floats(rng, 4, 4), "cell_weight")
+    limit, undefined = 5, g.const(np.float32(0), "undefined_var")
+    batch = g.op("Gather", g.op("Shape", x), [0])
+    seen = g.op("Expand", np.zeros((1, limit, 4), np.float32), g.op("Concat", batch, [limit, 4], axis=0))
+    inner = g.subgraph("body")
+    names = ["count", "done", "state", "seen", "weight", "last", "scratch"]
+    types = [I64, BOOL, F32, F32, F32, F32, F32]
+    # Of these the rank changes with the first round.
+    dims = [None, None, ["batch", 4], ["batch", limit, 4], [4, 4], None, None]
+    inner.input("round", I64, []), inner.input("go", BOOL, [])
+    for name, dtype, shape in zip(names, types, dims):
+        inner.input(name, dtype, shape)
+
+    def plus(s, value, number, dtype):
+        """A sum with a number of rank 1, of floats."""
+        total = s.op("Add", s.op("Cast", value, to=F32), np.array([number], np.float32))
+        return s.op("Cast", total, to=dtype)
+
+    def branch(name, make):
+        b = inner.subgraph(name)
+        b.output(b.op("Identity", make(b), out=f"{name}_done"), BOOL, None)
+        return b.proto()
+
+    state = inner.op("Tanh", inner.op("MatMul", "state", "weight"))
+    at = inner.op("Reshape", "count", [-1])
+    position = inner.op("Expand", inner.op("Reshape", at, [1, 1, 1]), inner.op("Concat", batch, [1, 4], axis=0))
+    row = inner.op("Unsqueeze", state, [1])
+    written = inner.op("ScatterElements", "seen", position, row, axis=1)
+    scratch = inner.op("ReduceSum", state, [1], keepdims=0)
+    large = inner.op("Greater", inner.op("ReduceMax", scratch, keepdims=0), np.float32(1.5))
+    done = inner.op(
+        "If", large,
+        then_branch=branch("yes", lambda b: b.op("Cast", plus(b, "done", 1, I64), to=BOOL)),
+        else_branch=branch("no", lambda b: b.op("Identity", np.bool_(False))),
+    )
+    count = plus(inner, "count", 1, I64)
+    go = inner.op("And", inner.op("Less", count, np.int64(limit)), inner.op("Not", done))
+    for value, name, dtype, shape in zip(
+        [go, count, done, state, written, "weight", state, scratch], ["go", *names], [BOOL, *types], [None, *dims]
+    ):
+        inner.output(inner.op("Identity", value, out=f"{name}_next"), dtype, shape)
+    outs = g.op(
+        "Loop", np.int64(2**62), TRUE, np.int64(0), np.bool_(False), x, seen, weight, undefined, undefined,
+        out=len(names), body=inner.proto(),
+    )
+    g.show("last", "Neg", outs[5], dtype=F32, dims=["batch", 4])
+    g.show("seen_rows", "Slice", outs[3], [0], plus(g, outs[0], 0, I64), [1], dtype=F32, dims=["batch", None, 4])
+    return Case(g.model(), [[floats(rng, n, 4) * s] for n, s in ((1, 0.1), (2, 3))])
+
+
+@case("unnamed_dims")
+def unnamed_dims(rng):
+    """Sizes whose names are none, each of which is another; a squeeze of all axes of size 1, of which the declared rank tells one."""
+    g = Graph("unnamed_dims", opset=17)
+    x, y = g.input("x", F32, ["?", 3, "?", "?"]), g.input("y", F32, ["None", "None"])
+    mean = g.op("ReduceMean", x, axes=[2, 3], keepdims=0)
+    g.show("means", "Squeeze", g.op("MatMul", mean, floats(rng, 3, 1)), dtype=F32, dims=["?"])
+    g.show("sums", "ReduceSum", y, [1], keepdims=0, dtype=F32, dims=["?"])
+    return Case(g.model(), [[floats(rng, 2, 3, 4, 5), floats(rng, 3, 2)]])

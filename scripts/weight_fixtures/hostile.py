@@ -109,6 +109,17 @@ def commands() -> None:
         why,
         "os.system",
     )
+    put("run_stranger", archive(checkpoint(call("package.tools", "run", value))), "a call of what is not known", "package.tools.run")
+    inst = b"(" + value + b"ipackage.tools\nrun\n"
+    put("run_stranger_inst", archive(checkpoint(inst, protocol=1)), "a call of what is not known", "package.tools.run")
+    inner = glob("torch.serialization", "load") + b")\x81"
+    put("run_torch_object", archive(checkpoint(inner)), why, "torch.serialization.load")
+    put(
+        "run_private_object",
+        archive(checkpoint(glob("_posixsubprocess", "fork_exec") + b")\x81")),
+        why,
+        "_posixsubprocess.fork_exec",
+    )
     put(
         "run_reduce_text",
         archive(checkpoint(text("os.system") + b"(" + value + b"tR")),

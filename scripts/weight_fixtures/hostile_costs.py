@@ -47,7 +47,7 @@ def shared() -> None:
     bound("cost_keys", zipped_body(long, {"archive/data/0": FOUR}), "one long text in three hundred thousand keys")
     put(
         "cost_name",
-        zipped_body(b"\x80\x02c" + b"m" * 5_000_000 + b"\n" + b"n" * 5_000_000 + b"\nN."),
+        zipped_body(b"\x80\x02c" + b"m" * 5_000_000 + b"\n" + b"n" * 5_000_000 + b"\n)R."),
         "a name of ten megabytes, in an error that is to be read",
         "mmmm",
     )
@@ -67,6 +67,20 @@ def repeated() -> None:
     digits = b"\x8b" + struct.pack("<i", 1700) + b"\x7f" * 1700 + b"0"
     put("cost_integers", zipped_body(b"\x80\x02" + digits * 3_000 + b"}."), "long integers, which take time to print")
     put("cost_stack", zipped_body(b"\x80\x02" + b"(" * 9_000 + b"}" * 1_000_000 + b"R"), "an error above a million dicts")
+    stranger = glob("package.tools", "Part") + keep(0) + b"0"
+    nested = (get(0) + b")\x81") * 100_000 + b"b" * 99_999
+    bound(
+        "cost_nested_strangers",
+        zipped_body(b"\x80\x02" + stranger + b"}(" + text("part") + nested + text("w") + tensor() + b"u.", {"archive/data/0": FOUR}),
+        "a hundred thousand objects that are not known, each in the next",
+    )
+    shared = get(0) + b")\x81" + keep(1) + b"0]" + keep(2) + b"(" + b"N" * 100_000 + b"e0"
+    parts = b"".join(small(i) + get(0) + b")\x81" + get(2) + b"b" for i in range(100_000))
+    bound(
+        "cost_shared_by_strangers",
+        zipped_body(b"\x80\x02" + stranger + shared + b"}(" + parts + b"u.", {"archive/data/0": FOUR}),
+        "a hundred thousand objects that are not known, of one long list",
+    )
     put("cost_nodes", zipped_body(b"\x80\x02" + b"]0" * 9_000_000 + b"N."), "nine million lists")
     put("cost_memo", zipped_body(b"\x80\x02N" + b"\x94" * 9_000_000 + b"."), "nine million memos of one value")
     inner = glob("torch._utils", "_rebuild_parameter") + keep(0) + b"0(" + tensor() + b"N" * 500_000 + b"t" + keep(1) + b"0"

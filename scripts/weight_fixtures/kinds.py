@@ -153,6 +153,29 @@ def namespaces() -> dict:
     }
 
 
+class Attributes(dict):
+    """A dict whose keys are attributes, too, as Lightning keeps hyperparameters in."""
+
+
+class Schedule:
+    """An object of a class of the script's own, which refers to itself."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes, owner=self)
+
+
+def objects() -> dict:
+    """What trainers leave beside the weights: objects of classes that a reader does not have."""
+    return {
+        "epoch": 3,
+        "state_dict": {"weight": floats(2, 3), "bias": floats(3)},
+        "hyper_parameters": Attributes(lr=0.1, schedule=Schedule(steps=[1, 2])),
+        "loss": torch.nn.CrossEntropyLoss(weight=floats(3)),
+        "optimizer": torch.optim.AdamW,
+        "ema": Schedule(weights={"weight": floats(2)}),
+    }
+
+
 def numpy_data() -> dict:
     whole = np.arange(6.0).reshape(2, 3)
     return {
@@ -311,12 +334,30 @@ def kinds() -> None:
     store.write("legacy_cuda.pt", content)
     store.expect("legacy_cuda", {"weight": floats(2, 3), "count": torch.arange(3)})
     keep("namespace", saved(namespaces(), "namespace"), weights_only=False)
+    objects_beside()
     for protocol in (2, 5):
         keep(f"numpy_{protocol}", formats.zip_checkpoint(numpy_data(), protocol=protocol), weights_only=False)
     protocols()
     containers()
     refusals()
     strangers()
+
+
+def objects_beside() -> None:
+    """Objects of classes that a reader does not have: one that holds tensors is said to, and where all do the file is refused."""
+    store.write("objects.pt", formats.saved(objects(), "objects"))
+    loaded = torch.load(store.FOLDER / "objects.pt", weights_only=False)
+    classes = {
+        "hyper_parameters": f"{__name__}.Attributes",
+        "loss": "torch.nn.modules.loss.CrossEntropyLoss",
+        "optimizer": "torch.optim.adamw.AdamW",
+        "ema": f"{__name__}.Schedule",
+    }
+    data = store.as_json({k: v for k, v in loaded.items() if k not in classes}) | classes
+    held = {k: f"an object of `{classes[k]}`" for k in ("loss", "ema")}
+    store.expect("objects", loaded, data=data, unsupported=held)
+    store.write("module.pt", formats.saved({"epoch": 3, "model": torch.nn.Linear(2, 3)}, "module"))
+    store.refuse("module", "all tensors are a module's", "torch.nn.modules.linear.Linear", '"model"', "model.state_dict()")
 
 
 def protocols() -> None:

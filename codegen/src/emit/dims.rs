@@ -5,7 +5,7 @@
 use crate::{CodegenError, literals};
 use kiln_importer::ir::{Atom, Dim, Graph, Loop, Op, Symbol, SymbolOrigin};
 use kiln_types::CompareOp;
-use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Literal, TokenStream, TokenTree};
 use quote::quote;
 
 type Result<T> = std::result::Result<T, CodegenError>;
@@ -46,7 +46,14 @@ pub fn numbers(end: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
         return Ok(quote!(0..#end));
     }
     let (more, less) = end.difference();
-    if less.is(0) || end.as_constant().is_some() {
+    if let Some(end) = end.as_constant() {
+        let end = usize::try_from(end).unwrap_or(0);
+        // Where nobody says what type the numbers have, it is `i32`.
+        let fits = i32::try_from(end).is_ok();
+        let end = if fits { Literal::usize_unsuffixed(end) } else { Literal::usize_suffixed(end) };
+        return Ok(quote!(0..#end));
+    }
+    if less.is(0) {
         let end = size(end, scope)?;
         return Ok(quote!(0..#end));
     }
@@ -95,22 +102,37 @@ fn bare(tokens: TokenStream) -> TokenStream {
 
 /// A condition: whether a size is not 0.
 pub fn condition(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
-    let mut terms = dim.terms();
-    if let (Some((1, [Atom::Compare(op, a, b)])), None) = (terms.next(), terms.next()) {
-        return compare(*op, a, b, scope);
+    let Some(((op, a, b), rest)) = dim.split_comparison() else {
+        return against_zero(dim, scope, quote!(!=));
+    };
+    let holds = compare(op, a, b, scope)?;
+    if rest.is(1) {
+        return Ok(holds);
     }
-    let value = sum(dim, scope, true)?;
-    Ok(quote!(#value != 0))
+    let rest = against_zero(&rest, scope, quote!(!=))?;
+    Ok(quote!(#holds && #rest))
 }
 
 /// A condition: whether a size is 0.
 pub fn negated(dim: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
-    let mut terms = dim.terms();
-    if let (Some((1, [Atom::Compare(op, a, b)])), None) = (terms.next(), terms.next()) {
-        return compare(op.opposite(), a, b, scope);
+    let Some(((op, a, b), rest)) = dim.split_comparison() else {
+        return against_zero(dim, scope, quote!(==));
+    };
+    let fails = compare(op.opposite(), a, b, scope)?;
+    if rest.is(1) {
+        return Ok(fails);
     }
-    let value = sum(dim, scope, true)?;
-    Ok(quote!(#value == 0))
+    let rest = against_zero(&rest, scope, quote!(==))?;
+    Ok(quote!(#fails || #rest))
+}
+
+/// Whether a size is 0, or is not: what is taken from a number is compared with that.
+fn against_zero(dim: &Dim, scope: &dyn Scope, relation: TokenStream) -> Result<TokenStream> {
+    let (more, less) = dim.difference();
+    let (left, right) =
+        if more.as_constant().is_some() { (less, more) } else { (dim.clone(), Dim::constant(0)) };
+    let (left, right) = (sum(&left, scope, true)?, sum(&right, scope, true)?);
+    Ok(quote!(#left #relation #right))
 }
 
 /// Whether `usize` arithmetic gives the right number. At the top a difference is a size and so not negative.

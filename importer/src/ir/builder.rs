@@ -5,7 +5,7 @@ use super::{
     Value, ValueDef, ValueId,
 };
 use crate::ir::{HostRead, HostTensor, Loop};
-use kiln_types::{DType, TensorData};
+use kiln_types::{BinaryOp, DType, TensorData, UnaryOp};
 
 /// Contents of an integer constant of more elements stay in the tensor; shape arithmetic never needs so many.
 pub(crate) const MAX_HOST_ELEMENTS: usize = 64;
@@ -194,6 +194,22 @@ impl<'a> Builder<'a> {
         if let Some(host) = &self.graph.value(value).host {
             return Ok(host.clone());
         }
+        if self.graph.ty(value).dtype == DType::Bool
+            && let Some((condition, [scale, offset])) = self.read_condition(value)
+        {
+            let read = self.read(condition, hint)?;
+            let host: Vec<Dim> = read.iter().map(|read| &offset + &(&scale * read)).collect();
+            self.graph.value_mut(value).host = Some(host.clone());
+            return Ok(host);
+        }
+        self.read(value, hint)
+    }
+
+    /// The value's contents, read at run time unless they are known.
+    fn read(&mut self, value: ValueId, hint: &str) -> RuleResult<Vec<Dim>> {
+        if let Some(host) = &self.graph.value(value).host {
+            return Ok(host.clone());
+        }
         let ty = self.graph.ty(value).clone();
         let count = ty.num_elements().as_size();
         let Some(count) = count.filter(|&n| n <= MAX_HOST_ELEMENTS && !ty.dtype.is_float()) else {
@@ -218,6 +234,41 @@ impl<'a> Builder<'a> {
         self.graph.value_mut(value).host = Some(dims.clone());
         self.reads.push(value);
         Ok(dims)
+    }
+
+    /// What is to be read for a condition that is partly known on the host, as that of a loop that counts and ends early: the
+    /// condition is `offset + scale * read`, of numbers that are 0 or 1.
+    fn read_condition(&self, value: ValueId) -> Option<(ValueId, [Dim; 2])> {
+        /// No condition is longer.
+        const MOST: usize = 8;
+        let is_one = |value: ValueId| self.graph.ty(value).num_elements().is(1);
+        let (mut read, mut scale, mut offset) = (value, Dim::constant(1), Dim::constant(0));
+        let mut known = false;
+        for _ in 0..MOST {
+            let Some(node) = self.graph.producer(read).filter(|_| is_one(read)) else { break };
+            let node = self.graph.node(node);
+            let operand = |n: usize| node.inputs.get(n).copied().flatten();
+            let host = |n: usize| self.graph.value(operand(n)?).host.as_ref()?.first().cloned();
+            match &node.op {
+                Op::Unary(UnaryOp::Not) => {
+                    read = operand(0)?;
+                    offset = &offset + &scale;
+                    scale = &Dim::constant(0) - &scale;
+                }
+                Op::Binary(BinaryOp::And) => {
+                    let (factor, rest) = match (host(0), host(1)) {
+                        (Some(factor), None) => (factor, operand(1)?),
+                        (None, Some(factor)) => (factor, operand(0)?),
+                        (Some(_), Some(_)) | (None, None) => break,
+                    };
+                    scale = &scale * &factor;
+                    read = rest;
+                    known = true;
+                }
+                _ => break,
+            }
+        }
+        known.then_some((read, [scale, offset]))
     }
 
     /// A graph input.

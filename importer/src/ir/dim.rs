@@ -130,6 +130,22 @@ impl Dim {
         }
     }
 
+    /// A comparison that is a factor of all terms, with what it is multiplied by.
+    pub fn split_comparison(&self) -> Option<((CompareOp, &Dim, &Dim), Dim)> {
+        let (_, first) = self.terms().next()?;
+        first.iter().find_map(|common| {
+            let Atom::Compare(op, a, b) = common else { return None };
+            let mut rest = Self::constant(0);
+            for (coefficient, atoms) in self.terms() {
+                let place = atoms.iter().position(|atom| atom == common)?;
+                let mut atoms = atoms.to_vec();
+                atoms.remove(place);
+                rest.add_term(atoms, coefficient);
+            }
+            Some(((*op, a.as_ref(), b.as_ref()), rest))
+        })
+    }
+
     /// Whether it is the given constant.
     pub fn is(&self, value: i64) -> bool {
         self.as_constant() == Some(value)

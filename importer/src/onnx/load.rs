@@ -303,7 +303,7 @@ fn input_type(
         let unnamed = || format!("{}_dim_{axis}", input.name);
         let name = match &dim.value {
             Some(DimensionValue::Value(size)) if *size >= 0 => return Dim::constant(*size),
-            Some(DimensionValue::Param(name)) if !name.is_empty() => name.clone(),
+            Some(DimensionValue::Param(name)) if !is_no_name(name) => name.clone(),
             _ => unnamed(),
         };
         let bound = options.bind_dims.get(&name).map(|&size| Dim::from(size));
@@ -312,6 +312,11 @@ fn input_type(
     };
     let dims: Vec<Dim> = shape.dim.iter().enumerate().map(dim).collect();
     Ok(TensorType { dtype, dims })
+}
+
+/// What exporters write as the name of a dim that has none: `?`, `None`, `-1`. Equal names are equal sizes, which these are not.
+fn is_no_name(name: &str) -> bool {
+    !name.contains(char::is_alphabetic) || name.eq_ignore_ascii_case("none")
 }
 
 /// The last part of a value's name, if it can hint at what the value is.

@@ -17,9 +17,9 @@ pub(crate) use append::{axes_of, axis_of};
 pub(crate) use choices::{Choice, Snapshot};
 pub(crate) use constants::{holds_negative, numbers};
 pub(crate) use formula::{Formula, Value};
-pub(crate) use loops::{Round, Rounds};
+pub(crate) use loops::{Initial, Readers, Round, Rounds};
 pub(crate) use model::{Model, domain_of, operator_name};
-pub(crate) use order::{label, subgraphs};
+pub(crate) use order::{label, names_read, subgraphs};
 pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
 
 use super::node::SourceNode;
@@ -29,7 +29,7 @@ use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
 use super::source::Folder;
 use super::tensor::{self, DataType, Narrow};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
-use crate::ir::{Builder, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
+use crate::ir::{Builder, Dim, Graph, Origin, Provenance, Region, RuleError, RuleResult, ValueId};
 use kiln_types::TensorData;
 use problems::Problems;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -56,6 +56,15 @@ struct Scope<'m> {
     values: HashMap<&'m str, Option<Operand>>,
     /// A function's body does not see the names around its call.
     closed: bool,
+    /// Names that the body reads which is being lowered, and those that it yields.
+    read: Rc<HashSet<&'m str>>,
+}
+
+/// A body whose nodes are sorted.
+struct Body<'m> {
+    nodes: Vec<&'m NodeProto>,
+    /// Names that its nodes read, and those that it yields.
+    read: Rc<HashSet<&'m str>>,
 }
 
 /// Lowers nodes into the graph; what operators append through.
@@ -79,8 +88,8 @@ pub(crate) struct Lowering<'g, 'm> {
     keys: HashSet<&'m str>,
     /// The same, in order.
     met: Vec<&'m str>,
-    /// Orders of the bodies that were sorted, by their first node: a body is lowered once a call or a round.
-    orders: HashMap<*const NodeProto, Rc<[&'m NodeProto]>>,
+    /// The bodies that were sorted, by their first node: a body is lowered once a call or a round.
+    bodies: HashMap<*const NodeProto, Rc<Body<'m>>>,
     /// Values that got their name here.
     named: Vec<ValueId>,
     lowered: usize,
@@ -104,10 +113,10 @@ impl<'g, 'm> Lowering<'g, 'm> {
             places: HashMap::new(),
             model,
             frames: vec![frame],
-            scopes: vec![Scope { values: HashMap::new(), closed: true }],
+            scopes: vec![Scope { values: HashMap::new(), closed: true, read: Rc::default() }],
             keys: HashSet::new(),
             met: Vec::new(),
-            orders: HashMap::new(),
+            bodies: HashMap::new(),
             named: Vec::new(),
             lowered: 0,
             counted: 0,
@@ -242,12 +251,21 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// A constant that a node of the model's own holds: a parameter, if it has the name of one. What PaddlePaddle calls them is no
     /// key of a checkpoint.
     pub(crate) fn named_constant(&mut self, name: &'m str, data: TensorData) -> ValueId {
-        let is_outside = self.frames.len() == 1 && self.scopes.len() == 1;
-        if !is_outside || !self.model.parameters.holds_parameter(name, &data) {
+        if !self.is_outermost() || !self.model.parameters.holds_parameter(name, &data) {
             return self.builder.graph.add_constant(None, data);
         }
         let provenance = Arc::new(Provenance::Exporter { name: name.to_owned(), keys: Vec::new() });
         self.builder.graph.add_derived(Some(name.to_owned()), data, Some(provenance))
+    }
+
+    /// Whether nodes of the model's own graph are lowered.
+    fn is_outermost(&self) -> bool {
+        self.frames.len() == 1 && self.scopes.len() == 1
+    }
+
+    /// The rank that the file declares for an output of the model.
+    pub(crate) fn declared_rank(&self, name: &str) -> Option<usize> {
+        self.model.output_ranks.get(name).copied().filter(|_| self.is_outermost())
     }
 
     /// What an initializer is made of. One name is one parameter.
@@ -263,16 +281,19 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     /// Lowers nodes whose inputs are bound in the innermost scope; yields the named outputs.
     pub(crate) fn body(&mut self, nodes: &'m [NodeProto], outputs: &[&'m str]) -> ImportResult<Vec<Operand>> {
-        let known = nodes.first().and_then(|first| self.orders.get(&std::ptr::from_ref(first)));
-        let order = match known {
-            Some(order) => order.clone(),
+        let known = nodes.first().and_then(|first| self.bodies.get(&std::ptr::from_ref(first)));
+        let body = match known {
+            Some(body) => body.clone(),
             None => {
-                let order: Rc<[&'m NodeProto]> = self.order(nodes)?.into();
-                self.orders.extend(nodes.first().map(|first| (std::ptr::from_ref(first), order.clone())));
-                order
+                let body = Rc::new(self.sorted(nodes, outputs)?);
+                self.bodies.extend(nodes.first().map(|first| (std::ptr::from_ref(first), body.clone())));
+                body
             }
         };
-        self.run(&order, outputs)
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.read = body.read.clone();
+        }
+        self.run(&body.nodes, outputs)
     }
 
     fn run(&mut self, nodes: &[&'m NodeProto], outputs: &[&'m str]) -> ImportResult<Vec<Operand>> {
@@ -338,15 +359,23 @@ impl<'g, 'm> Lowering<'g, 'm> {
             });
         }
         self.spend(cost::BODY + names)?;
-        self.scopes.push(Scope { values: HashMap::new(), closed });
+        let read = self.scopes.last().map(|scope| scope.read.clone()).unwrap_or_default();
+        self.scopes.push(Scope { values: HashMap::new(), closed, read });
         Ok(())
     }
 
-    /// A graph as a region of its own; its outputs are tensors.
-    pub(crate) fn region(&mut self, graph: &'m GraphProto) -> RuleResult<Region> {
+    /// A graph as a region of its own; its outputs are tensors, of these ranks at least where they are numbers.
+    pub(crate) fn region(&mut self, graph: &'m GraphProto, ranks: &[usize]) -> RuleResult<Region> {
         let outer = self.builder.open_region();
         let result = self.subgraph(graph);
-        let result = self.inner(result).and_then(tensors);
+        let result = self.inner(result).and_then(tensors).and_then(|mut values| {
+            for (value, &rank) in values.iter_mut().zip(ranks) {
+                if self.rank(*value) < rank && self.dims(*value).iter().all(|dim| dim.is(1)) {
+                    *value = self.reshape(*value, vec![Dim::constant(1); rank])?;
+                }
+            }
+            Ok(values)
+        });
         let (outputs, result) = match result {
             Ok(outputs) => (outputs, Ok(())),
             Err(error) => (Vec::new(), Err(error)),
@@ -433,12 +462,22 @@ impl<'g, 'm> Lowering<'g, 'm> {
             return Err(ImportErrorKind::Several(Vec::new()));
         };
         let args = Args::new(entry.spec, operands)?;
-        let mut source = SourceNode::new(node, opset, attributes);
+        let mut source = SourceNode::new(node, opset, attributes, self.outputs_read(node));
         if domain.is_empty() && opset < 6 {
             // Which inputs might be overwritten.
             source.ignore(&["consumed_inputs"]);
         }
         Ok(entry.run(&mut source, &args, self)?.0)
+    }
+
+    /// Whether the body that is being lowered reads a name, or yields it.
+    fn is_read(&self, name: &str) -> bool {
+        self.scopes.last().is_some_and(|scope| scope.read.contains(name))
+    }
+
+    /// Which outputs of a node are read.
+    fn outputs_read(&self, node: &NodeProto) -> Vec<bool> {
+        node.output.iter().map(|name| self.is_read(name)).collect()
     }
 
     fn bind_outputs(&mut self, node: &'m NodeProto, values: Vec<Operand>) -> Result<(), ImportErrorKind> {
@@ -449,6 +488,9 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 continue;
             }
             let Some(value) = value else {
+                if !self.is_read(name) {
+                    continue;
+                }
                 let what = format!("the output {} of this operator", crate::error::quoted(name));
                 return Err(RuleError::Unsupported { what }.into());
             };

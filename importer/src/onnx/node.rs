@@ -22,7 +22,9 @@ pub(crate) struct SourceNode<'m> {
     /// Version of the operator set in effect.
     pub(crate) opset: i64,
     attributes: Vec<Attribute<'m>>,
+    /// Which attributes were read.
     read: Vec<bool>,
+    outputs_read: Vec<bool>,
 }
 
 /// An error about an attribute.
@@ -37,9 +39,15 @@ pub(crate) fn misfit(attribute: &str, reason: impl Into<String>) -> RuleError {
 }
 
 impl<'m> SourceNode<'m> {
-    pub(crate) fn new(proto: &'m NodeProto, opset: i64, attributes: Vec<Attribute<'m>>) -> Self {
+    /// `outputs_read` says of each output whether somebody reads it.
+    pub(crate) fn new(
+        proto: &'m NodeProto,
+        opset: i64,
+        attributes: Vec<Attribute<'m>>,
+        outputs_read: Vec<bool>,
+    ) -> Self {
         let read = vec![false; attributes.len()];
-        Self { proto, opset, attributes, read }
+        Self { proto, opset, attributes, read, outputs_read }
     }
 
     /// Number of outputs, absent ones among them.
@@ -47,9 +55,14 @@ impl<'m> SourceNode<'m> {
         self.proto.output.len()
     }
 
-    /// Whether the `n`-th output has a name, so that somebody may use it.
-    pub(crate) fn yields(&self, n: usize) -> bool {
+    /// Whether the `n`-th output has a name, so that it is computed.
+    pub(crate) fn names_output(&self, n: usize) -> bool {
         self.proto.output.get(n).is_some_and(|name| !name.is_empty())
+    }
+
+    /// Whether somebody reads the `n`-th output.
+    pub(crate) fn is_read(&self, n: usize) -> bool {
+        self.outputs_read.get(n).is_some_and(|&read| read)
     }
 
     /// The name of the first output, which may be empty.

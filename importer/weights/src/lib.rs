@@ -5,8 +5,9 @@
 //! one contiguous run in the machine's byte order.
 //!
 //! The files are taken as hostile. Pickles are read by a machine that builds tensors and plain data and can do nothing
-//! else: a global beyond a short list is an error that names it. What a file may make this crate allocate is bounded by
-//! the constants in [`limits`].
+//! else: a call beyond a short list, and a name of Python's own or of PyTorch's beyond that, is an error that names it.
+//! Objects of other classes, as trainers leave them beside the weights, are not made; one that holds tensors is
+//! [said to](Checkpoint::unsupported). What a file may make this crate allocate is bounded by the constants in [`limits`].
 
 mod checkpoint;
 mod error;

@@ -17,6 +17,22 @@ pub(crate) struct Rounds {
     pub(crate) condition: Dim,
 }
 
+/// Who reads what a loop carries.
+#[derive(Clone, Copy)]
+pub(crate) struct Readers {
+    pub(crate) rounds: bool,
+    /// What comes after the loop.
+    pub(crate) after: bool,
+}
+
+/// What the first round begins with.
+#[derive(Clone, Copy)]
+pub(crate) struct Initial<'o> {
+    pub(crate) operands: &'o [Operand],
+    /// Of each operand; of those that are not among them, all do.
+    pub(crate) readers: &'o [Readers],
+}
+
 /// What a round yields.
 pub(crate) struct Round {
     /// Whether another follows.
@@ -56,13 +72,22 @@ const CARRIED: usize = 16;
 const MOST_COUNTED: usize = 8;
 
 /// An operand of a loop, and what is taken for given of it.
-struct Place<'o> {
-    operand: &'o Operand,
+struct Place {
+    operand: Operand,
     /// The operand's integers, where they are known on the host.
     first: Option<Vec<Dim>>,
     guess: Carried,
     /// Whether more was taken for given before.
     was_wrong: bool,
+}
+
+/// What stands for an operand of another type than what a round yields in its place.
+enum Instead {
+    /// Zeros of these sizes, for what no round reads: PaddlePaddle's loops carry all variables of their body, of which those that are
+    /// set there have no value before the first round.
+    Zeros(Vec<Dim>, DType),
+    /// The operand, for one number of another rank: PaddlePaddle's exporter adds numbers of rank 1 to counts of rank 0.
+    Reshaped(ValueId, Vec<Dim>),
 }
 
 /// Lowers a round, given its number and what it begins with.
@@ -73,16 +98,31 @@ impl<'g, 'm> Lowering<'g, 'm> {
     pub(crate) fn loop_over(
         &mut self,
         rounds: Rounds,
-        operands: &[Operand],
+        initial: Initial<'_>,
         body: &Body<'_, 'g, 'm>,
     ) -> RuleResult<Outputs> {
-        let before = self.snapshot();
-        let mut places: Vec<Place<'_>> = operands.iter().map(|operand| self.place(operand)).collect();
+        let mut before = self.snapshot();
+        let mut places: Vec<Place> =
+            initial.operands.iter().map(|operand| self.place(operand.clone())).collect();
         let mut first_error = None;
         loop {
             self.repeat(ATTEMPT + CARRIED * places.len())?;
             match self.attempt_round(&places, &before, body) {
                 Ok(attempt) => {
+                    let unlike = self.unlike(&places, (&rounds, initial.readers), (&attempt, &before));
+                    if let Some((place, other)) =
+                        unlike.and_then(|(n, other)| Some((places.get_mut(n)?, other)))
+                    {
+                        self.builder.abandon_loop(attempt.open);
+                        self.undo(&before, attempt.probes);
+                        let operand = match other {
+                            Instead::Zeros(dims, dtype) => self.fill(dims, 0i64, dtype)?,
+                            Instead::Reshaped(value, dims) => self.reshape(value, dims)?,
+                        };
+                        *place = self.place(Operand::Tensor(operand));
+                        before = self.snapshot();
+                        continue;
+                    }
                     // All that is in it is looked at again.
                     let inside = self.builder.graph.nodes.len().saturating_sub(attempt.open.node.index());
                     let guesses = self.repeat(inside).and_then(|()| self.judge(&places, &attempt, &before));
@@ -103,7 +143,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 Err(error) => {
                     let nested = self.nested.take();
                     let (error, nested) = first_error.get_or_insert((error, nested));
-                    let fixed = |place: &Place<'_>| match &place.guess {
+                    let fixed = |place: &Place| match &place.guess {
                         Carried::Tensor(free) => free.contains(&false),
                         Carried::Same | Carried::Stepping | Carried::Counted(_) => false,
                     };
@@ -121,10 +161,48 @@ impl<'g, 'm> Lowering<'g, 'm> {
         }
     }
 
+    /// The first operand of another type than what a round yields in its place that something else can stand for. After no round,
+    /// the operand itself were the result: a first one must be sure, unless nobody reads that.
+    fn unlike(
+        &self,
+        places: &[Place],
+        (rounds, readers): (&Rounds, &[Readers]),
+        (attempt, before): (&Attempt, &Snapshot),
+    ) -> Option<(usize, Instead)> {
+        let most = rounds.trip_count.as_ref();
+        let runs = most.is_none_or(|most| most.as_constant().is_some_and(|most| most > 0));
+        let runs = runs && rounds.condition.is(1);
+        let mut all = places.iter().zip(&attempt.round.carried).zip(readers).enumerate();
+        all.find_map(|(n, ((place, yielded), readers))| {
+            let (&Operand::Tensor(first), &Operand::Tensor(yielded)) = (&place.operand, yielded) else {
+                return None;
+            };
+            let (before_ty, after) = (self.ty(first), self.ty(yielded));
+            let alike = before_ty.dtype == after.dtype;
+            if alike && before_ty.rank() == after.rank() || !runs && readers.after {
+                return None;
+            }
+            let is_one = |dims: &[Dim]| dims.iter().all(|dim| dim.is(1));
+            if !readers.rounds {
+                Some((n, Instead::Zeros(self.sizes_outside(after.dims.clone(), before), after.dtype)))
+            } else if alike && is_one(&before_ty.dims) && is_one(&after.dims) {
+                Some((n, Instead::Reshaped(first, after.dims.clone())))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Sizes as far as they are known before the loop, and 0 for the others.
+    fn sizes_outside(&self, dims: Vec<Dim>, before: &Snapshot) -> Vec<Dim> {
+        let known = |dim| if self.is_outside(&dim, before) { dim } else { Dim::constant(0) };
+        dims.into_iter().map(known).collect()
+    }
+
     /// An operand with the guess to begin with.
-    fn place<'o>(&self, operand: &'o Operand) -> Place<'o> {
+    fn place(&self, operand: Operand) -> Place {
         let (mut first, mut guess) = (None, Carried::Same);
-        if let &Operand::Tensor(value) = operand {
+        if let &Operand::Tensor(value) = &operand {
             let ty = self.ty(value);
             first.clone_from(&self.builder.graph.value(value).host);
             let counts = matches!(ty.dtype, DType::I64 | DType::I32) && ty.rank() <= 1;
@@ -137,13 +215,13 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// Lowers the body with the guesses.
     fn attempt_round(
         &mut self,
-        places: &[Place<'_>],
+        places: &[Place],
         before: &Snapshot,
         body: &Body<'_, 'g, 'm>,
     ) -> RuleResult<Attempt> {
         let mut kept = Vec::new();
         for place in places {
-            if let (&Operand::Tensor(value), false) = (place.operand, place.guess == Carried::Same) {
+            if let (&Operand::Tensor(value), false) = (&place.operand, place.guess == Carried::Same) {
                 let fixed = || vec![false; self.rank(value)];
                 kept.push((
                     value,
@@ -171,7 +249,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
 
     fn round(
         &mut self,
-        places: &[Place<'_>],
+        places: &[Place],
         open: &OpenLoop,
         probes: &mut Vec<Symbol>,
         body: &Body<'_, 'g, 'm>,
@@ -180,7 +258,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
         let mut parameters = open.parameters.iter();
         let mut given = Vec::with_capacity(places.len());
         for place in places {
-            let (&Operand::Tensor(value), false) = (place.operand, place.guess == Carried::Same) else {
+            let (&Operand::Tensor(value), false) = (&place.operand, place.guess == Carried::Same) else {
                 given.push(place.operand.clone());
                 continue;
             };
@@ -203,7 +281,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
     }
 
     /// Symbols that stand for an operand's integers. They may be anything, as what is read back may be.
-    fn probe(&mut self, place: &Place<'_>, open: &OpenLoop, probes: &mut Vec<Symbol>) -> Vec<Dim> {
+    fn probe(&mut self, place: &Place, open: &OpenLoop, probes: &mut Vec<Symbol>) -> Vec<Dim> {
         let count = place.first.as_ref().map_or(0, Vec::len);
         let mut dims = Vec::with_capacity(count);
         for _ in 0..count {
@@ -238,14 +316,14 @@ impl<'g, 'm> Lowering<'g, 'm> {
     }
 
     /// What is left of the guesses after a round that began with them.
-    fn judge(&self, places: &[Place<'_>], attempt: &Attempt, before: &Snapshot) -> RuleResult<Vec<Carried>> {
+    fn judge(&self, places: &[Place], attempt: &Attempt, before: &Snapshot) -> RuleResult<Vec<Carried>> {
         let graph = &*self.builder.graph;
         let iteration = Dim::symbol(attempt.open.iteration.clone());
         let mut parameters = attempt.open.parameters.iter();
         let mut probes = attempt.probes.iter();
         let mut guesses = Vec::with_capacity(places.len());
         for (place, yielded) in places.iter().zip(&attempt.round.carried) {
-            let (first, yielded) = match (place.operand, yielded) {
+            let (first, yielded) = match (&place.operand, yielded) {
                 (Operand::Tensor(first), Operand::Tensor(yielded)) => (*first, *yielded),
                 (Operand::Sequence(first), Operand::Sequence(yielded)) if first == yielded => {
                     guesses.push(Carried::Same);
@@ -353,7 +431,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
     fn finish_loop(
         &mut self,
         rounds: Rounds,
-        places: &[Place<'_>],
+        places: &[Place],
         attempt: Attempt,
         before: &Snapshot,
     ) -> RuleResult<Outputs> {
@@ -361,11 +439,8 @@ impl<'g, 'm> Lowering<'g, 'm> {
         let Rounds { mut trip_count, mut condition } = rounds;
         if let Some(count) = self.counted_rounds(&round.condition, &condition, &open, before) {
             trip_count = Some(match trip_count {
-                // As many rounds as no loop has: no bound.
-                Some(most) if most.as_constant().is_none_or(|most| most < i64::from(i32::MAX)) => {
-                    self.builder.graph.minimum(&most, &count)
-                }
-                _ => count,
+                Some(most) => self.builder.graph.minimum(&most, &count),
+                None => count,
             });
             (condition, round.condition) = (Dim::constant(1), Dim::constant(1));
         }
@@ -380,12 +455,11 @@ impl<'g, 'm> Lowering<'g, 'm> {
         }
         let least = trip_count.as_ref().and_then(Dim::as_constant);
         if condition.is(0) || least.is_some_and(|most| most <= 0) {
-            let known =
-                |this: &Self, dim: Dim| if this.is_outside(&dim, before) { dim } else { Dim::constant(0) };
             let mut left = Vec::with_capacity(round.left.len());
             for value in round.left {
-                let dims = self.dims(value).into_iter().map(|dim| known(self, dim));
-                left.push((std::iter::once(Dim::constant(0)).chain(dims).collect(), self.dtype(value)));
+                let mut dims = self.sizes_outside(self.dims(value), before);
+                dims.insert(0, Dim::constant(0));
+                left.push((dims, self.dtype(value)));
             }
             self.builder.abandon_loop(open);
             self.undo(before, probes);
@@ -421,7 +495,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
         let mut outputs = self.builder.close_loop(open, (trip_count, condition), yielded)?.into_iter();
         let mut results = Vec::with_capacity(outputs.len());
         for place in places {
-            let (&Operand::Tensor(first), false) = (place.operand, place.guess == Carried::Same) else {
+            let (&Operand::Tensor(first), false) = (&place.operand, place.guess == Carried::Same) else {
                 results.push(place.operand.clone());
                 continue;
             };
@@ -442,7 +516,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
 }
 
 /// The integers of an operand that counts, after so many rounds.
-fn counted(place: &Place<'_>, steps: &[Dim], rounds: &Dim) -> Vec<Dim> {
+fn counted(place: &Place, steps: &[Dim], rounds: &Dim) -> Vec<Dim> {
     let first = place.first.iter().flatten();
     first.zip(steps).map(|(first, step)| first + &(step * rounds)).collect()
 }

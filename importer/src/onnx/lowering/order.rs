@@ -1,15 +1,17 @@
 //! The order of a body's nodes: definitions before uses, otherwise as in the file.
 
 use super::problems::MOST as MOST_PROBLEMS;
-use super::{Lowering, operator_name};
+use super::{Body, Lowering, operator_name};
 use crate::error::{ImportError, ImportErrorKind, ImportResult, Site};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::rc::Rc;
 
 impl<'m> Lowering<'_, 'm> {
-    /// Sorts the nodes; finds duplicate names, names that nothing defines, and cycles.
-    pub(super) fn order(&mut self, nodes: &'m [NodeProto]) -> ImportResult<Vec<&'m NodeProto>> {
+    /// Sorts the nodes of a body that yields these names; finds duplicate names, names that nothing defines, and cycles.
+    pub(super) fn sorted(&mut self, nodes: &'m [NodeProto], outputs: &[&'m str]) -> ImportResult<Body<'m>> {
+        let mut read: HashSet<&'m str> = outputs.iter().copied().collect();
         let mut producers: HashMap<&str, usize> = HashMap::new();
         let taken = |name: &str| self.scopes.last().is_some_and(|scope| scope.values.contains_key(name));
         for (n, node) in nodes.iter().enumerate() {
@@ -26,6 +28,7 @@ impl<'m> Lowering<'_, 'm> {
         for (n, node) in nodes.iter().enumerate() {
             let mut seen = HashSet::new();
             for name in uses(node).into_iter().filter(|name| seen.insert(*name)) {
+                read.insert(name);
                 match producers.get(name) {
                     Some(&producer) => {
                         operands[n].push(producer);
@@ -58,7 +61,7 @@ impl<'m> Lowering<'_, 'm> {
             let nodes = stuck.map(|(node, _)| label(node)).collect();
             return Err(ImportErrorKind::Cycle { nodes }.into());
         }
-        Ok(order)
+        Ok(Body { nodes: order, read: Rc::new(read) })
     }
 
     fn at(&self, node: &NodeProto, kind: ImportErrorKind) -> ImportError {
@@ -131,10 +134,16 @@ fn free_names(graph: &GraphProto) -> Vec<&str> {
     let sparse = graph.sparse_initializer.iter().filter_map(|tensor| tensor.values.as_ref());
     defined.extend(sparse.map(|values| values.name.as_str()));
     defined.extend(graph.node.iter().flat_map(|node| &node.output).map(String::as_str));
-    let mut free: Vec<&str> = graph.node.iter().flat_map(uses).collect();
-    free.extend(graph.output.iter().map(|output| output.name.as_str()).filter(|name| !name.is_empty()));
+    let mut free = names_read(graph);
     free.retain(|name| !defined.contains(name));
     free
+}
+
+/// Names that a graph's nodes need, and those that it yields.
+pub(crate) fn names_read(graph: &GraphProto) -> Vec<&str> {
+    let mut read: Vec<&str> = graph.node.iter().flat_map(uses).collect();
+    read.extend(graph.output.iter().map(|output| output.name.as_str()).filter(|name| !name.is_empty()));
+    read
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Attention {
             kv_heads: node.optional_int("kv_num_heads")?,
             window: [node.int("left_window_size", -1)?, node.int("right_window_size", -1)?],
             present: node.output_count() > 1,
-            scores: node.yields(3).then_some(stage),
+            scores: node.is_read(3).then_some(stage),
         })
     }
 }

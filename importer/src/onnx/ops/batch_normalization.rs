@@ -18,7 +18,7 @@ impl BatchNormalization {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let momentum = node.float("momentum", 0.9)?;
         // Until version 14, asking for the statistics meant training.
-        let asked = node.opset < 14 && (1..node.output_count()).any(|n| node.yields(n));
+        let asked = node.opset < 14 && (1..node.output_count()).any(|n| node.names_output(n));
         let test = node.opset < 7 && node.flag("is_test", false)?;
         let training = node.flag("training_mode", false)? || (asked && !test);
         let by_position = node.opset < 9 && !node.flag("spatial", true)?;

@@ -16,7 +16,7 @@ impl Dropout {
         node.ignore(&["seed"]);
         let ratio = if node.opset >= 12 { 0.5 } else { node.float("ratio", 0.5)? };
         let training = node.opset < 7 && !node.flag("is_test", false)?;
-        Ok(Self { ratio, mask: node.yields(1), bool_mask: node.opset >= 10, training })
+        Ok(Self { ratio, mask: node.is_read(1), bool_mask: node.opset >= 10, training })
     }
 }
 

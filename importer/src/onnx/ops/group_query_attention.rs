@@ -31,7 +31,7 @@ impl GroupQueryAttention {
             node.choice(name, "NONE", &[("NONE", ())])?;
         }
         let unsupported = |what: &str| Err(RuleError::Unsupported { what: what.to_owned() });
-        if node.int("qk_output", 0)? != 0 || node.yields(3) {
+        if node.int("qk_output", 0)? != 0 || node.is_read(3) {
             return unsupported("the scores as an output");
         }
         if node.flag("sliding_window_cache", false)? {

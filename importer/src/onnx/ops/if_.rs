@@ -37,17 +37,26 @@ impl<'m> Operator<'m> for If<'m> {
             return to.inner(result).map(Outputs);
         }
         let before = to.snapshot();
-        let then_region = to.region(self.then_branch);
-        let else_region = then_region.and_then(|region| Ok((region, to.region(self.else_branch)?)));
-        match else_region {
-            Ok((then_region, else_region)) if unify(to, &then_region, &else_region) => {
-                return finish(to, condition, then_region, else_region, &before);
+        let mut ranks = Vec::new();
+        loop {
+            let then_region = to.region(self.then_branch, &ranks);
+            let regions = then_region.and_then(|region| Ok((region, to.region(self.else_branch, &ranks)?)));
+            match regions {
+                Ok((a, b)) => match common_ranks(to, &a, &b) {
+                    Some(common) if both_have(to, &common, [&a, &b]) => {
+                        return finish(to, condition, a, b, &before);
+                    }
+                    Some(common) if ranks.is_empty() => {
+                        to.restore(&before);
+                        ranks = common;
+                    }
+                    // The ranks differ: what follows decides.
+                    _ => break,
+                },
+                // The other branch may be the one that runs.
+                Err(_) if to.failed_on_shapes() => break,
+                Err(error) => return Err(error),
             }
-            // The ranks differ: what follows decides.
-            Ok(_) => {}
-            // The other branch may be the one that runs.
-            Err(_) if to.failed_on_shapes() => {}
-            Err(error) => return Err(error),
         }
         to.restore(&before);
         to.request_choice(Choice { condition, branches: [self.then_branch, self.else_branch] });
@@ -56,13 +65,21 @@ impl<'m> Operator<'m> for If<'m> {
     }
 }
 
-/// Whether both branches yield the same dtypes and ranks.
-fn unify(to: &Lowering<'_, '_>, a: &Region, b: &Region) -> bool {
-    let same = |(&a, &b): (&ValueId, &ValueId)| {
+/// The ranks of what both branches yield, where these are the same. A condition or a count may have another rank in either, the
+/// greater one then: PaddlePaddle's exporter adds numbers of rank 1 to those of rank 0 in one of them.
+fn common_ranks(to: &Lowering<'_, '_>, a: &Region, b: &Region) -> Option<Vec<usize>> {
+    let common = |(&a, &b): (&ValueId, &ValueId)| {
         let (a, b) = (to.ty(a), to.ty(b));
-        a.dtype == b.dtype && a.rank() == b.rank()
+        let is_one = |dims: &[Dim]| dims.iter().all(|dim| dim.is(1));
+        let counts = !a.dtype.is_float() && is_one(&a.dims) && is_one(&b.dims);
+        (a.dtype == b.dtype && (counts || a.rank() == b.rank())).then(|| a.rank().max(b.rank()))
     };
-    a.outputs.len() == b.outputs.len() && a.outputs.iter().zip(&b.outputs).all(same)
+    (a.outputs.len() == b.outputs.len()).then(|| a.outputs.iter().zip(&b.outputs).map(common).collect())?
+}
+
+fn both_have(to: &Lowering<'_, '_>, ranks: &[usize], regions: [&Region; 2]) -> bool {
+    let mut outputs = regions.iter().flat_map(|region| region.outputs.iter().zip(ranks));
+    outputs.all(|(&value, &rank)| to.rank(value) == rank)
 }
 
 fn finish(

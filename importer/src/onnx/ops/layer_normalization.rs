@@ -26,7 +26,7 @@ impl LayerNormalization {
             epsilon: node.float("epsilon", 1e-5)?,
             rms,
             stash: stash == 1,
-            statistics: node.yields(1) || node.yields(2),
+            statistics: node.is_read(1) || node.is_read(2),
             skip: false,
         })
     }
@@ -37,7 +37,7 @@ impl LayerNormalization {
             epsilon: node.float("epsilon", 1e-12)?,
             rms,
             stash: true,
-            statistics: node.yields(1) || node.yields(2),
+            statistics: node.is_read(1) || node.is_read(2),
             skip: true,
         })
     }

@@ -20,7 +20,7 @@ impl MaxPool {
             windows: Windows::read(node)?,
             ceil_mode: node.flag("ceil_mode", false)?,
             column_major: node.flag("storage_order", false)?,
-            indices: node.yields(1),
+            indices: node.is_read(1),
             channels_last: false,
         })
     }

@@ -38,7 +38,7 @@ impl MultiHeadAttention {
     }
 
     fn read_projected(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        if node.yields(3) {
+        if node.is_read(3) {
             return Err(RuleError::Unsupported { what: "the scores as an output".to_owned() });
         }
         Self::read(node, Kind::Projected)

@@ -326,7 +326,9 @@ fn scaled(size: &Dim, scale: f64) -> RuleResult<Dim> {
         (close && numerator >= 1.0).then_some((numerator as i64, denominator))
     });
     let (numerator, denominator) = fraction.ok_or_else(|| RuleError::Unsupported {
-        what: format!("the scale {scale} for a size that is not known ({size}); bind it"),
+        what: format!(
+            "the scale {scale} for a size that is not known ({size}); bind it with `ModelGen::bind_dim` or `--bind NAME=SIZE`"
+        ),
     })?;
     Ok((size * &Dim::constant(numerator)).floor_div(&Dim::constant(denominator)))
 }

@@ -2,17 +2,20 @@
 
 use super::prelude::*;
 
-pub(super) struct Squeeze {
+pub(super) struct Squeeze<'m> {
     axes: Option<Vec<i64>>,
+    result: &'m str,
 }
 
-impl<'m> Operator<'m> for Squeeze {
+impl<'m> Operator<'m> for Squeeze<'m> {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Squeeze", 1, &["data"])
             .until(12)
             .moves()
-            .reads(|node| Ok(Self { axes: node.ints("axes")? })),
-        Spec::onnx("Squeeze", 13, &["data", "axes?"]).moves().reads(|_| Ok(Self { axes: None })),
+            .reads(|node| Ok(Self { axes: node.ints("axes")?, result: node.result() })),
+        Spec::onnx("Squeeze", 13, &["data", "axes?"])
+            .moves()
+            .reads(|node| Ok(Self { axes: None, result: node.result() })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -24,14 +27,7 @@ impl<'m> Operator<'m> for Squeeze {
         };
         let axes = match axes {
             Some(axes) => axes_of(&axes, dims.len())?,
-            None => {
-                if let Some(dim) = dims.iter().find(|dim| dim.as_constant().is_none()) {
-                    let what =
-                        format!("squeezing every axis of size 1 where the size {dim} is unknown; bind it");
-                    return Err(RuleError::Unsupported { what });
-                }
-                (0..dims.len()).filter(|&axis| dims[axis].is(1)).collect()
-            }
+            None => all_of_size_one(&dims, to.declared_rank(self.result))?,
         };
         for &axis in &axes {
             if dims[axis].as_constant().is_some_and(|size| size != 1) {
@@ -45,5 +41,26 @@ impl<'m> Operator<'m> for Squeeze {
             }
         }
         Ok(to.squeeze(x, &axes)?.into())
+    }
+}
+
+/// The axes of size 1. Where it is not known whether one is, the rank that the file declares for the result tells.
+fn all_of_size_one(dims: &[Dim], declared: Option<usize>) -> RuleResult<Vec<usize>> {
+    let axes = |is: &dyn Fn(&Dim) -> bool| -> Vec<usize> {
+        dims.iter().enumerate().filter(|(_, dim)| is(dim)).map(|(axis, _)| axis).collect()
+    };
+    let known = axes(&|dim| dim.is(1));
+    let possible = axes(&|dim| dim.as_constant().is_none_or(|size| size == 1));
+    let Some(unknown) = dims.iter().find(|dim| dim.as_constant().is_none()) else { return Ok(known) };
+    match declared.and_then(|rank| dims.len().checked_sub(rank)) {
+        Some(count) if count == known.len() => Ok(known),
+        Some(count) if count == possible.len() => Ok(possible),
+        _ => {
+            let what = format!(
+                "squeezing every axis of size 1 where the size {unknown} is not known; bind it with \
+                 `ModelGen::bind_dim` or `--bind NAME=SIZE`"
+            );
+            Err(RuleError::Unsupported { what })
+        }
     }
 }

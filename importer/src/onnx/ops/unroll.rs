@@ -4,10 +4,11 @@
 //! nodes in them than a model may have, the body is written out that many times: then constants fold, and lists may change.
 //! All others run as loops, and so do scans of many rounds.
 
-use super::super::lowering::{Round, Rounds, tensors};
+use super::super::lowering::{Initial, Readers, Round, Rounds, names_read, tensors};
 use super::super::proto::GraphProto;
 use super::prelude::*;
 use crate::ir::op;
+use std::collections::HashSet;
 
 /// Each round that is written out is a copy of the body.
 const MOST_ROUNDS: usize = 1024;
@@ -16,7 +17,8 @@ const MOST_ROUNDS: usize = 1024;
 const MOST_READ: usize = 32;
 
 enum Kind {
-    Loop,
+    /// With who reads each value that it carries.
+    Loop(Vec<Readers>),
     Scan(ScanAxes),
     /// The first form of `Scan`, over each item of a batch.
     BatchedScan(ScanAxes),
@@ -91,6 +93,17 @@ impl<'m> Unroll<'m> {
         Ok(Self { body: node.graph("body")?, kind })
     }
 
+    fn read_loop(node: &mut SourceNode<'m>) -> RuleResult<Self> {
+        let body = node.graph("body")?;
+        let read: HashSet<&str> = names_read(body).into_iter().collect();
+        // The number of the round and the condition come first.
+        let carried = body.input.iter().skip(2).enumerate();
+        let readers = carried
+            .map(|(n, input)| Readers { rounds: read.contains(input.name.as_str()), after: node.is_read(n) });
+        let readers = readers.collect();
+        Ok(Self { body, kind: Kind::Loop(readers) })
+    }
+
     fn read_scan(node: &mut SourceNode<'m>) -> RuleResult<Self> {
         let body = node.graph("body")?;
         let mut list = |name: &str| Ok(node.ints(name)?.unwrap_or_default());
@@ -120,7 +133,7 @@ impl<'m> Unroll<'m> {
 
 impl<'m> Operator<'m> for Unroll<'m> {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Loop", 1, &["M?", "cond?", "v_initial*"]).reads(|node| Self::read(node, Kind::Loop)),
+        Spec::onnx("Loop", 1, &["M?", "cond?", "v_initial*"]).reads(Self::read_loop),
         Spec::onnx("Scan", 8, &["sequence_lens?", "initial_state_and_scan_inputs*"])
             .until(8)
             .reads(Self::read_batched_scan),
@@ -131,12 +144,22 @@ impl<'m> Operator<'m> for Unroll<'m> {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
         match &self.kind {
-            Kind::Loop => self.repeat(args, to),
+            Kind::Loop(readers) => self.repeat(args, to, readers),
             Kind::Scan(axes) => self.scan(to, axes, (args.operands("initial_state_and_scan_inputs")?, None)),
             Kind::BatchedScan(axes) => self.batched_scan(args, to, axes),
             Kind::Map => self.map(args, to),
         }
     }
+}
+
+/// Operands, without those that nobody reads.
+fn those_read(mut operands: Vec<Operand>, readers: &[Readers]) -> Vec<Operand> {
+    for (operand, readers) in operands.iter_mut().zip(readers) {
+        if !readers.rounds && !readers.after {
+            *operand = Operand::Absent;
+        }
+    }
+    operands
 }
 
 /// What rounds yielded, as an axis.
@@ -185,8 +208,24 @@ impl<'m> Unroll<'m> {
         self.body.output.len().checked_sub(others).ok_or_else(|| invalid("body", "yields too few values"))
     }
 
-    fn repeat(&self, args: &Args, to: &mut Lowering<'_, 'm>) -> RuleResult<Outputs> {
-        let carried = args.operands("v_initial")?;
+    /// A round of a loop: whether another follows, what that begins with, and what is collected.
+    fn loop_round(
+        &self,
+        to: &mut Lowering<'_, 'm>,
+        (n, scans, readers): (ValueId, usize, &[Readers]),
+        carried: Vec<Operand>,
+    ) -> RuleResult<(Operand, Vec<Operand>, Vec<ValueId>)> {
+        let mut operands = vec![Operand::Tensor(n), Operand::Tensor(to.scalar(true, DType::Bool))];
+        operands.extend(carried);
+        let mut results = self.round(to, operands)?;
+        let left = tensors(results.split_off(results.len().saturating_sub(scans)))?;
+        let carried = results.split_off(1.min(results.len()));
+        let condition = results.pop().ok_or_else(|| invalid("body", "yields no condition"))?;
+        Ok((condition, those_read(carried, readers), left))
+    }
+
+    fn repeat(&self, args: &Args, to: &mut Lowering<'_, 'm>, readers: &[Readers]) -> RuleResult<Outputs> {
+        let carried = those_read(args.operands("v_initial")?, readers);
         let scans = self.collected(carried.len() + 1)?;
         let (limit, condition) = (args.optional("M")?, args.optional("cond")?);
         let known =
@@ -197,7 +236,7 @@ impl<'m> Unroll<'m> {
             let goes = condition.is_none_or(Scalar::to_bool);
             if limit.is_none_or(|limit| limit <= MOST_ROUNDS as i64) {
                 let before = to.snapshot();
-                match self.written_out(to, limit, goes, (carried.clone(), scans))? {
+                match self.written_out(to, (limit, goes), (scans, readers), carried.clone())? {
                     Some(outputs) => return Ok(outputs),
                     None => to.restore(&before),
                 }
@@ -206,20 +245,15 @@ impl<'m> Unroll<'m> {
         let trip_count = limit.map(|limit| to.host_integer(limit, "M")).transpose()?;
         let condition = condition.map(|condition| to.host_integer(condition, "cond")).transpose()?;
         let rounds = Rounds {
-            trip_count: trip_count.filter(|most| !most.is(i64::MAX)),
+            // As many rounds as no loop has: no bound.
+            trip_count: trip_count
+                .filter(|most| most.as_constant().is_none_or(|most| most < i64::from(i32::MAX))),
             condition: condition.unwrap_or(Dim::constant(1)),
         };
-        to.loop_over(rounds, &carried, &|to, iteration, mut carried| {
-            let mut operands = vec![
-                Operand::Tensor(to.builder.host_tensor(vec![iteration.clone()], Vec::new())?),
-                Operand::Tensor(to.scalar(true, DType::Bool)),
-            ];
-            operands.append(&mut carried);
-            let mut results = self.round(to, operands)?;
-            let left = results.split_off(results.len().saturating_sub(scans));
-            let left = tensors(left)?;
-            let carried = results.split_off(1.min(results.len()));
-            let condition = results.pop().ok_or_else(|| invalid("body", "yields no condition"))?;
+        let initial = Initial { operands: &carried, readers };
+        to.loop_over(rounds, initial, &|to, iteration, carried| {
+            let n = to.builder.host_tensor(vec![iteration.clone()], Vec::new())?;
+            let (condition, carried, left) = self.loop_round(to, (n, scans, readers), carried)?;
             Ok(Round { condition: to.host_integer(condition.tensor("here")?, "cond")?, carried, left })
         })
     }
@@ -230,9 +264,9 @@ impl<'m> Unroll<'m> {
     fn written_out(
         &self,
         to: &mut Lowering<'_, 'm>,
-        limit: Option<i64>,
-        mut goes: bool,
-        (mut carried, scans): (Vec<Operand>, usize),
+        (limit, mut goes): (Option<i64>, bool),
+        (scans, readers): (usize, &[Readers]),
+        mut carried: Vec<Operand>,
     ) -> RuleResult<Option<Outputs>> {
         let mut collected: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
         let left_before = to.left();
@@ -242,22 +276,13 @@ impl<'m> Unroll<'m> {
             if n >= MOST_ROUNDS as i64 || (n > 0 && !to.affords(&left_before, n as u64, rounds as u64)) {
                 return Ok(None);
             }
-            let mut operands = vec![
-                Operand::Tensor(to.scalar(n, DType::I64)),
-                Operand::Tensor(to.scalar(true, DType::Bool)),
-            ];
-            operands.append(&mut carried);
-            let mut results = self.round(to, operands)?;
-            let left = results.split_off(results.len().saturating_sub(scans));
-            let condition = match results.first() {
-                Some(Operand::Tensor(condition)) => to.known_number(*condition),
-                _ => None,
-            };
-            let Some(condition) = condition else { return Ok(None) };
+            let at = to.scalar(n, DType::I64);
+            let (condition, next, left) = self.loop_round(to, (at, scans, readers), carried)?;
+            let Some(condition) = to.known_number(condition.tensor("here")?) else { return Ok(None) };
             goes = condition.to_bool();
-            carried = results.split_off(1);
+            carried = next;
             for (list, value) in collected.iter_mut().zip(left) {
-                list.push(value.tensor("here")?);
+                list.push(value);
             }
             n += 1;
         }
@@ -306,7 +331,7 @@ impl<'m> Unroll<'m> {
             return Ok(outputs.collect::<RuleResult<Vec<_>>>()?.into());
         }
         let run = Rounds { trip_count: Some(batch), condition: Dim::constant(1) };
-        to.loop_over(run, &[], &|to, n, _| {
+        to.loop_over(run, Initial { operands: &[], readers: &[] }, &|to, n, _| {
             Ok(Round { condition: Dim::constant(1), carried: Vec::new(), left: item(to, n)? })
         })
     }
@@ -384,12 +409,13 @@ impl<'m> Unroll<'m> {
     ) -> RuleResult<Outputs> {
         let states = state.len();
         let run = Rounds { trip_count: Some(scanned.rounds.clone()), condition: Dim::constant(1) };
-        let Outputs(mut outputs) = to.loop_over(run, state, &|to, iteration, operands| {
-            let mut carried = self.scan_round(to, (scanned, iteration), operands, length)?;
-            let left = carried.split_off(states.min(carried.len()));
-            let left = tensors(left)?;
-            Ok(Round { condition: Dim::constant(1), carried, left })
-        })?;
+        let Outputs(mut outputs) =
+            to.loop_over(run, Initial { operands: state, readers: &[] }, &|to, iteration, operands| {
+                let mut carried = self.scan_round(to, (scanned, iteration), operands, length)?;
+                let left = carried.split_off(states.min(carried.len()));
+                let left = tensors(left)?;
+                Ok(Round { condition: Dim::constant(1), carried, left })
+            })?;
         for (n, left) in outputs.split_off(states.min(outputs.len())).into_iter().enumerate() {
             let (axis, backwards) = axes.output(n);
             outputs.push(Operand::Tensor(place(to, left.tensor("here")?, axis, backwards)?));

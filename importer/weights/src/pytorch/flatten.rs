@@ -129,6 +129,9 @@ pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, En
                 "it holds one tensor, and tensors have names in a checkpoint",
             ));
         }
+        Some(Node::Foreign(foreign)) => {
+            return Err(file.locate(ErrorKind::Global(foreign.name.to_string()).into()));
+        }
         _ => {
             let kind = arena.kind(root);
             return Err(WeightsError::not_a_checkpoint(format!("it holds {kind}, not a dict of tensors")));
@@ -137,6 +140,8 @@ pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, En
     let mut flattener = Flattener {
         file,
         surveys: vec![Survey::Unknown; arena.len()],
+        below_foreign: vec![None; arena.len()],
+        objects: Vec::new(),
         storages: BTreeMap::new(),
         arrays: BTreeMap::new(),
         keys: Keys::default(),
@@ -146,8 +151,16 @@ pub(crate) fn tensors(file: &PytorchFile, root: Value) -> Result<Vec<(String, En
     };
     flattener.survey(root, 0).map_err(|error| file.locate(error))?;
     flattener.collect(root, "").map_err(|error| file.locate(error))?;
-    check_distinct(&flattener.found)?;
-    Ok(flattener.found)
+    let Flattener { found, objects, .. } = flattener;
+    // Where there are no others, its tensors are what the file is for.
+    if let Some((path, name)) = objects.into_iter().next()
+        && !found.iter().any(|(_, entry)| matches!(entry, Entry::Tensor(_)))
+    {
+        let error: WeightsError = ErrorKind::Global(name).into();
+        return Err(file.locate(error.at_key(path)));
+    }
+    check_distinct(&found)?;
+    Ok(found)
 }
 
 /// Refuses two tensors under one path, such as `a.b` beside a dict `a` with a `b`.
@@ -172,6 +185,10 @@ impl PytorchFile {
 struct Flattener<'a> {
     file: &'a PytorchFile,
     surveys: Vec<Survey>,
+    /// Of nodes that an object of a class that is not known was given: whether one of them is a tensor, or leads to one.
+    below_foreign: Vec<Option<bool>>,
+    /// Such objects that hold tensors, by path and class.
+    objects: Vec<(String, String)>,
     storages: BTreeMap<(String, bool), Arc<Storage>>,
     /// The bytes of NumPy's arrays, by their node and byte order.
     arrays: BTreeMap<(usize, bool), Arc<Storage>>,
@@ -215,11 +232,54 @@ impl Flattener<'_> {
                 }
             }
             Some(Node::Tensor(_) | Node::Array(Some(_)) | Node::Refused(_)) => tensors = true,
+            Some(Node::Foreign(_)) => tensors = self.holds_tensors(value),
             _ => {}
         }
         height += 1;
         self.note(id.index(), Survey::Known { height, tensors });
         Ok((height, tensors))
+    }
+
+    /// Whether an object of a class that is not known was given tensors. Such objects may be nested as deep as they like, and hold
+    /// each other; each is looked at once. What it shares with one that has tensors may be those.
+    fn holds_tensors(&mut self, object: Value) -> bool {
+        let arena = &self.file.pickled.arena;
+        let (mut work, mut seen, mut found) = (vec![object], Vec::new(), false);
+        while let Some(value) = work.pop() {
+            let Value::Node(id) = value else { continue };
+            match self.below_foreign.get_mut(id.index()) {
+                Some(place @ None) => *place = Some(false),
+                Some(Some(holds)) => {
+                    found |= *holds;
+                    continue;
+                }
+                None => continue,
+            }
+            seen.push(id.index());
+            match arena.node(value) {
+                Some(Node::Tensor(_) | Node::Array(Some(_)) | Node::Refused(_) | Node::Storage(..)) => {
+                    found = true
+                }
+                Some(Node::List(items) | Node::Set(items)) => work.extend(items),
+                Some(Node::Tuple(items)) => work.extend(items.iter()),
+                Some(Node::Dict(pairs) | Node::Object(pairs) | Node::Namespace(pairs)) => {
+                    work.extend(pairs.iter().flat_map(|(key, value)| [*key, *value]));
+                }
+                Some(Node::Foreign(foreign)) => work.extend(&foreign.given),
+                Some(
+                    Node::Text(_) | Node::Bytes(_) | Node::BigInt(_) | Node::ArrayType(_) | Node::Array(None),
+                )
+                | None => {}
+            }
+        }
+        if found {
+            for index in seen {
+                if let Some(place) = self.below_foreign.get_mut(index) {
+                    *place = Some(true);
+                }
+            }
+        }
+        found
     }
 
     fn note(&mut self, index: usize, survey: Survey) {
@@ -266,6 +326,10 @@ impl Flattener<'_> {
                 self.add(path, Entry::Tensor(tensor))
             }
             Some(Node::Refused(what)) => self.add(path, Entry::Unsupported(what.to_string())),
+            Some(Node::Foreign(foreign)) => {
+                self.objects.push((path.to_owned(), foreign.name.to_string()));
+                self.add(path, Entry::Unsupported(format!("an object of `{}`", foreign.name)))
+            }
             _ => {
                 let parts = self.parts(value)?;
                 parts.iter().try_for_each(|(name, part)| match path {

@@ -1,4 +1,4 @@
-//! A machine that runs pickles and can build nothing but tensors and plain data.
+//! A machine that runs pickles and can build nothing but tensors and plain data. Objects of other classes are noted and not made.
 
 mod calls;
 mod globals;

@@ -63,6 +63,10 @@ fn convert(arena: &Arena, value: Value, depth: usize, left: &mut Left) -> Result
             }
             Json::Object(map)
         }
+        Some(Node::Foreign(foreign)) => {
+            spend(left, foreign.name.len() / size_of::<Json>())?;
+            Json::String(foreign.name.to_string())
+        }
         Some(
             Node::Storage(..) | Node::Tensor(_) | Node::ArrayType(_) | Node::Array(_) | Node::Refused(_),
         )

@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::value::{Node, StorageSpec, TensorSpec, Value};
 use super::{Dialect, StorageId};
 use crate::tensor::check_view;
-use crate::{Result, WeightsError, limits};
+use crate::{ErrorKind, Result, WeightsError, limits};
 use kiln_types::DType;
 
 impl Machine<'_> {
@@ -20,10 +20,13 @@ impl Machine<'_> {
                 arguments.first().copied().ok_or_else(|| WeightsError::pickle("a call has no arguments"))
             }
             Value::Global(Global::Script) => self.arena.add(Node::Object(Vec::new())),
-            other => Err(WeightsError::pickle(format!(
-                "{} is called, or made an object of",
-                self.arena.kind(other)
-            ))),
+            other => match self.arena.foreign(other) {
+                Some(foreign) => Err(ErrorKind::Global(foreign.name.to_string()).into()),
+                None => Err(WeightsError::pickle(format!(
+                    "{} is called, or made an object of",
+                    self.arena.kind(other)
+                ))),
+            },
         }
     }
 
@@ -99,6 +102,11 @@ impl Machine<'_> {
 
     /// Puts a tensor together.
     fn rebuild(&mut self, rebuild: Rebuild, arguments: &[Value]) -> Result<Value> {
+        if let Some(foreign) = arguments.iter().find_map(|argument| self.arena.foreign(*argument)) {
+            let what = format!("a tensor made with `{}`", foreign.name);
+            self.arena.spend(what.len() / 16)?;
+            return self.arena.add(Node::Refused(what.into()));
+        }
         let few = || WeightsError::tensor("arguments of the function that builds it are missing");
         match (rebuild, arguments) {
             (Rebuild::V1, [storage, offset, size, strides]) => {

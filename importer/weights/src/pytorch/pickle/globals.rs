@@ -1,4 +1,4 @@
-//! The globals that a pickle may name: those that build tensors and plain data. All else is refused by name.
+//! The globals that a pickle may name: those that build tensors and plain data, and classes whose objects are not made.
 
 use super::Dialect;
 use super::numpy::Numpy;
@@ -7,6 +7,7 @@ use ElementType::{Other, Real};
 use core::fmt;
 use kiln_record::Stored;
 use kiln_types::{DType, Minifloat};
+use std::sync::Arc;
 
 /// What a global does here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -276,7 +277,7 @@ const GLOBALS: &[(&str, &str, Global)] = &[
     ),
 ];
 
-/// How much of a name an error shows.
+/// How much of a name is shown.
 const SHOWN: usize = 200;
 
 /// What TorchScript wraps plain data into.
@@ -285,7 +286,7 @@ const SCRIPT_GLOBALS: &[&str] =
 
 impl Global {
     /// The global of a name, if it is on the list.
-    pub(crate) fn find(module: &str, name: &str, dialect: Dialect<'_>) -> Result<Self> {
+    fn find(module: &str, name: &str, dialect: Dialect<'_>) -> Option<Self> {
         // The same under the names that they had or have in other versions.
         let module = match module {
             "__builtin__" => "builtins",
@@ -296,7 +297,7 @@ impl Global {
         };
         let common =
             GLOBALS.iter().find(|global| (global.0, global.1) == (module, name)).map(|global| global.2);
-        let found = common.or_else(|| match (module, dialect) {
+        common.or_else(|| match (module, dialect) {
             ("torch", _) => storage_type(name).or_else(|| dtype(name)),
             // Files that were saved on a GPU before types named no device.
             ("torch.cuda", _) => storage_type(name),
@@ -306,11 +307,63 @@ impl Global {
                 Some(Global::Script)
             }
             _ => None,
-        });
-        let shown = |name: &str| name.chars().take(SHOWN).collect::<String>();
-        found.ok_or_else(|| ErrorKind::Global(format!("{}.{}", shown(module), shown(name))).into())
+        })
     }
 }
+
+/// What a name stands for.
+pub(super) enum Named {
+    Known(Global),
+    /// A class of somebody else's.
+    Foreign(Arc<str>),
+}
+
+impl Named {
+    /// What a name stands for. Of Python's own modules and of PyTorch's nothing may be named but what is on the list: all that they
+    /// would make of a checkpoint is on it, and what else they have are means of attack.
+    pub(super) fn find(module: &str, name: &str, dialect: Dialect<'_>) -> Result<Self> {
+        if let Some(global) = Global::find(module, name, dialect) {
+            return Ok(Self::Known(global));
+        }
+        let shown = |name: &str| name.chars().take(SHOWN).collect::<String>();
+        let full = format!("{}.{}", shown(module), shown(name));
+        let package = module.split('.').next().unwrap_or(module);
+        let own = package != "__main__" && package.starts_with('_') || PYTHON.binary_search(&package).is_ok();
+        let inner = package == "torch" && !FOREIGN_IN_TORCH.iter().any(|prefix| module.starts_with(prefix));
+        if own || inner { Err(ErrorKind::Global(full).into()) } else { Ok(Self::Foreign(full.into())) }
+    }
+}
+
+/// Where PyTorch has classes of which objects may lie beside the weights: losses, say, and optimizers.
+const FOREIGN_IN_TORCH: &[&str] = &["torch.nn.", "torch.optim."];
+
+/// The packages and modules of Python's own, those of versions 2 and before 3.13 among them, in order; `_` begins all others.
+#[rustfmt::skip]
+const PYTHON: &[&str] = &[
+    "StringIO", "abc", "aifc", "antigravity", "argparse", "array", "ast", "asynchat", "asyncio", "asyncore",
+    "atexit", "audioop", "base64", "bdb", "binascii", "bisect", "builtins", "bz2", "cPickle", "cProfile",
+    "cStringIO", "calendar", "cgi", "cgitb", "chunk", "cmath", "cmd", "code", "codecs", "codeop", "collections",
+    "colorsys", "commands", "compileall", "concurrent", "configparser", "contextlib", "contextvars", "copy",
+    "copy_reg", "copyreg", "crypt", "csv", "ctypes", "curses", "dataclasses", "datetime", "dbm", "decimal",
+    "difflib", "dis", "distutils", "dl", "doctest", "email", "encodings", "ensurepip", "enum", "errno",
+    "exceptions", "faulthandler", "fcntl", "filecmp", "fileinput", "fnmatch", "fractions", "ftplib", "functools",
+    "gc", "genericpath", "getopt", "getpass", "gettext", "glob", "graphlib", "grp", "gzip", "hashlib", "heapq",
+    "hmac", "html", "http", "httplib", "idlelib", "imaplib", "imghdr", "imp", "importlib", "inspect", "io",
+    "ipaddress", "itertools", "json", "keyword", "lib2to3", "linecache", "locale", "logging", "lzma", "mailbox",
+    "mailcap", "marshal", "math", "mimetypes", "mmap", "modulefinder", "msilib", "msvcrt", "multiprocessing",
+    "netrc", "nis", "nntplib", "nt", "ntpath", "nturl2path", "numbers", "opcode", "operator", "optparse", "os",
+    "os2", "ossaudiodev", "pathlib", "pdb", "pickle", "pickletools", "pipes", "pkgutil", "platform", "plistlib",
+    "popen2", "poplib", "posix", "posixfile", "posixpath", "pprint", "profile", "pstats", "pty", "pwd",
+    "py_compile", "pyclbr", "pydoc", "pydoc_data", "pyexpat", "queue", "quopri", "random", "re", "readline",
+    "reprlib", "resource", "rlcompleter", "runpy", "sched", "secrets", "select", "selectors", "sets", "shelve",
+    "shlex", "shutil", "signal", "site", "smtpd", "smtplib", "sndhdr", "socket", "socketserver", "spwd", "sqlite3",
+    "sre_compile", "sre_constants", "sre_parse", "ssl", "stat", "statistics", "string", "stringprep", "struct",
+    "subprocess", "sunau", "symtable", "sys", "sysconfig", "syslog", "tabnanny", "tarfile", "telnetlib", "tempfile",
+    "termios", "textwrap", "this", "thread", "threading", "time", "timeit", "tkinter", "token", "tokenize",
+    "tomllib", "trace", "traceback", "tracemalloc", "tty", "turtle", "turtledemo", "types", "typing", "unicodedata",
+    "unittest", "urllib", "urllib2", "uu", "uuid", "venv", "warnings", "wave", "weakref", "webbrowser", "winreg",
+    "winsound", "wsgiref", "xdrlib", "xml", "xmlrpc", "zipapp", "zipfile", "zipimport", "zlib", "zoneinfo",
+];
 
 fn storage_type(name: &str) -> Option<Global> {
     let element = name.strip_suffix("Storage").or_else(|| name.strip_suffix("Tensor"))?;

@@ -3,10 +3,11 @@
 mod container;
 mod stack;
 
+use super::globals::Named;
 use super::input::{Input, Integer, parse_float, parse_integer, read_integer, unescape, unquote, utf8};
 use super::memo::Memo;
-use super::value::{Arena, Node, StorageSpecs, Value};
-use super::{Dialect, Global, Pickled};
+use super::value::{Arena, Foreign, Node, StorageSpecs, Value};
+use super::{Dialect, Pickled};
 use crate::{Result, WeightsError, limits};
 
 /// The newest protocol. Later ones may have opcodes that are not known here; those are errors when they come.
@@ -167,36 +168,44 @@ impl Machine<'_> {
         let (callable, arguments) = match opcode {
             b'c' => {
                 let (module, name) = (self.input.text_line()?, self.input.text_line()?);
-                return Ok(Step::Push(Value::Global(Global::find(module, name, self.dialect)?)));
+                return Ok(Step::Push(self.named(Named::find(module, name, self.dialect)?)?));
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                return match (self.arena.text(module), self.arena.text(name)) {
-                    (Some(module), Some(name)) => {
-                        Ok(Step::Push(Value::Global(Global::find(module, name, self.dialect)?)))
-                    }
-                    _ => Err(WeightsError::pickle("a global's name is no text")),
+                let found = match (self.arena.text(module), self.arena.text(name)) {
+                    (Some(module), Some(name)) => Named::find(module, name, self.dialect)?,
+                    _ => return Err(WeightsError::pickle("a global's name is no text")),
                 };
+                return Ok(Step::Push(self.named(found)?));
             }
             b'i' => {
                 let (module, name) = (self.input.text_line()?, self.input.text_line()?);
-                (Value::Global(Global::find(module, name, self.dialect)?), self.pop_to_mark()?)
+                (self.named(Named::find(module, name, self.dialect)?)?, self.pop_to_mark()?)
             }
             b'o' => {
                 let mut items = self.pop_to_mark()?.into_iter();
                 let class = items.next().ok_or_else(|| WeightsError::pickle("an object has no class"))?;
                 (class, items.collect())
             }
-            b'R' | 0x81 => {
+            b'R' => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);
                 (callable, self.arguments(arguments)?)
             }
+            0x81 => {
+                let (arguments, class) = (self.pop()?, self.pop()?);
+                let arguments = self.arguments(arguments)?;
+                return Ok(Step::Push(self.object_of(class, arguments)?));
+            }
             0x92 => {
-                let (keywords, arguments, callable) = (self.pop()?, self.pop()?, self.pop()?);
+                let (keywords, arguments, class) = (self.pop()?, self.pop()?, self.pop()?);
+                let mut arguments = self.arguments(arguments)?;
                 if !matches!(self.arena.node(keywords), Some(Node::Dict(pairs)) if pairs.is_empty()) {
-                    return Err(WeightsError::pickle("an object is made with keywords"));
+                    if self.arena.foreign(class).is_none() {
+                        return Err(WeightsError::pickle("an object is made with keywords"));
+                    }
+                    arguments.push(keywords);
                 }
-                (callable, self.arguments(arguments)?)
+                return Ok(Step::Push(self.object_of(class, arguments)?));
             }
             b'b' => {
                 let state = self.pop()?;
@@ -221,6 +230,27 @@ impl Machine<'_> {
         Ok(Step::Push(self.call(callable, &arguments)?))
     }
 
+    /// What was named, as a value.
+    fn named(&mut self, named: Named) -> Result<Value> {
+        match named {
+            Named::Known(global) => Ok(Value::Global(global)),
+            Named::Foreign(name) => {
+                self.arena.add(Node::Foreign(Box::new(Foreign { name, given: Vec::new() })))
+            }
+        }
+    }
+
+    /// An object of a class. Of one that is not known it is noted what it was given: nothing is run to make it, as a call would be.
+    fn object_of(&mut self, class: Value, given: Vec<Value>) -> Result<Value> {
+        match self.arena.foreign(class) {
+            Some(foreign) => {
+                let name = foreign.name.clone();
+                self.arena.add(Node::Foreign(Box::new(Foreign { name, given })))
+            }
+            None => self.call(class, &given),
+        }
+    }
+
     /// The arguments of a call. They are copied, and counted each time: many calls may share them.
     fn arguments(&mut self, arguments: Value) -> Result<Vec<Value>> {
         let items = self.arena.tuple(arguments);
@@ -239,6 +269,11 @@ impl Machine<'_> {
         };
         let cost = pairs.as_ref().map_or(0, |pairs| 2 * pairs.len());
         self.arena.spend(cost)?;
+        self.arena.spend(1)?;
+        if let Node::Foreign(foreign) = self.top_node()? {
+            foreign.given.push(state);
+            return Ok(());
+        }
         let built = match self.top_node()? {
             Node::Array(_) => Some(self.array_state(state)?),
             Node::ArrayType(kind) => {

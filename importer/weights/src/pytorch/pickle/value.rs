@@ -6,6 +6,7 @@ use crate::{Result, WeightsError, limits};
 use kiln_record::Stored;
 use kiln_types::DType;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A value on the stack or in a container.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +59,17 @@ pub(crate) enum Node {
     Array(Option<Box<ArraySpec>>),
     /// A valid tensor of a kind that Kiln does not have.
     Refused(Box<str>),
+    /// A class or function that is not known, or an object of such a class.
+    Foreign(Box<Foreign>),
+}
+
+/// A class or function that is not known, or what a call of it would have built, which is never made.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    /// The name of the class or function.
+    pub(crate) name: Arc<str>,
+    /// What it was called with, and what the object was given after that.
+    pub(crate) given: Vec<Value>,
 }
 
 impl Node {
@@ -77,6 +89,7 @@ impl Node {
             Node::Array(_) => "a NumPy array",
             Node::Storage(..) => "a storage",
             Node::Tensor(_) | Node::Refused(_) => "a tensor",
+            Node::Foreign(_) => "an object of a class that is not known",
         }
     }
 }
@@ -192,6 +205,14 @@ impl Arena {
         }
     }
 
+    /// The class or function that is not known which a value is, or is an object of.
+    pub(crate) fn foreign(&self, value: Value) -> Option<&Foreign> {
+        match self.node(value) {
+            Some(Node::Foreign(foreign)) => Some(foreign),
+            _ => None,
+        }
+    }
+
     /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
@@ -255,6 +276,10 @@ impl Arena {
                     self.print_key(*item, depth + 1, to)?;
                 }
                 to.push_str(if items.len() == 1 { ",)" } else { ")" });
+            }
+            // Two of them are two keys.
+            (Value::Node(id), Some(Node::Foreign(foreign))) => {
+                to.push_str(&format!("<{} {}>", foreign.name, id.index()));
             }
             _ => to.push_str(self.kind(key)),
         }

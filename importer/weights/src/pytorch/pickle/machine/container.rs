@@ -43,6 +43,10 @@ impl Machine<'_> {
                         set.extend_from_slice(&items);
                         Ok(Step::Done)
                     }
+                    Node::Foreign(foreign) => {
+                        foreign.given.extend_from_slice(&items);
+                        Ok(Step::Done)
+                    }
                     other => Err(WeightsError::pickle(format!("items are added to {}", other.kind()))),
                 };
             }
@@ -63,6 +67,7 @@ impl Machine<'_> {
         self.arena.spend(items.len())?;
         match self.top_node()? {
             Node::List(list) => list.extend_from_slice(items),
+            Node::Foreign(foreign) => foreign.given.extend_from_slice(items),
             other => return Err(WeightsError::pickle(format!("items are appended to {}", other.kind()))),
         }
         Ok(Step::Done)
@@ -72,6 +77,7 @@ impl Machine<'_> {
         let pairs = self.pairs(items)?;
         match self.top_node()? {
             Node::Dict(dict) => dict.extend(pairs),
+            Node::Foreign(foreign) => foreign.given.extend_from_slice(items),
             other => return Err(WeightsError::pickle(format!("keys are set in {}", other.kind()))),
         }
         Ok(Step::Done)
