@@ -33,10 +33,13 @@ macro_rules! snapshots {
 
 snapshots! {
     control_flow
+    fourier
     in_place
     language
+    rotary
     sizes
     tagger
+    vocoder
 }
 
 /// Dropout and batch normalization stay, which an exporter to ONNX leaves out of a network in evaluation mode.

@@ -12,6 +12,7 @@ mod results;
 mod schema;
 mod scopes;
 mod translation;
+mod value;
 mod views;
 
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator, quoted};
@@ -22,10 +23,11 @@ use crate::onnx::proto::{
 };
 use call::{Result, unsupported};
 use kiln_types::DType;
-use kiln_weights::{ExportedProgram, LazyTensor};
+use kiln_weights::{ExportedProgram, LazyTensor, ProgramTensor};
 use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, TensorMeta};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use translation::Translation;
+use value::{Output, Value};
 
 pub(crate) use translation::DOMAIN;
 
@@ -115,7 +117,7 @@ fn class_of(graph: &Graph) -> Option<&str> {
 fn unknown_operators(nodes: &[NodeProto], opset: i64) -> Vec<UnsupportedOperator> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     // What a rule could not translate has told so itself.
-    let unknown = |node: &&NodeProto| node.domain == DOMAIN && operators::find(&node.op_type).is_none();
+    let unknown = |node: &&NodeProto| node.domain == DOMAIN && !operators::is_known(&node.op_type);
     for node in nodes.iter().filter(unknown) {
         found.entry(&node.op_type).or_default().push(node.name.clone());
     }
@@ -170,6 +172,10 @@ fn inputs<'p>(
         };
         let tensor = tensor
             .map_err(|error| ImportErrorKind::Tensor { tensor: key.clone(), reason: error.to_string() })?;
+        let (tensor, complex) = match tensor {
+            ProgramTensor::Real(tensor) => (tensor, false),
+            ProgramTensor::Complex(pairs) => (pairs, true),
+        };
         if kind == "PARAMETER" {
             targets.push(key.as_str());
         }
@@ -178,7 +184,7 @@ fn inputs<'p>(
             .ok_or(ImportErrorKind::Disproportionate { what: "the elements of its tensors" })?;
         let place = Place::of(tensor);
         if let Some(first) = tied.get(&place).filter(|_| kind == "PARAMETER") {
-            to.bind(name, first.clone())?;
+            held(name, first, complex, to)?;
             to.keep(name, key);
             continue;
         }
@@ -189,7 +195,7 @@ fn inputs<'p>(
         let persistent = matches!(spec, InputSpec::Buffer { persistent: true, .. });
         made.initializer.push(contents(&initializer, tensor)?);
         made.value_info.push(told(&initializer, kind, persistent));
-        to.bind(name, initializer)?;
+        held(name, &initializer, complex, to)?;
         to.keep(name, key);
     }
     // As PyTorch's exporter to ONNX tells it; names with quotation marks are no names of Python.
@@ -203,22 +209,38 @@ fn inputs<'p>(
             Argument::Tensor(tensor) => {
                 let meta =
                     to.meta(&tensor.name).ok_or_else(|| ImportErrorKind::Undefined(tensor.name.clone()))?;
+                if to.is_described_complex(&tensor.name) {
+                    let reason = "is complex; take the pairs that `torch.view_as_real` yields, and make complex numbers of them by \
+                         `torch.view_as_complex`";
+                    return Err(interface("input", &tensor.name, reason).into());
+                }
                 let name = to.unique(&tensor.name);
                 let ty = dims.of(&name, meta);
                 let ty = ty.map_err(|error| interface("input", &tensor.name, error.to_string()))?;
                 made.input.push(info(name.clone(), ty));
-                to.bind(&tensor.name, name)?;
+                to.bind(&tensor.name, Output::Real(name))?;
             }
             Argument::SymInt(schema::SymInt::Name(size)) => {
                 let name = to.unique(size);
                 made.input.push(info(name.clone(), tensor_type(DType::I64, Vec::new())));
-                to.bind(size, name)?;
+                to.bind(size, Output::Real(name))?;
             }
             // A number or `None` that the program was made for.
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Binds a name to an initializer, of which complex numbers are the pairs.
+fn held<'p>(name: &'p str, initializer: &str, complex: bool, to: &mut Translation<'p>) -> Result<()> {
+    if !complex {
+        return to.bind(name, Output::Real(initializer.to_owned()));
+    }
+    let rank = to.described_part(name)?.rank();
+    let names = translation::part_names(name).map(|name| to.unique(&name));
+    let parts = to.split_pairs(initializer, rank, names);
+    to.bind(name, Output::Complex(parts))
 }
 
 fn entry(key: &str, value: String) -> StringStringEntryProto {
@@ -379,7 +401,10 @@ fn output<'p>(
     taken: &mut HashSet<String>,
     made: &mut GraphProto,
 ) -> ImportResult<()> {
-    let value = to.read(name)?;
+    let Value::Tensor(value) = to.value(name)? else {
+        let reason = "is complex; yield the pairs that `torch.view_as_real` makes of it";
+        return Err(interface("output", name, reason).into());
+    };
     let own = if value.name == name { name.to_owned() } else { format!("output_{position}") };
     let wanted = named.unwrap_or(own);
     let name = if value.name == wanted && taken.insert(wanted.clone()) {

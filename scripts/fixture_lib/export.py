@@ -21,6 +21,7 @@ def seed_weights(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     gen = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in module.named_parameters():
+            p = torch.view_as_real(p) if p.is_complex() else p
             if p.dim() >= 2:
                 p.copy_(torch.randn(p.shape, generator=gen) * (1.6 / p[0].numel()) ** 0.5)
             elif "bias" in name:

@@ -1,8 +1,11 @@
 //! One call in a program: its arguments, and the nodes that stand for it.
 
 use super::dtype;
-use super::schema::{Argument, Node, OptionalTensor, Size, SymBool, SymFloat, SymInt, TensorMeta};
+use super::schema::{
+    self, Argument, Name, Node, OptionalTensor, Size, SymBool, SymFloat, SymInt, TensorMeta,
+};
 use super::translation::Translation;
+use super::value::{Part, Parts, Value, not_real};
 use crate::data::scalar_bytes;
 use crate::error::ImportErrorKind;
 use crate::ir::RuleError;
@@ -61,6 +64,17 @@ pub(super) fn axis(dim: i64, rank: usize) -> Result<i64> {
 pub(super) enum Int {
     Known(i64),
     Value(String),
+}
+
+impl Int {
+    /// Whether both are the same, as far as that is known.
+    pub fn is(&self, other: &Int) -> bool {
+        match (self, other) {
+            (Int::Known(own), Int::Known(other)) => own == other,
+            (Int::Value(own), Int::Value(other)) => own == other,
+            (Int::Known(_), Int::Value(_)) | (Int::Value(_), Int::Known(_)) => false,
+        }
+    }
 }
 
 /// A number: known, or a scalar of the graph.
@@ -160,9 +174,140 @@ pub(super) fn sizes(meta: &TensorMeta) -> Result<Vec<Option<i64>>> {
 pub(super) struct Call<'c, 'p> {
     pub(super) to: &'c mut Translation<'p>,
     pub(super) node: &'p Node,
+    /// What a rule for real numbers sees of complex ones: of these arguments a part, and of others nothing. With some, the results
+    /// are parts, too.
+    parts: Option<Parts<'c>>,
+}
+
+impl<'c, 'p> Call<'c, 'p> {
+    pub fn new(to: &'c mut Translation<'p>, node: &'p Node) -> Self {
+        Self { to, node, parts: None }
+    }
+
+    /// The same call, for a part of each of these arguments.
+    pub fn of_parts<'s>(&'s mut self, parts: Parts<'s>) -> Call<'s, 'p> {
+        Call { to: self.to, node: self.node, parts: Some(parts) }
+    }
 }
 
 impl<'p> Call<'_, 'p> {
+    // ---- complex numbers ----
+
+    /// Whether an operand or a result is complex.
+    pub fn is_complex(&self) -> bool {
+        let operands = self.node.inputs.iter().any(|input| self.is_complex_argument(&input.arg));
+        operands || self.yields_complex()
+    }
+
+    fn is_complex_argument(&self, argument: &Argument) -> bool {
+        let holds = |name: &Name| self.to.holds_complex(&name.name);
+        match argument {
+            Argument::Tensor(tensor) | Argument::OptionalTensor(OptionalTensor::Tensor(tensor)) => {
+                holds(tensor)
+            }
+            Argument::Tensors(list) => list.iter().any(holds),
+            Argument::OptionalTensors(list) => {
+                list.iter().any(|tensor| matches!(tensor, OptionalTensor::Tensor(tensor) if holds(tensor)))
+            }
+            Argument::Complex(number) => number.imag.0 != 0.0,
+            _ => false,
+        }
+    }
+
+    /// Whether an argument is complex.
+    pub fn takes_complex(&self, name: &str) -> bool {
+        self.argument(name).is_some_and(|argument| self.is_complex_argument(argument))
+    }
+
+    /// Whether a result is complex.
+    pub fn yields_complex(&self) -> bool {
+        self.to.results(self.node).any(|name| self.to.is_described_complex(name))
+    }
+
+    /// Whether an argument has a part that is not known to be 0.
+    pub fn has_part(&mut self, name: &str, part: Part) -> Result<bool> {
+        match (part, self.argument(name)) {
+            (Part::Real, Some(Argument::Complex(number))) => Ok(number.real.0 != 0.0 || number.imag.0 == 0.0),
+            (Part::Real, _) => Ok(true),
+            (Part::Imaginary, _) if !self.takes_complex(name) => Ok(false),
+            (Part::Imaginary, Some(Argument::Complex(_))) => Ok(true),
+            (Part::Imaginary, _) => match self.value(name)? {
+                Value::Tensor(_) => Ok(false),
+                Value::Complex(complex) => Ok(!self.to.are_zeros(&complex.parts[1])),
+            },
+        }
+    }
+
+    /// A list of tensors of any kind.
+    pub fn values(&mut self, name: &str) -> Result<Vec<Value>> {
+        match self.argument(name) {
+            Some(Argument::Tensors(list)) => list.iter().map(|tensor| self.to.value(&tensor.name)).collect(),
+            _ => Ok(self.tensors(name)?.into_iter().map(Value::Tensor).collect()),
+        }
+    }
+
+    /// The part of complex numbers that an argument stands for.
+    fn part_of(&self, argument: &str) -> Option<Part> {
+        let parts = self.parts?;
+        parts.iter().find(|(name, _)| *name == argument).map(|(_, part)| *part)
+    }
+
+    /// What the program says of an argument that is a tensor.
+    pub fn meta(&self, name: &str) -> Option<&'p TensorMeta> {
+        match self.argument(name) {
+            Some(Argument::Tensor(tensor)) => self.to.meta(&tensor.name),
+            _ => None,
+        }
+    }
+
+    /// The value of an argument, of any kind.
+    pub fn value(&mut self, name: &str) -> Result<Value> {
+        match self.argument(name) {
+            Some(Argument::Tensor(tensor) | Argument::OptionalTensor(OptionalTensor::Tensor(tensor))) => {
+                self.to.value(&tensor.name)
+            }
+            _ => self.tensor(name).map(Value::Tensor),
+        }
+    }
+
+    /// A tensor of the program that an argument names, or the part of it that the argument stands for.
+    fn read(&mut self, argument: &str, name: &str) -> Result<Tensor> {
+        let value = self.to.value(name)?;
+        match (value, self.part_of(argument)) {
+            (Value::Complex(complex), Some(part)) => Ok(complex.part(part)),
+            (Value::Tensor(tensor), Some(Part::Imaginary)) => Ok(self.zeros_like(tensor)),
+            (value, _) => value.real(),
+        }
+    }
+
+    /// Zeros in the shape of a tensor: the imaginary parts of real numbers.
+    pub fn zeros_like(&mut self, tensor: Tensor) -> Tensor {
+        let known: Option<Vec<i64>> = tensor.sizes.iter().copied().collect();
+        let shape = match known {
+            Some(known) => self.int64s(&known),
+            None => self.shape(&tensor),
+        };
+        let name = self.filled(&shape, Scalar::Int(0), tensor.dtype);
+        self.to.note_zeros(&name);
+        Tensor { name, ..tensor }
+    }
+
+    /// A complex number, or the part of it that an argument stands for.
+    fn complex_number(&self, argument: &str, number: &schema::Complex) -> Result<Number> {
+        match self.part_of(argument) {
+            Some(Part::Imaginary) => Ok(Number::Known(Scalar::Float(number.imag.0))),
+            None if number.imag.0 != 0.0 => Err(not_real()),
+            Some(Part::Real) | None => Ok(Number::Known(Scalar::Float(number.real.0))),
+        }
+    }
+
+    fn described(&self, name: &str) -> Result<Tensor> {
+        match self.parts {
+            Some(_) => self.to.described_part(name),
+            None => self.to.described(name),
+        }
+    }
+
     // ---- arguments, by the names of the operator's schema ----
 
     fn argument(&self, name: &str) -> Option<&'p Argument> {
@@ -188,7 +333,7 @@ impl<'p> Call<'_, 'p> {
         match self.argument(name) {
             None => Ok(None),
             Some(Argument::Tensor(tensor) | Argument::OptionalTensor(OptionalTensor::Tensor(tensor))) => {
-                self.to.read(&tensor.name).map(Some)
+                self.read(name, &tensor.name).map(Some)
             }
             // A scalar where a schema has a tensor.
             Some(_) => {
@@ -210,11 +355,11 @@ impl<'p> Call<'_, 'p> {
         match self.argument(name) {
             None => Err(missing(name)),
             Some(Argument::Tensors(list)) => {
-                list.iter().map(|tensor| self.to.read(&tensor.name).map(Some)).collect()
+                list.iter().map(|tensor| self.read(name, &tensor.name).map(Some)).collect()
             }
             Some(Argument::OptionalTensors(list)) => {
                 let read = |tensor: &'p OptionalTensor| match tensor {
-                    OptionalTensor::Tensor(tensor) => self.to.read(&tensor.name).map(Some),
+                    OptionalTensor::Tensor(tensor) => self.read(name, &tensor.name).map(Some),
                     OptionalTensor::None(_) => Ok(None),
                 };
                 list.iter().map(read).collect()
@@ -406,34 +551,31 @@ impl<'p> Call<'_, 'p> {
 
     /// A number of any kind.
     pub fn number(&mut self, name: &str) -> Result<Number> {
-        match self.argument(name) {
-            None => Err(missing(name)),
-            Some(Argument::Int(value)) => Ok(Number::Known(Scalar::Int(*value))),
-            Some(Argument::Bool(value) | Argument::SymBool(SymBool::Bool(value))) => {
-                Ok(Number::Known(Scalar::Bool(*value)))
+        let known = match self.argument(name) {
+            None => return Err(missing(name)),
+            Some(Argument::Complex(number)) => return self.complex_number(name, number),
+            Some(Argument::Tensor(tensor)) => {
+                let value = self.read(name, &tensor.name)?;
+                return Ok(Number::Value(value.name, value.dtype));
             }
-            Some(Argument::Float(value) | Argument::SymFloat(SymFloat::Float(value))) => {
-                Ok(Number::Known(Scalar::Float(value.0)))
-            }
-            Some(Argument::SymInt(SymInt::Int(value))) => Ok(Number::Known(Scalar::Int(*value))),
+            // The imaginary part of a real number.
+            Some(_) if self.part_of(name) == Some(Part::Imaginary) => Scalar::Int(0),
             Some(
                 Argument::SymInt(SymInt::Name(name))
                 | Argument::SymFloat(SymFloat::Name(name))
                 | Argument::SymBool(SymBool::Name(name)),
             ) => {
                 let value = self.to.read(name)?;
-                Ok(Number::Value(value.name, value.dtype))
+                return Ok(Number::Value(value.name, value.dtype));
             }
-            Some(Argument::Tensor(tensor)) => {
-                let value = self.to.read(&tensor.name)?;
-                Ok(Number::Value(value.name, value.dtype))
+            Some(Argument::Int(value) | Argument::SymInt(SymInt::Int(value))) => Scalar::Int(*value),
+            Some(Argument::Bool(value) | Argument::SymBool(SymBool::Bool(value))) => Scalar::Bool(*value),
+            Some(Argument::Float(value) | Argument::SymFloat(SymFloat::Float(value))) => {
+                Scalar::Float(value.0)
             }
-            Some(Argument::Complex(number)) if number.imag.0 == 0.0 => {
-                Ok(Number::Known(Scalar::Float(number.real.0)))
-            }
-            Some(Argument::Complex(_)) => Err(unsupported("complex numbers")),
-            Some(_) => Err(wrong_kind(name)),
-        }
+            Some(_) => return Err(wrong_kind(name)),
+        };
+        Ok(Number::Known(known))
     }
 
     pub fn optional_number(&mut self, name: &str) -> Result<Option<Number>> {
@@ -443,12 +585,12 @@ impl<'p> Call<'_, 'p> {
     /// What the program says of a result that is a tensor: all results, those in lists among them, are counted.
     pub fn result(&self, position: usize) -> Result<Tensor> {
         let name = self.to.results(self.node).nth(position).ok_or_else(|| missing("output"))?;
-        self.to.described(name)
+        self.described(name)
     }
 
     /// What the program says of each result.
     pub fn results(&self) -> impl Iterator<Item = Result<Tensor>> {
-        self.to.results(self.node).map(|name| self.to.described(name))
+        self.to.results(self.node).map(|name| self.described(name))
     }
 
     /// Whether anything reads a result: PyTorch names those that nothing does.

@@ -1,6 +1,7 @@
 //! PyTorch's dtypes, and ONNX's.
 
 use super::call::{Result, unsupported};
+use super::value::not_real;
 use kiln_record::Stored;
 use kiln_types::DType;
 
@@ -9,13 +10,15 @@ pub(super) fn of_scalar_type(scalar_type: u32) -> Result<DType> {
     match kiln_weights::scalar_type(scalar_type) {
         Some(Stored::DType(dtype)) => Ok(dtype),
         Some(Stored::Minifloat(_)) => Err(unsupported("computing with floats of eight bits")),
-        None if COMPLEX.contains(&scalar_type) => Err(unsupported("complex numbers")),
+        None if complex_part(scalar_type).is_some() => Err(not_real()),
         None => Err(unsupported(format!("PyTorch's dtype {scalar_type}"))),
     }
 }
 
-/// `COMPLEXHALF`, `COMPLEXFLOAT`, `COMPLEXDOUBLE`.
-const COMPLEX: std::ops::RangeInclusive<u32> = 9..=11;
+/// The dtype of either part of complex numbers: `COMPLEXHALF`, `COMPLEXFLOAT`, `COMPLEXDOUBLE`.
+pub(super) fn complex_part(scalar_type: u32) -> Option<DType> {
+    kiln_weights::complex_part(scalar_type)
+}
 
 /// The `TensorProto.DataType` of a dtype.
 pub(super) fn data_type(dtype: DType) -> i32 {

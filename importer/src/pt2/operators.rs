@@ -1,6 +1,7 @@
 //! The operators of ATen, and of Python on sizes: a rule each, which writes the nodes of ONNX that mean the same.
 
 mod attention;
+pub(super) mod complex;
 mod control;
 mod convert;
 mod counting;
@@ -17,14 +18,17 @@ mod reduce;
 mod scatter;
 pub(super) mod shape;
 mod sizes;
+mod spectra;
+mod strides;
 mod vision;
 
 use super::call::{Call, Outputs, Result};
 use super::schema::{Argument, Node};
+use super::value::Output;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Writes the nodes of a call.
+/// Writes the nodes of a call whose operands and results are real.
 pub(super) type Rule = for<'c, 'p> fn(&mut Call<'c, 'p>) -> Result<Outputs>;
 
 /// Rules by name: `add.Tensor` of ATen, others with their namespace.
@@ -49,6 +53,8 @@ static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
         scatter::RULES,
         shape::RULES,
         sizes::RULES,
+        spectra::RULES,
+        strides::RULES,
         vision::RULES,
     ];
     tables.into_iter().flatten().copied().collect()
@@ -68,10 +74,49 @@ fn functional(name: &str) -> Option<String> {
     Some(format!("{operator}.{overload}"))
 }
 
-/// The rule of a target.
-pub(super) fn find(target: &str) -> Option<Rule> {
+/// What an operator's name in a table has behind it, where it has no rule for complex numbers.
+pub(super) const OF_COMPLEX: &str = " of complex numbers";
+
+/// What writes a call's nodes. A rule for real numbers never sees complex ones as if they were real: those have rules of their own,
+/// which say of what parts another rule may compute something.
+#[derive(Clone, Copy)]
+pub(super) enum AnyRule {
+    Real(Rule),
+    Complex(complex::Rule),
+}
+
+impl AnyRule {
+    pub fn outputs(self, call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
+        match self {
+            AnyRule::Real(rule) => Ok(rule(call)?.into_iter().map(Output::Real).collect()),
+            AnyRule::Complex(rule) => rule(call),
+        }
+    }
+}
+
+/// The rule of a call.
+pub(super) fn rule(call: &Call<'_, '_>) -> Option<AnyRule> {
+    let target = &call.node.target;
+    if call.is_complex() {
+        complex::find(target).map(AnyRule::Complex)
+    } else {
+        find(target).map(AnyRule::Real)
+    }
+}
+
+/// Whether there is a rule for an operator.
+pub(super) fn is_known(target: &str) -> bool {
+    find(target).is_some() || complex::find(target).is_some()
+}
+
+/// The rule of a target for real numbers.
+fn find(target: &str) -> Option<Rule> {
+    of_name(&RULES, target)
+}
+
+fn of_name<R: Copy>(rules: &HashMap<&str, R>, target: &str) -> Option<R> {
     let name = name(target);
-    RULES.get(name).or_else(|| RULES.get(functional(name)?.as_str())).copied()
+    rules.get(name).or_else(|| rules.get(functional(name)?.as_str())).copied()
 }
 
 /// Whether an operator writes into its first argument. Those that give it another shape leave its elements as they are.
@@ -116,22 +161,27 @@ pub(super) enum Sharing {
     IfItLiesSo,
     /// They are the same tensor if its elements lie in order.
     IfContiguous,
+    /// They are the same tensor, unless that is conjugated, or negated, when somebody reads it.
+    UnlessConjugated,
+    UnlessNegated,
 }
 
 /// What the results of an operator share with its first argument.
 pub(super) fn sharing(operator: &str) -> Sharing {
     match operator {
-        "_unsafe_view" | "alias" | "chunk" | "detach" | "diagonal" | "expand" | "expand_as"
-        | "lift_fresh" | "mT" | "movedim" | "narrow" | "numpy_T" | "permute" | "select" | "slice"
-        | "split" | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t" | "tensor_split"
-        | "transpose" | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view" | "view_as" => {
-            Sharing::Always
-        }
+        "_conj" | "_neg_view" | "_unsafe_view" | "adjoint" | "alias" | "as_strided" | "chunk" | "conj"
+        | "detach" | "diagonal" | "expand" | "expand_as" | "imag" | "lift_fresh" | "mH" | "mT"
+        | "movedim" | "narrow" | "numpy_T" | "permute" | "real" | "select" | "slice" | "split"
+        | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t" | "tensor_split" | "transpose"
+        | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view" | "view_as" | "view_as_complex"
+        | "view_as_real" => Sharing::Always,
         "bfloat16" | "bool" | "double" | "float" | "half" | "int" | "long" | "to" | "type_as" => {
             Sharing::AsIs
         }
         "flatten" | "ravel" | "reshape" | "reshape_as" => Sharing::IfItLiesSo,
         "contiguous" => Sharing::IfContiguous,
+        "resolve_conj" => Sharing::UnlessConjugated,
+        "resolve_neg" => Sharing::UnlessNegated,
         _ => Sharing::Never,
     }
 }

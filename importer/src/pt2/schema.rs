@@ -254,6 +254,8 @@ pub(super) struct TensorMeta {
     pub sizes: Vec<Size>,
     #[serde(default)]
     pub strides: Vec<Size>,
+    #[serde(default)]
+    pub storage_offset: Size,
 }
 
 /// A size: a number, or an expression of sizes of the inputs.
@@ -276,7 +278,21 @@ pub(super) struct Hint {
     pub as_int: Option<i64>,
 }
 
+impl Default for Size {
+    fn default() -> Self {
+        Size::Int(0)
+    }
+}
+
 impl Size {
+    /// The number that it is.
+    pub fn known(&self) -> Option<i64> {
+        match self {
+            Size::Int(size) => Some(*size),
+            Size::Expr { .. } => None,
+        }
+    }
+
     /// What it was when the program was made.
     pub fn hint(&self) -> Option<i64> {
         match self {

@@ -1,9 +1,10 @@
 //! The walk over a program.
 
-use super::call::{Call, Outputs, Result, Tensor, sizes};
+use super::call::{Call, Result, Tensor, int, sizes};
 use super::operators::Sharing;
 use super::schema::{Argument, Graph, Name, Node, SymBool, SymFloat, SymInt, TensorMeta};
-use super::views::{View, Views};
+use super::value::{Complex, Output, Value};
+use super::views::{Lazily, View, Views};
 use super::{dtype, operators, scopes, views};
 use crate::error::{ImportError, ImportErrorKind, Site, quoted};
 use crate::onnx::proto::{AttributeProto, NodeProto, StringStringEntryProto};
@@ -13,11 +14,10 @@ use std::collections::{HashMap, HashSet};
 /// The domain of nodes that stand for operators that Kiln does not know; nobody defines it, so that all are reported at once.
 pub(crate) const DOMAIN: &str = "torch.ops";
 
-/// What a name of a program stands for.
+/// What is known of a name of a program.
 #[derive(Clone)]
 enum Slot {
-    /// A value of the graph.
-    Tensor(Tensor),
+    Value(Value),
     /// Nothing, as its operator's rule does not compute it.
     Absent,
 }
@@ -55,6 +55,8 @@ pub(super) struct Translation<'p> {
     /// Names that are taken.
     names: HashSet<String>,
     fresh: usize,
+    /// Values that are imaginary parts of real numbers: all 0.
+    zeros: HashSet<String>,
     /// What the nodes that are written tell of their module.
     scope: Vec<StringStringEntryProto>,
     /// The version of ATen's operators, for messages.
@@ -83,6 +85,7 @@ impl<'p> Translation<'p> {
             nodes: Vec::new(),
             names: HashSet::new(),
             fresh: 0,
+            zeros: HashSet::new(),
             scope: Vec::new(),
             opset,
             problems: Vec::new(),
@@ -110,6 +113,15 @@ impl<'p> Translation<'p> {
     /// Whether a number is known not to be negative.
     pub fn is_count(&self, name: &str) -> bool {
         self.frames.last().is_some_and(|frame| frame.counts.contains(name))
+    }
+
+    pub fn note_zeros(&mut self, value: &str) {
+        self.zeros.insert(value.to_owned());
+    }
+
+    /// Whether a value is known to be all zeros.
+    pub fn are_zeros(&self, value: &str) -> bool {
+        self.zeros.contains(value)
     }
 
     // ---- names ----
@@ -152,26 +164,67 @@ impl<'p> Translation<'p> {
         Ok(Tensor { name: name.to_owned(), dtype: dtype::of_scalar_type(meta.dtype)?, sizes: sizes(meta)? })
     }
 
+    /// What a program says of a tensor, or of either part of a complex one.
+    pub fn described_part(&self, name: &str) -> Result<Tensor> {
+        match self.meta(name).and_then(|meta| Some((meta, dtype::complex_part(meta.dtype)?))) {
+            Some((meta, dtype)) => Ok(Tensor { name: name.to_owned(), dtype, sizes: sizes(meta)? }),
+            None => self.described(name),
+        }
+    }
+
+    /// Whether the program says that a tensor is complex.
+    pub fn is_described_complex(&self, name: &str) -> bool {
+        self.meta(name).is_some_and(|meta| dtype::complex_part(meta.dtype).is_some())
+    }
+
+    /// Whether a name stands for complex numbers.
+    pub fn holds_complex(&self, name: &str) -> bool {
+        let slot = self.frames.last().and_then(|frame| frame.slots.get(name));
+        matches!(slot, Some(Slot::Value(Value::Complex(_))))
+    }
+
+    /// A value with what the program says of it under this name.
+    fn typed(&self, name: &str, output: Output) -> Result<Value> {
+        match (output, self.is_described_complex(name)) {
+            (Output::Real(value), false) => {
+                Ok(Value::Tensor(Tensor { name: value, ..self.described(name)? }))
+            }
+            (Output::Complex(parts), true) => {
+                let Tensor { dtype, sizes, .. } = self.described_part(name)?;
+                Ok(Value::Complex(Complex { parts, dtype, sizes }))
+            }
+            (Output::Real(_), true) | (Output::Complex(_), false) => Err(super::call::unsupported(format!(
+                "complex numbers for real ones, or real ones for complex ones, in {}",
+                quoted(name)
+            ))),
+        }
+    }
+
     /// The description of a value of a graph under a name of the program.
     pub fn meta(&self, name: &str) -> Option<&'p TensorMeta> {
         self.frames.last()?.graph.tensor_values.get(name)
     }
 
     /// Says what a name of the program stands for.
-    pub fn bind(&mut self, name: &'p str, value: String) -> Result<()> {
-        let tensor = Tensor { name: value, ..self.described(name)? };
-        self.bind_tensor(name, tensor);
+    pub fn bind(&mut self, name: &'p str, output: Output) -> Result<()> {
+        let value = self.typed(name, output)?;
+        self.bind_value(name, value);
         Ok(())
     }
 
-    pub fn bind_tensor(&mut self, name: &'p str, tensor: Tensor) {
+    pub fn bind_value(&mut self, name: &'p str, value: Value) {
         let frame = self.frame();
         frame.views.changed(name);
-        frame.slots.insert(name, Slot::Tensor(tensor));
+        frame.slots.insert(name, Slot::Value(value));
+    }
+
+    /// The tensor of real numbers that a name of the program stands for.
+    pub fn read(&mut self, name: &str) -> Result<Tensor> {
+        self.value(name)?.real()
     }
 
     /// The value that a name of the program stands for; a view of what has changed since is made again.
-    pub fn read(&mut self, name: &str) -> Result<Tensor> {
+    pub fn value(&mut self, name: &str) -> Result<Value> {
         let (looked_at, stale) = self.frame().views.stale(name);
         self.spend(looked_at)?;
         for view in stale {
@@ -182,7 +235,7 @@ impl<'p> Translation<'p> {
             frame.read.insert(fixed);
         }
         match frame.slots.get(name) {
-            Some(Slot::Tensor(tensor)) => Ok(tensor.clone()),
+            Some(Slot::Value(value)) => Ok(value.clone()),
             Some(Slot::Absent) => {
                 Err(super::call::unsupported(format!("the result {}, which no rule computes", quoted(name))))
             }
@@ -192,25 +245,26 @@ impl<'p> Translation<'p> {
 
     /// Computes a view anew.
     fn renew(&mut self, view: View<'p>) -> Result<()> {
-        let value = match view.node {
-            None => Some(self.read(view.base)?.name),
+        let output = match view.node {
+            None => Some(self.value(view.base)?.output()),
             Some(node) => {
-                let Some(rule) = operators::find(&node.target) else { return Ok(()) };
-                rule(&mut Call { to: self, node })?.into_iter().nth(view.position)
+                let mut call = Call::new(self, node);
+                let Some(rule) = operators::rule(&call) else { return Ok(()) };
+                rule.outputs(&mut call)?.into_iter().nth(view.position)
             }
         };
-        if let Some(value) = value {
-            let tensor = Tensor { name: value, ..self.described(view.name)? };
+        if let Some(output) = output {
+            let value = self.typed(view.name, output)?;
             let frame = self.frame();
-            frame.slots.insert(view.name, Slot::Tensor(tensor));
+            frame.slots.insert(view.name, Slot::Value(value));
             frame.views.renewed(view.name);
         }
         Ok(())
     }
 
     /// Writes what a name stands for anew, and what that views.
-    pub fn overwrite(&mut self, name: &'p str, value: String) -> Result<()> {
-        let (mut name, mut value) = (name, value);
+    pub fn overwrite(&mut self, name: &'p str, output: Output) -> Result<()> {
+        let (mut name, mut output) = (name, output);
         loop {
             self.spend(1)?;
             if let Some(what) = self.frame().fixed.get(name) {
@@ -219,21 +273,21 @@ impl<'p> Translation<'p> {
                     quoted(what)
                 )));
             }
-            let tensor = Tensor { name: value.clone(), ..self.described(name)? };
+            let value = self.typed(name, output.clone())?;
             let viewed = self.frame().views.of(name);
-            self.frame().slots.insert(name, Slot::Tensor(tensor));
+            self.frame().slots.insert(name, Slot::Value(value));
             let Some(view) = viewed else {
                 self.frame().views.changed(name);
                 return Ok(());
             };
             // What it views has another part now.
-            let base = self.read(view.base)?;
+            let base = self.value(view.base)?;
             let whole = match view.node {
-                None => value,
-                Some(node) => views::put_back(&mut Call { to: self, node }, &base, &value, view.position)?,
+                None => output,
+                Some(node) => views::put_back(&mut Call::new(self, node), &base, output, view.position)?,
             };
             self.frame().views.written(name);
-            (name, value) = (view.base, whole);
+            (name, output) = (view.base, whole);
         }
     }
 
@@ -268,6 +322,17 @@ impl<'p> Translation<'p> {
             overload: String::new(),
             metadata_props: self.scope.clone(),
         });
+    }
+
+    /// Writes what takes pairs along an axis, the last one, apart into real and imaginary parts of these names.
+    pub fn split_pairs(&mut self, pairs: &str, axis: usize, names: [String; 2]) -> [String; 2] {
+        let axis = i64::try_from(axis).unwrap_or(i64::MAX);
+        for (place, name) in (0..).zip(&names) {
+            let index = self.fresh();
+            self.write("", "Constant", &[], vec![index.clone()], vec![int("value_int", place)]);
+            self.write("", "Gather", &[pairs, &index], vec![name.clone()], vec![int("axis", axis)]);
+        }
+        names
     }
 
     /// The names of a call's results, those in lists among them; results that are no tensors and no numbers are left out.
@@ -315,7 +380,7 @@ impl<'p> Translation<'p> {
         if let Some(name) = twice {
             return Err(ImportErrorKind::Duplicate(name.to_owned()));
         }
-        let Some(rule) = operators::find(&node.target) else {
+        let Some(rule) = operators::rule(&Call::new(self, node)) else {
             self.unknown(node);
             return Ok(());
         };
@@ -329,16 +394,16 @@ impl<'p> Translation<'p> {
                 frame.fixed.remove(target);
             }
         }
-        let outputs = rule(&mut Call { to: self, node })?;
+        let outputs = rule.outputs(&mut Call::new(self, node))?;
         if in_place {
             return self.written_in_place(node, outputs);
         }
         let names: Vec<&'p str> = self.results(node).collect();
         let outputs = self.named(&names, outputs, start);
-        let base = self.viewed(node);
+        let base = self.viewed(node)?;
         for (position, &name) in names.iter().enumerate() {
             match outputs.get(position) {
-                Some(value) => self.bind(name, value.clone())?,
+                Some(output) => self.bind(name, output.clone())?,
                 None => drop(self.frame().slots.insert(name, Slot::Absent)),
             }
             if let Some(base) = base {
@@ -349,47 +414,73 @@ impl<'p> Translation<'p> {
     }
 
     /// The tensor that the results of a call are views of.
-    fn viewed(&self, node: &'p Node) -> Option<&'p str> {
-        let base = operators::first_tensor(node)?;
-        let result = self.results(node).next()?;
+    fn viewed(&mut self, node: &'p Node) -> Result<Option<&'p str>> {
+        let (Some(base), Some(result)) = (operators::first_tensor(node), self.results(node).next()) else {
+            return Ok(None);
+        };
+        let metas = self.meta(base).zip(self.meta(result));
         let view = match operators::sharing(operators::family(&node.target)) {
             Sharing::Never => false,
             Sharing::Always => true,
-            Sharing::AsIs => self.meta(base)?.dtype == self.meta(result)?.dtype,
-            Sharing::IfItLiesSo => views::lies_as(self.meta(base)?, self.meta(result)?),
-            Sharing::IfContiguous => views::is_contiguous(self.meta(base)?),
+            Sharing::AsIs => metas.is_some_and(|(base, result)| base.dtype == result.dtype),
+            Sharing::IfItLiesSo => metas.is_some_and(|(base, result)| views::lies_as(base, result)),
+            Sharing::IfContiguous => metas.is_some_and(|(base, _)| views::is_contiguous(base)),
+            Sharing::UnlessConjugated => !self.lazily(base)?.conjugated,
+            Sharing::UnlessNegated => !self.lazily(base)?.negated,
         };
-        view.then_some(base)
+        Ok(view.then_some(base))
+    }
+
+    /// What is done to a tensor's elements when they are read: results of operators that are no views lie as they are.
+    fn lazily(&mut self, name: &str) -> Result<Lazily> {
+        let chain = self.frame().views.chain(name);
+        self.spend(chain.len())?;
+        let viewed = |lazily: Lazily, view: View<'p>| match view.node {
+            Some(node) => {
+                lazily.viewed(operators::family(&node.target), self.is_described_complex(view.base))
+            }
+            None => lazily,
+        };
+        Ok(chain.into_iter().fold(Lazily::default(), viewed))
     }
 
     /// The results of a call that changes its first argument: all are that one.
-    fn written_in_place(&mut self, node: &'p Node, outputs: Outputs) -> Result<()> {
+    fn written_in_place(&mut self, node: &'p Node, outputs: Vec<Output>) -> Result<()> {
         let target = operators::first_tensor(node);
-        let (Some(target), Some(value)) = (target, outputs.into_iter().next()) else { return Ok(()) };
-        self.overwrite(target, value)?;
+        let (Some(target), Some(output)) = (target, outputs.into_iter().next()) else { return Ok(()) };
+        self.overwrite(target, output)?;
         for name in self.results(node) {
-            let tensor = self.read(target)?;
-            self.bind_tensor(name, tensor);
+            let value = self.value(target)?;
+            self.bind_value(name, value);
             self.frame().views.note(View { name, node: None, position: 0, base: target });
         }
         Ok(())
     }
 
     /// Gives values that a call's nodes yield the names of the program, as far as these are free.
-    fn named(&mut self, names: &[&str], outputs: Outputs, start: usize) -> Outputs {
+    fn named(&mut self, names: &[&str], outputs: Vec<Output>, start: usize) -> Vec<Output> {
         let mut renamed: HashMap<String, String> = HashMap::new();
         let nodes = self.nodes.get(start..).unwrap_or_default();
         let made: HashSet<&str> = nodes.iter().flat_map(|node| &node.output).map(String::as_str).collect();
-        for (&name, value) in names.iter().zip(&outputs) {
+        let wanted = names.iter().zip(&outputs).flat_map(|(&name, output)| match output {
+            Output::Real(value) => vec![(name.to_owned(), value)],
+            Output::Complex(parts) => part_names(name).into_iter().zip(parts).collect(),
+        });
+        for (name, value) in wanted {
             if made.contains(value.as_str())
                 && !renamed.contains_key(value)
-                && self.names.insert(name.to_owned())
+                && self.names.insert(name.clone())
             {
-                renamed.insert(value.clone(), name.to_owned());
+                renamed.insert(value.clone(), name);
             }
         }
         if renamed.is_empty() {
             return outputs;
+        }
+        for (value, name) in &renamed {
+            if self.zeros.remove(value) {
+                self.zeros.insert(name.clone());
+            }
         }
         for node in self.nodes.get_mut(start..).unwrap_or_default() {
             for value in node.input.iter_mut().chain(&mut node.output) {
@@ -398,20 +489,45 @@ impl<'p> Translation<'p> {
                 }
             }
         }
-        outputs.into_iter().map(|value| renamed.get(&value).cloned().unwrap_or(value)).collect()
+        let rename = |value: String| renamed.get(&value).cloned().unwrap_or(value);
+        let named = |output| match output {
+            Output::Real(value) => Output::Real(rename(value)),
+            Output::Complex(parts) => Output::Complex(parts.map(rename)),
+        };
+        outputs.into_iter().map(named).collect()
     }
 
     /// A node in place of a call that cannot be translated.
     fn unknown(&mut self, node: &'p Node) {
         let names: Vec<&'p str> = self.results(node).collect();
-        let outputs: Vec<String> = names.iter().map(|name| self.unique(name)).collect();
+        let call = Call::new(self, node);
+        // What an operator cannot do with complex numbers it may do with others.
+        let of_complex = call.is_complex() && operators::rule(&call).is_none();
         let operator = node.target.strip_prefix("torch.ops.").unwrap_or(&node.target);
-        self.write(DOMAIN, operator, &[], outputs.clone(), Vec::new());
-        for (&name, value) in names.iter().zip(outputs) {
+        let operator =
+            if of_complex { format!("{operator}{}", operators::OF_COMPLEX) } else { operator.to_owned() };
+        let mut results = Vec::with_capacity(names.len());
+        for &name in &names {
+            results.push(match self.is_described_complex(name) {
+                true => Output::Complex(part_names(name).map(|name| self.unique(&name))),
+                false => Output::Real(self.unique(name)),
+            });
+        }
+        let outputs = results.iter().flat_map(|output| match output {
+            Output::Real(value) => vec![value.clone()],
+            Output::Complex(parts) => parts.to_vec(),
+        });
+        let outputs = outputs.collect();
+        self.write(DOMAIN, &operator, &[], outputs, Vec::new());
+        for (&name, output) in names.iter().zip(results) {
             // What cannot be described is told where it is made.
-            let described = self.described(name);
-            let unknown = Tensor { name: value.clone(), dtype: DType::F32, sizes: Vec::new() };
-            self.bind_tensor(name, described.map_or(unknown, |tensor| Tensor { name: value, ..tensor }));
+            let value = self.typed(name, output.clone()).unwrap_or_else(|_| match output {
+                Output::Real(name) => Value::Tensor(Tensor { name, dtype: DType::F32, sizes: Vec::new() }),
+                Output::Complex(parts) => {
+                    Value::Complex(Complex { parts, dtype: DType::F32, sizes: Vec::new() })
+                }
+            });
+            self.bind_value(name, value);
         }
     }
 
@@ -429,30 +545,33 @@ impl<'p> Translation<'p> {
     // ---- graphs inside of graphs ----
 
     /// Translates a graph whose inputs are these values, in place; yields what its outputs stand for, and its inputs behind it.
-    pub fn inlined(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    pub fn inlined(&mut self, graph: &'p Graph, inputs: &[Value]) -> Result<(Vec<Value>, Vec<Value>)> {
         self.frames.push(Frame::new(graph, HashMap::new()));
         let outputs = self.inner(graph, inputs);
         self.frames.pop();
         outputs
     }
 
-    fn inner(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    fn inner(&mut self, graph: &'p Graph, inputs: &[Value]) -> Result<(Vec<Value>, Vec<Value>)> {
         for (input, value) in graph.inputs.iter().filter_map(named).zip(inputs) {
             if self.frame().slots.contains_key(input) {
                 return Err(ImportErrorKind::Duplicate(input.to_owned()));
             }
-            self.bind_tensor(input, value.clone());
+            self.bind_value(input, value.clone());
         }
         self.graph(graph);
         let mut read =
-            |names: &'p [Argument]| names.iter().filter_map(named).map(|name| self.read(name)).collect();
-        let outputs: Result<Vec<Tensor>> = read(&graph.outputs);
+            |names: &'p [Argument]| names.iter().filter_map(named).map(|name| self.value(name)).collect();
+        let outputs: Result<Vec<Value>> = read(&graph.outputs);
         Ok((outputs?, read(&graph.inputs)?))
     }
 
     /// As [`Translation::inlined`], for a graph that may not change its inputs.
     pub fn called(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let (outputs, behind) = self.inlined(graph, inputs)?;
+        let given: Vec<Value> = inputs.iter().cloned().map(Value::Tensor).collect();
+        let (outputs, behind) = self.inlined(graph, &given)?;
+        let outputs = outputs.into_iter().map(Value::real).collect::<Result<_>>()?;
+        let behind = behind.into_iter().map(Value::real).collect::<Result<Vec<_>>>()?;
         match inputs.iter().zip(&behind).all(|(before, behind)| before.name == behind.name) {
             true => Ok(outputs),
             false => {
@@ -512,6 +631,11 @@ pub(super) fn named(argument: &Argument) -> Option<&str> {
         | Argument::SymBool(SymBool::Name(name)) => Some(name),
         _ => None,
     }
+}
+
+/// The names of the parts of a complex value.
+pub(super) fn part_names(name: &str) -> [String; 2] {
+    [format!("{name}_real"), format!("{name}_imag")]
 }
 
 fn node_name(node: &Node) -> &str {

@@ -6,6 +6,8 @@
 use super::call::{Call, Int, Result, Tensor, int, unsupported};
 use super::operators::{self, Sharing, shape};
 use super::schema::{Node, Size, TensorMeta};
+use super::value::{Output, Part, Value};
+use crate::error::ImportErrorKind;
 use std::collections::HashMap;
 
 /// A view: the call that made it, and what it is a view of.
@@ -17,6 +19,29 @@ pub(super) struct View<'p> {
     /// Which of the call's results it is.
     pub position: usize,
     pub base: &'p str,
+}
+
+/// What PyTorch does to elements of a view when they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lazily {
+    pub conjugated: bool,
+    pub negated: bool,
+}
+
+impl Lazily {
+    /// The same of a view of a tensor.
+    pub fn viewed(self, operator: &str, of_complex: bool) -> Self {
+        match operator {
+            "_conj" | "adjoint" | "conj" | "mH" if of_complex => {
+                Self { conjugated: !self.conjugated, ..self }
+            }
+            "_neg_view" => Self { negated: !self.negated, ..self },
+            // That of a conjugated number is negative.
+            "imag" => Self { conjugated: false, negated: self.negated != self.conjugated },
+            "real" => Self { conjugated: false, ..self },
+            _ => self,
+        }
+    }
 }
 
 /// The views of a graph.
@@ -67,6 +92,14 @@ impl<'p> Views<'p> {
         self.changed(name);
     }
 
+    /// The views that a name is made by, outermost first.
+    pub fn chain(&self, name: &str) -> Vec<View<'p>> {
+        let mut chain: Vec<View<'p>> =
+            std::iter::successors(self.views.get(name), |view| self.views.get(view.base)).copied().collect();
+        chain.reverse();
+        chain
+    }
+
     /// The views that have to be made again before a name is read, outermost first, and how many were looked at.
     pub fn stale(&self, name: &str) -> (usize, Vec<View<'p>>) {
         let mut chain: Vec<View<'p>> = Vec::new();
@@ -102,6 +135,21 @@ pub(super) fn is_contiguous(meta: &TensorMeta) -> bool {
     })
 }
 
+/// The axes of a tensor, outermost first, if its elements lie one after the other in that order.
+pub(super) fn storage_order(meta: &TensorMeta) -> Option<Vec<i64>> {
+    let axes = layout(meta)?;
+    let mut order: Vec<(i64, (i64, i64))> = (0..).zip(axes).collect();
+    // Axes of one element may have any stride.
+    order.sort_by_key(|(_, (size, stride))| (*size != 1, std::cmp::Reverse(*stride)));
+    let mut expected = 1i64;
+    let dense = order.iter().rev().all(|&(_, (size, stride))| {
+        let fits = size == 1 || stride == expected;
+        expected = expected.saturating_mul(size.max(1));
+        fits
+    });
+    dense.then(|| order.into_iter().map(|(axis, _)| axis).collect())
+}
+
 /// Whether a tensor of another shape can be a view of this one: axes that are joined have to lie one in the other, as
 /// `Tensor.view` demands it.
 pub(super) fn lies_as(base: &TensorMeta, shaped: &TensorMeta) -> bool {
@@ -130,25 +178,68 @@ pub(super) fn lies_as(base: &TensorMeta, shaped: &TensorMeta) -> bool {
     })
 }
 
-/// A tensor that has `value` where a call's view of it is.
+/// A value that has `output` where a call's view of it is.
 pub(super) fn put_back(
     call: &mut Call<'_, '_>,
-    base: &Tensor,
-    value: &str,
+    base: &Value,
+    output: Output,
     position: usize,
-) -> Result<String> {
+) -> Result<Output> {
     let operator = operators::family(&call.node.target);
-    if matches!(operators::sharing(operator), Sharing::AsIs | Sharing::IfContiguous) {
+    match (base, output) {
+        (Value::Tensor(base), Output::Real(value)) => {
+            put_back_part(call, base, &value, position).map(Output::Real)
+        }
+        (Value::Complex(base), Output::Complex([real, imaginary])) => {
+            let conjugates = matches!(operator, "_conj" | "conj" | "adjoint" | "mH");
+            let imaginary = if conjugates { call.op("Neg", &[&imaginary], Vec::new()) } else { imaginary };
+            let mut put = |part, value: &str| {
+                put_back_part(&mut call.of_parts(&[("self", part)]), &base.part(part), value, position)
+            };
+            Ok(Output::Complex([put(Part::Real, &real)?, put(Part::Imaginary, &imaginary)?]))
+        }
+        (Value::Complex(base), Output::Real(value)) => {
+            let [real, imaginary] = base.parts.clone();
+            match operator {
+                "real" => Ok(Output::Complex([value, imaginary])),
+                "imag" => Ok(Output::Complex([real, value])),
+                "view_as_real" => {
+                    Ok(Output::Complex(operators::complex::parts_of_pairs(call, &value, base.sizes.len())))
+                }
+                _ => Err(unchangeable(operator)),
+            }
+        }
+        (Value::Tensor(_), Output::Complex(parts)) => match operator {
+            "view_as_complex" => Ok(Output::Real(operators::complex::pairs_of_parts(call, &parts))),
+            _ => Err(unchangeable(operator)),
+        },
+    }
+}
+
+fn unchangeable(operator: &str) -> ImportErrorKind {
+    unsupported(format!(
+        "changing what `{operator}` yields in place; `run_decompositions({{}})` makes a program that changes nothing in place"
+    ))
+}
+
+/// As [`put_back`], of real numbers or of either part of complex ones.
+fn put_back_part(call: &mut Call<'_, '_>, base: &Tensor, value: &str, position: usize) -> Result<String> {
+    let operator = operators::family(&call.node.target);
+    if matches!(
+        operators::sharing(operator),
+        Sharing::AsIs | Sharing::IfContiguous | Sharing::UnlessConjugated | Sharing::UnlessNegated
+    ) {
         return Ok(value.to_owned());
     }
     match operator {
-        "alias" | "detach" | "lift_fresh" => Ok(value.to_owned()),
+        "_conj" | "alias" | "conj" | "detach" | "lift_fresh" | "real" => Ok(value.to_owned()),
         "view" | "reshape" | "_unsafe_view" | "view_as" | "reshape_as" | "flatten" | "ravel"
         | "unflatten" | "squeeze" | "unsqueeze" => {
             let shape = call.shape(base);
             Ok(call.op("Reshape", &[value, &shape], vec![int("allowzero", 1)]))
         }
-        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "movedim" | "numpy_T" | "mT" => {
+        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "movedim" | "numpy_T" | "mT" | "mH"
+        | "adjoint" => {
             let permuted = shape::permutation(call, base)?;
             Ok(call.transpose(value, &shape::inverse(&permuted)))
         }
@@ -203,9 +294,7 @@ pub(super) fn put_back(
                 [&Int::Known(start), &Int::Known(start.saturating_add(length))],
             ))
         }
-        _ => Err(unsupported(format!(
-            "changing what `{operator}` yields in place; `run_decompositions({{}})` makes a program that changes nothing in place"
-        ))),
+        _ => Err(unchangeable(operator)),
     }
 }
 
@@ -238,7 +327,7 @@ mod tests {
 
     fn meta(sizes: &[i64], strides: &[i64]) -> TensorMeta {
         let list = |numbers: &[i64]| numbers.iter().map(|&number| Size::Int(number)).collect();
-        TensorMeta { dtype: 7, sizes: list(sizes), strides: list(strides) }
+        TensorMeta { dtype: 7, sizes: list(sizes), strides: list(strides), storage_offset: Size::Int(0) }
     }
 
     #[test]
@@ -255,5 +344,27 @@ mod tests {
         for sizes in [&[12, 5][..], &[4, 15], &[60], &[6, 2, 5]] {
             assert!(!lies_as(&turned, &shape(sizes)), "{sizes:?}");
         }
+    }
+
+    #[test]
+    fn what_is_done_when_elements_are_read() {
+        let of = |operators: &[&str]| {
+            operators.iter().fold(Lazily::default(), |lazily, operator| lazily.viewed(operator, true))
+        };
+        assert_eq!(of(&["select", "conj", "transpose"]), Lazily { conjugated: true, negated: false });
+        assert_eq!(of(&["mH", "_conj"]), Lazily::default());
+        assert_eq!(of(&["conj", "imag"]), Lazily { conjugated: false, negated: true });
+        assert_eq!(of(&["conj", "real"]), Lazily::default());
+        assert_eq!(Lazily::default().viewed("conj", false), Lazily::default());
+    }
+
+    #[test]
+    fn elements_lie_in_the_order_of_strides() {
+        assert_eq!(storage_order(&meta(&[3, 4, 5], &[20, 5, 1])), Some(vec![0, 1, 2]));
+        assert_eq!(storage_order(&meta(&[5, 3, 4], &[1, 20, 5])), Some(vec![1, 2, 0]));
+        assert_eq!(storage_order(&meta(&[3, 1, 4], &[4, 9, 1])), Some(vec![1, 0, 2]));
+        // With gaps, and of one element for several.
+        assert_eq!(storage_order(&meta(&[3, 4], &[8, 1])), None);
+        assert_eq!(storage_order(&meta(&[3, 4], &[0, 1])), None);
     }
 }

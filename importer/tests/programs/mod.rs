@@ -182,6 +182,89 @@ fn unknown_operators_are_told_all_at_once() {
     );
 }
 
+/// An operator that has a rule for real numbers alone is not asked about complex ones.
+#[test]
+fn operators_without_complex_numbers_are_told_so() {
+    let program = Program::read("fourier");
+    let mut text = program.text.clone();
+    for node in nodes(&mut text) {
+        for (known, unknown) in
+            [("einsum.default", "fmax.default"), ("view_as_complex.default", "i0.default")]
+        {
+            if node["target"] == format!("torch.ops.aten.{known}") {
+                node["target"] = json!(format!("torch.ops.aten.{unknown}"));
+            }
+        }
+    }
+    let message = error(&program, &text).to_string();
+    assert!(message.starts_with("2 operators are not supported:"), "{message}");
+    assert!(message.contains("torch.ops.aten.fmax.default of complex numbers"), "{message}");
+    assert!(message.contains("torch.ops.aten.i0.default of complex numbers"), "{message}");
+}
+
+/// What a program says of a tensor is not believed of complex numbers that are real, and the other way round.
+#[test]
+fn complex_numbers_are_no_real_ones() {
+    let program = Program::read("fourier");
+    let cases = [
+        (7, "einsum", "complex numbers for real ones, or real ones for complex ones, in `einsum`"),
+        (10, "conv2d", "aten.conv2d.default of complex numbers"),
+    ];
+    for (dtype, of, wrong) in cases {
+        let mut text = program.text.clone();
+        text["graph_module"]["graph"]["tensor_values"][of]["dtype"] = json!(dtype);
+        let message = error(&program, &text).to_string();
+        assert!(message.contains(wrong), "{message}");
+    }
+}
+
+#[test]
+fn complex_inputs_and_outputs_are_refused() {
+    let program = Program::read("fourier");
+    let mut text = program.text.clone();
+    text["graph_module"]["graph"]["tensor_values"]["x"]["dtype"] = json!(10);
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("input `x`: is complex") && message.contains("torch.view_as_real"), "{message}");
+    let mut text = program.text.clone();
+    let outputs = &mut text["graph_module"]["signature"]["output_specs"];
+    outputs[0]["user_output"]["arg"]["as_tensor"]["name"] = json!("fft_rfft2");
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("output `fft_rfft2`: is complex"), "{message}");
+    assert!(message.contains("torch.view_as_real"), "{message}");
+}
+
+/// Programs have expressions of sizes instead, as long as PyTorch knows them.
+#[test]
+fn strides_are_products_of_sizes() {
+    let program = Program::read("operators_strides");
+    let text_of = |text: &Value| {
+        let options = LoadOptions::default();
+        load_bytes(program.with(text), &options).expect("a program").to_text()
+    };
+    let mut text = program.text.clone();
+    let sizes = nodes(&mut text).iter_mut().filter(|node| node["target"] == "torch.ops.aten.sym_size.int");
+    let rows = sizes.last().expect("a size");
+    assert_eq!(rows["inputs"][1]["arg"]["as_int"], 1);
+    rows["target"] = json!("torch.ops.aten.sym_stride.int");
+    rows["inputs"][1]["arg"] = json!({"as_int": 0});
+    assert_eq!(text_of(&text), text_of(&program.text));
+}
+
+#[test]
+fn what_lies_in_memory_beside_a_tensor_is_not_read() {
+    let program = Program::read("operators_strides");
+    let mut text = program.text.clone();
+    let strided =
+        nodes(&mut text).iter_mut().find(|node| node["target"] == "torch.ops.aten.as_strided.default");
+    let inputs = strided.expect("a call of `as_strided`")["inputs"].as_array_mut().expect("its arguments");
+    inputs
+        .iter_mut()
+        .filter(|input| input["name"] == "stride")
+        .for_each(|input| input["arg"] = json!({"as_ints": [5, 1]}));
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("`as_strided` that reads what is in memory beside its tensor"), "{message}");
+}
+
 #[test]
 fn what_breaks_a_rule_names_its_call() {
     let program = Program::read("residual");

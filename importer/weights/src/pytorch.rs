@@ -8,7 +8,7 @@ mod pickle;
 mod plain;
 mod tar;
 
-pub use exported::{ExportedProgram, scalar_type};
+pub use exported::{ExportedProgram, ProgramTensor, complex_part, scalar_type};
 pub(crate) use flatten::{select, tensors};
 pub(crate) use pickle::{Arena, Value};
 pub(crate) use plain::to_json;
@@ -26,7 +26,7 @@ pub(crate) enum Contents {
     /// A pickle, and storages.
     Pickled(Box<PytorchFile>),
     /// An exported program.
-    Program(ExportedProgram),
+    Program(Box<ExportedProgram>),
 }
 
 /// A checkpoint's values, and the storages that its tensors view, by key.
@@ -44,7 +44,7 @@ pub(crate) fn read(file: &Bytes) -> Result<Contents> {
     let pickled = if file.starts_with(b"PK") {
         let archive = archive::Archive::read(file)?;
         match ExportedProgram::of(&archive)? {
-            Some(program) => return Ok(Contents::Program(program)),
+            Some(program) => return Ok(Contents::Program(Box::new(program))),
             None => archive::read(&archive),
         }
     } else if file.get(257..262) == Some(b"ustar") {

@@ -1,7 +1,7 @@
 //! The weights in exported programs of PyTorch.
 
 use kiln_types::DType;
-use kiln_weights::{Checkpoint, CheckpointFormat, ExportedProgram, OpenOptions};
+use kiln_weights::{Checkpoint, CheckpointFormat, ExportedProgram, OpenOptions, ProgramTensor};
 use std::path::{Path, PathBuf};
 
 fn program(name: &str) -> PathBuf {
@@ -40,6 +40,23 @@ fn programs_have_a_text_and_constants() {
     let program = ExportedProgram::read(&bytes("in_place")).unwrap();
     assert!(program.program.starts_with(b"{"));
     assert!(program.weight("no such").unwrap_err().to_string().contains("key \"no such\""));
+}
+
+#[test]
+fn complex_tensors_are_pairs_for_a_program_alone() {
+    let held = ExportedProgram::read(&bytes("fourier")).unwrap();
+    let ProgramTensor::Complex(pairs) = held.weight("operators.0.low").unwrap() else {
+        panic!("a real tensor")
+    };
+    assert_eq!((pairs.shape(), pairs.dtype()), (&[4, 4, 2, 2, 2][..], DType::F32));
+    assert!(matches!(held.weight("lift.weight").unwrap(), ProgramTensor::Real(_)));
+    let checkpoint = Checkpoint::open(program("fourier")).unwrap();
+    let unsupported: Vec<_> = checkpoint.unsupported().collect();
+    assert_eq!(unsupported.len(), 5);
+    assert!(
+        unsupported.contains(&("states.c", "a tensor of complex numbers (complex64)")),
+        "{unsupported:?}"
+    );
 }
 
 #[test]

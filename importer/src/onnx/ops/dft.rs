@@ -2,7 +2,7 @@
 
 use super::matmul::product;
 use super::prelude::*;
-use crate::ir::op;
+use crate::ir::{Symbol, op};
 use kiln_types::{PadMode, TensorData};
 use std::f64::consts::TAU;
 
@@ -47,18 +47,121 @@ impl<'m> Operator<'m> for Dft {
     }
 }
 
-/// A matrix `[rows, columns]` of a function of `row · column / length` turns.
-fn matrix(
-    to: &mut Lowering<'_, '_>,
-    rows: usize,
-    columns: usize,
-    length: usize,
-    dtype: DType,
-    f: fn(f64) -> f64,
-) -> RuleResult<ValueId> {
-    // The product is reduced first: large angles lose digits, and there are no more than `length` different ones.
-    let turn: Vec<f64> = (0..length).map(|part| f(TAU * part as f64 / length as f64)).collect();
-    to.table(vec![rows, columns], dtype, |at| turn[(at / columns * (at % columns)) % length])
+/// A wave around the circle.
+#[derive(Clone, Copy)]
+enum Wave {
+    Cosine,
+    Sine,
+    /// Clockwise.
+    NegativeSine,
+}
+
+impl Wave {
+    fn at(self, angle: f64) -> f64 {
+        match self {
+            Wave::Cosine => angle.cos(),
+            Wave::Sine => angle.sin(),
+            Wave::NegativeSine => -angle.sin(),
+        }
+    }
+
+    fn of(self, to: &mut Lowering<'_, '_>, angles: ValueId) -> RuleResult<ValueId> {
+        match self {
+            Wave::Cosine => to.unary(UnaryOp::Cos, angles),
+            Wave::Sine => to.unary(UnaryOp::Sin, angles),
+            Wave::NegativeSine => {
+                let sines = to.unary(UnaryOp::Sin, angles)?;
+                to.unary(UnaryOp::Neg, sines)
+            }
+        }
+    }
+}
+
+/// The length of a transform: what a build knows of it becomes tables, what only the run tells is computed there.
+enum Length {
+    Known(usize),
+    Varying(Dim),
+}
+
+impl Length {
+    fn of(length: &Dim) -> RuleResult<Self> {
+        match length.as_constant() {
+            None => Ok(Length::Varying(length.clone())),
+            Some(known) => {
+                let known = usize::try_from(known).ok().filter(|known| (1..=LONGEST).contains(known));
+                known.map(Length::Known).ok_or_else(|| RuleError::Unsupported {
+                    what: format!("a transform whose length is not 1 to {LONGEST}"),
+                })
+            }
+        }
+    }
+
+    /// The numbers of half a spectrum.
+    fn half(&self) -> Self {
+        match self {
+            Length::Known(length) => Length::Known(length / 2 + 1),
+            Length::Varying(length) => {
+                Length::Varying(&length.floor_div(&Dim::constant(2)) + &Dim::constant(1))
+            }
+        }
+    }
+
+    fn dim(&self) -> Dim {
+        match self {
+            Length::Known(length) => Dim::from(*length),
+            Length::Varying(length) => length.clone(),
+        }
+    }
+
+    /// As a scalar.
+    fn number(&self, to: &mut Lowering<'_, '_>, dtype: DType) -> RuleResult<ValueId> {
+        match self {
+            Length::Known(length) => Ok(to.scalar(*length, dtype)),
+            Length::Varying(length) => {
+                let length = to.builder.host_tensor(vec![length.clone()], Vec::new())?;
+                to.cast(length, dtype)
+            }
+        }
+    }
+
+    /// A matrix `[rows, columns]` of waves of `row · column / length` turns.
+    fn matrix(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        [rows, columns]: [&Length; 2],
+        dtype: DType,
+        wave: Wave,
+    ) -> RuleResult<ValueId> {
+        // The product is reduced first: large angles lose digits, and there are no more than `length` different ones.
+        if let (Length::Known(length), Length::Known(rows), Length::Known(columns)) = (self, rows, columns) {
+            let turn: Vec<f64> =
+                (0..*length).map(|part| wave.at(TAU * part as f64 / *length as f64)).collect();
+            return to
+                .table(vec![*rows, *columns], dtype, |at| turn[(at / columns * (at % columns)) % length]);
+        }
+        let (rows, columns) = (places(to, rows)?, places(to, columns)?);
+        let rows = to.unsqueeze(rows, &[1])?;
+        let product = to.binary(BinaryOp::Mul, rows, columns)?;
+        let part = remainder(to, product, self)?;
+        let part = to.cast(part, dtype)?;
+        let (turn, length) = (to.scalar(TAU, dtype), self.number(to, dtype)?);
+        let step = to.binary(BinaryOp::Div, turn, length)?;
+        let angles = to.binary(BinaryOp::Mul, part, step)?;
+        wave.of(to, angles)
+    }
+}
+
+/// `0, 1, …` up to a length.
+fn places(to: &mut Lowering<'_, '_>, length: &Length) -> RuleResult<ValueId> {
+    to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: length.dim(), step: 1 }), &[])
+}
+
+/// What is left of integers that are not negative.
+fn remainder(to: &mut Lowering<'_, '_>, x: ValueId, length: &Length) -> RuleResult<ValueId> {
+    let length = length.number(to, DType::I64)?;
+    let quotient = to.binary(BinaryOp::Div, x, length)?;
+    let whole = to.binary(BinaryOp::Mul, quotient, length)?;
+    to.binary(BinaryOp::Sub, x, whole)
 }
 
 impl Dft {
@@ -70,12 +173,14 @@ impl Dft {
         imaginary: Option<ValueId>,
     ) -> RuleResult<ValueId> {
         let dtype = to.dtype(real);
-        let length = known_length(to.ty(real).dims.last())?;
-        let bins = if self.one_sided { length / 2 + 1 } else { length };
-        let cosines = matrix(to, length, bins, length, dtype, f64::cos)?;
+        let length = to.ty(real).dims.last().map(Length::of);
+        let length = length.ok_or_else(|| misfit("input", "has no axis"))??;
+        let half = length.half();
+        let bins = if self.one_sided { &half } else { &length };
+        let cosines = length.matrix(to, [&length, bins], dtype, Wave::Cosine)?;
         // Forward turns go clockwise.
-        let sines =
-            matrix(to, length, bins, length, dtype, if self.inverse { f64::sin } else { |x| -x.sin() })?;
+        let sines = if self.inverse { Wave::Sine } else { Wave::NegativeSine };
+        let sines = length.matrix(to, [&length, bins], dtype, sines)?;
         let mut y = [product(to, real, cosines)?, product(to, real, sines)?];
         if let Some(imaginary) = imaginary {
             let (a, b) = (product(to, imaginary, sines)?, product(to, imaginary, cosines)?);
@@ -85,7 +190,7 @@ impl Dft {
         let mut parts = Vec::with_capacity(2);
         for part in y {
             let scaled = if self.inverse {
-                let count = to.number_like(part, length);
+                let count = length.number(to, dtype)?;
                 to.binary(BinaryOp::Div, part, count)?
             } else {
                 part
@@ -110,8 +215,8 @@ impl Dft {
             return Err(misfit("axis", "is the one of real and imaginary parts"));
         }
         let real_again = self.inverse && self.one_sided;
-        let mut x = x;
         let mut length = to.dims(x)[axis].clone();
+        let mut elements = length.clone();
         if real_again {
             // Without a length, that of an even number of elements.
             length = &Dim::constant(2) * &(&length - &Dim::constant(1));
@@ -119,7 +224,7 @@ impl Dft {
         if let Some(given) = args.optional("dft_length")? {
             length = to.host_integer(given, "dft_length")?;
             let bins = &length.floor_div(&Dim::constant(2)) + &Dim::constant(1);
-            x = resized(to, x, axis, if real_again { &bins } else { &length })?;
+            elements = if real_again { bins } else { length.clone() };
         }
         // The transformed axis goes last, the parts apart.
         let mut order: Vec<usize> = (0..rank - 1).filter(|&other| other != axis).collect();
@@ -129,7 +234,8 @@ impl Dft {
         let parts = to.dims(moved)[rank - 1].as_size();
         let take = |to: &mut Lowering<'_, '_>, n: usize| {
             let part = to.slice(moved, rank - 1, Dim::from(n), Dim::from(n + 1))?;
-            to.squeeze(part, &[rank - 1])
+            let part = to.squeeze(part, &[rank - 1])?;
+            resized(to, part, rank - 2, &elements)
         };
         let (real, imaginary) = match parts {
             Some(1) => (take(to, 0)?, None),
@@ -193,33 +299,42 @@ impl Dft {
     }
 }
 
-/// The length of a transform, which must be known.
-fn known_length(length: Option<&Dim>) -> RuleResult<usize> {
-    let length = length.and_then(Dim::as_size).filter(|length| (1..=LONGEST).contains(length));
-    length.ok_or_else(|| RuleError::Unsupported {
-        what: format!("a transform whose length is not known to be 1 to {LONGEST}"),
-    })
-}
-
 /// The real signal of a length that has these real and imaginary parts as the first half of its spectrum, as a new last axis
 /// of size 1.
-fn signal(to: &mut Lowering<'_, '_>, [real, imaginary]: [ValueId; 2], length: &Dim) -> RuleResult<ValueId> {
-    let (length, dtype) = (known_length(Some(length))?, to.dtype(real));
-    let bins = length / 2 + 1;
-    // The other half is conjugate to this one, but for the first number and, of an even length, the last one.
-    let weight = |bin: usize| if bin == 0 || 2 * bin == length { 1.0 } else { 2.0 };
-    let mut wave = |f: fn(f64) -> f64| {
-        let turn = |part: usize| f(TAU * (part % length) as f64 / length as f64);
-        to.table(vec![bins, length], dtype, |at| {
-            let (bin, n) = (at / length, at % length);
-            weight(bin) * turn(bin * n) / length as f64
-        })
-    };
-    let (cosines, sines) = (wave(f64::cos)?, wave(|turn| -turn.sin())?);
-    let (a, b) = (product(to, real, cosines)?, product(to, imaginary, sines)?);
+fn signal(to: &mut Lowering<'_, '_>, parts: [ValueId; 2], length: &Dim) -> RuleResult<ValueId> {
+    let (length, dtype) = (Length::of(length)?, to.dtype(parts[0]));
+    let [cosines, sines] =
+        [Wave::Cosine, Wave::NegativeSine].map(|wave| waves_back(to, &length, dtype, wave));
+    let (a, b) = (product(to, parts[0], cosines?)?, product(to, parts[1], sines?)?);
     let sum = to.binary(BinaryOp::Add, a, b)?;
     let last = to.rank(sum);
     to.unsqueeze(sum, &[last])
+}
+
+/// A row of waves for each number of half a spectrum, as high as it counts: the other half is conjugate to this one, but for the
+/// first number and, of an even length, the last one.
+fn waves_back(to: &mut Lowering<'_, '_>, length: &Length, dtype: DType, wave: Wave) -> RuleResult<ValueId> {
+    let bins = length.half();
+    if let (Length::Known(length), Length::Known(bins)) = (length, &bins) {
+        let count = |bin: usize| if bin == 0 || 2 * bin == *length { 1.0 } else { 2.0 };
+        let turn = |part: usize| wave.at(TAU * (part % length) as f64 / *length as f64);
+        return to.table(vec![*bins, *length], dtype, |at| {
+            let (bin, n) = (at / length, at % length);
+            count(bin) * turn(bin * n) / *length as f64
+        });
+    }
+    let waves = length.matrix(to, [&bins, length], dtype, wave)?;
+    let bin = places(to, &bins)?;
+    let twice = to.binary(BinaryOp::Add, bin, bin)?;
+    let rest = remainder(to, twice, length)?;
+    let zero = to.scalar(0i64, DType::I64);
+    let alone = to.compare(CompareOp::Equal, rest, zero)?;
+    let (one, two) = (to.scalar(1.0, dtype), to.scalar(2.0, dtype));
+    let counts = to.select(alone, one, two)?;
+    let length = length.number(to, dtype)?;
+    let heights = to.binary(BinaryOp::Div, counts, length)?;
+    let heights = to.unsqueeze(heights, &[1])?;
+    to.binary(BinaryOp::Mul, waves, heights)
 }
 
 /// Where the elements of each frame stand, `[frames, length]`.
@@ -242,14 +357,26 @@ fn positions(to: &mut Lowering<'_, '_>, total: &Dim, length: usize, step: usize)
 /// Cuts an axis, or pads it with zeros.
 fn resized(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize, length: &Dim) -> RuleResult<ValueId> {
     let size = to.dims(x)[axis].clone();
-    match (length - &size).as_constant() {
-        Some(0) => Ok(x),
-        Some(missing) if missing < 0 => to.slice(x, axis, Dim::constant(0), length.clone()),
-        Some(missing) => {
-            let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(x)];
-            padding[axis].1 = Dim::constant(missing);
-            to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }), &[x])
-        }
-        None => Err(RuleError::NotConstant { input: "dft_length".to_owned() }),
+    let missing = length - &size;
+    // The axis's own size is not negative, whatever else is.
+    let own = |symbol: &Symbol| if size.as_symbol() == Some(symbol) { (Some(0), None) } else { (None, None) };
+    let (pads, cuts) = match missing.bounds(&own) {
+        (Some(0), Some(0)) => return Ok(x),
+        (Some(0..), _) => (true, false),
+        (_, Some(..=0)) => (false, true),
+        _ => (true, true),
+    };
+    let mut x = x;
+    if cuts {
+        x = to.slice(x, axis, Dim::constant(0), length.minimum(&size))?;
     }
+    if pads {
+        let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(x)];
+        padding[axis].1 = if cuts { missing.maximum(&Dim::constant(0)) } else { missing };
+        x = to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value: Scalar::Float(0.0) }), &[x])?;
+    }
+    // However it was computed.
+    let mut dims = to.dims(x).clone();
+    dims[axis] = length.clone();
+    to.reshape(x, dims)
 }

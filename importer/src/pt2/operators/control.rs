@@ -5,6 +5,7 @@ use crate::onnx::proto::GraphProto;
 use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
 use crate::pt2::schema::{Argument, Graph};
 use crate::pt2::translation::named;
+use crate::pt2::value::{Output, Value};
 use kiln_types::DType;
 
 pub(super) const RULES: Table = &[
@@ -25,40 +26,44 @@ fn graphs<'p>(call: &Call<'_, 'p>) -> Vec<&'p Graph> {
     call.node.inputs.iter().filter_map(|input| graph(&input.arg)).collect()
 }
 
-/// The tensors and numbers of the arguments from a position on, those of a list apart from those that stand alone.
-fn operands(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Tensor>> {
+/// The values of the argument at a position: a list, or one that stands alone.
+fn values(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Value>> {
     let Some(input) = call.node.inputs.get(position) else { return Ok(Vec::new()) };
-    let mut found = Vec::new();
     match &input.arg {
-        Argument::Tensors(list) => {
-            for tensor in list {
-                found.push(call.to.read(&tensor.name)?);
-            }
-        }
+        Argument::Tensors(list) => list.iter().map(|tensor| call.to.value(&tensor.name)).collect(),
         argument => match named(argument) {
-            Some(name) => found.push(call.to.read(name)?),
-            None => return Err(unsupported("arguments of a function that are no tensors")),
+            Some(name) => Ok(vec![call.to.value(name)?]),
+            None => Err(unsupported("arguments of a function that are no tensors")),
         },
     }
-    Ok(found)
+}
+
+/// As [`values`], of real numbers.
+fn operands(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Tensor>> {
+    values(call, position)?.into_iter().map(Value::real).collect()
 }
 
 fn inline(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    super::complex::real(inlined(call)?)
+}
+
+/// A graph in place of its call, whose values may be of any kind.
+pub(super) fn inlined(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     let Some(&inner) = graphs(call).first() else { return Ok(Vec::new()) };
     let first = call.node.inputs.iter().position(|input| matches!(input.arg, Argument::Graph(_)));
     let mut inputs = Vec::new();
     for position in first.map_or(0, |at| at + 1)..call.node.inputs.len() {
-        inputs.extend(operands(call, position)?);
+        inputs.extend(values(call, position)?);
     }
     let names =
         call.node.inputs.iter().skip(first.map_or(0, |at| at + 1)).filter_map(|input| named(&input.arg));
     let (outputs, behind) = call.to.inlined(inner, &inputs)?;
     for ((name, before), behind) in names.zip(&inputs).zip(behind) {
-        if behind.name != before.name {
-            call.to.overwrite(name, behind.name)?;
+        if !behind.is(before) {
+            call.to.overwrite(name, behind.output())?;
         }
     }
-    Ok(outputs.into_iter().map(|output| output.name).collect())
+    Ok(outputs.into_iter().map(Value::output).collect())
 }
 
 /// A graph of ONNX with these outputs.

@@ -6,11 +6,14 @@ use kiln_types::Scalar;
 
 pub(super) const RULES: Table = &[
     ("_conj.default", converted),
+    ("_conj_physical.default", converted),
     ("_to_copy.default", converted),
     ("alias.default", converted),
     ("bfloat16.default", converted),
     ("bool.default", converted),
     ("clone.default", converted),
+    ("conj.default", converted),
+    ("conj_physical.default", converted),
     ("contiguous.default", converted),
     ("copy.default", copied),
     ("detach.default", converted),

@@ -3,14 +3,11 @@
 use super::Table;
 use super::shape::dims;
 use crate::onnx::proto::AttributeProto;
-use crate::pt2::call::{Call, Int, Number, Outputs, Result, Tensor, flag, float, int, invalid, unsupported};
+use crate::pt2::call::{Call, Int, Number, Outputs, Result, flag, float, int, invalid, unsupported};
 use crate::pt2::dtype::data_type;
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
-    ("_fft_c2c.default", spectrum),
-    ("_fft_c2r.default", spectrum),
-    ("_fft_r2c.default", spectrum),
     ("arange.default", arange),
     ("arange.start", arange),
     ("arange.start_step", arange),
@@ -29,12 +26,6 @@ pub(super) const RULES: Table = &[
     ("exponential.default", exponential),
     ("eye.default", eye),
     ("eye.m", eye),
-    ("fft_fft.default", spectrum),
-    ("fft_fft2.default", spectrum),
-    ("fft_fftn.default", spectrum),
-    ("fft_ifft.default", spectrum),
-    ("fft_irfft.default", spectrum),
-    ("fft_rfft.default", spectrum),
     ("full.default", |call| {
         let value = call.number("fill_value")?;
         let sizes = call.sizes("size")?;
@@ -52,7 +43,6 @@ pub(super) const RULES: Table = &[
     ("hamming_window.periodic_alpha_beta", hamming),
     ("hann_window.default", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
     ("hann_window.periodic", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
-    ("istft.default", spectrum),
     ("linspace.Scalar_Tensor", |call| spaced(call, false)),
     ("linspace.Tensor_Scalar", |call| spaced(call, false)),
     ("linspace.Tensor_Tensor", |call| spaced(call, false)),
@@ -101,8 +91,6 @@ pub(super) const RULES: Table = &[
         let dtype = call.result_dtype()?;
         Ok(vec![call.operand("s", dtype)?])
     }),
-    ("stft.center", stft),
-    ("stft.default", stft),
     ("uniform.default", |call| {
         let (from, to) = (call.float_or("from", 0.0)?, call.float_or("to", 1.0)?);
         let (sizes, dtype) = shape_of_result(call)?;
@@ -135,12 +123,12 @@ fn filled(call: &mut Call<'_, '_>, sizes: &[Int], value: &Number) -> Result<Outp
     }])
 }
 
-fn uniform(call: &mut Call<'_, '_>, value: Scalar) -> Result<Outputs> {
+pub(super) fn uniform(call: &mut Call<'_, '_>, value: Scalar) -> Result<Outputs> {
     let sizes = call.sizes("size")?;
     filled(call, &sizes, &Number::Known(value))
 }
 
-fn uniform_like(call: &mut Call<'_, '_>, value: Scalar) -> Result<Outputs> {
+pub(super) fn uniform_like(call: &mut Call<'_, '_>, value: Scalar) -> Result<Outputs> {
     let like = call.tensor("self")?;
     let sizes = dims(call, &like);
     filled(call, &sizes, &Number::Known(value))
@@ -442,55 +430,4 @@ fn multinomial(call: &mut Call<'_, '_>) -> Result<Outputs> {
         found.into_iter().nth(1).unwrap_or_default()
     };
     Ok(vec![classes])
-}
-
-// ---- spectra ----
-
-fn spectrum(_: &mut Call<'_, '_>) -> Result<Outputs> {
-    Err(unsupported("complex numbers"))
-}
-
-/// Spectra of frames, whose real and imaginary parts lie along a last axis.
-fn stft(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    if call.result(0).is_err() || call.bool_or("return_complex", false)? {
-        return spectrum(call);
-    }
-    if super::name(&call.node.target) == "stft.center" && call.bool_or("center", true)? {
-        return Err(unsupported("`stft` that pads; pad before it"));
-    }
-    let x = call.tensor("self")?;
-    let size = call.int("n_fft")?;
-    let hop = call.int_or("hop_length", size / 4)?;
-    let length = call.int_or("win_length", size)?;
-    let half = call.bool_or("onesided", true)?;
-    let window = match call.optional_tensor("window")? {
-        Some(window) => window,
-        None => {
-            let shape = call.int64s(&[length]);
-            Tensor {
-                name: call.filled(&shape, Scalar::Int(1), x.dtype),
-                dtype: x.dtype,
-                sizes: vec![Some(length)],
-            }
-        }
-    };
-    // Shorter windows are centered.
-    let window = if length < size {
-        let before = size.saturating_sub(length) / 2;
-        let after = size.saturating_sub(length).saturating_sub(before);
-        let pads = call.int64s(&[before, after]);
-        call.op("Pad", &[&window, &pads], Vec::new())
-    } else {
-        window.name
-    };
-    let signal = if x.rank() == 1 { call.unsqueeze(&x, &[0]) } else { x.name.clone() };
-    let (hop, size_value) = (call.int64(hop), call.int64(size));
-    let signal = call.unsqueeze(&signal, &[-1]);
-    let found = call.op("STFT", &[&signal, &hop, &window, &size_value], vec![flag("onesided", half)]);
-    let mut found = call.transpose(&found, &[0, 2, 1, 3]);
-    if call.bool_or("normalized", false)? {
-        let scale = call.number_of((size as f64).sqrt().recip(), x.dtype);
-        found = call.op("Mul", &[&found, &scale], Vec::new());
-    }
-    Ok(vec![if x.rank() == 1 { call.squeeze(&found, &[0]) } else { found }])
 }

@@ -80,7 +80,7 @@ pub(super) const RULES: Table = &[
 ];
 
 /// A product of matrices, in the dtype of the result.
-fn product(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<String> {
+pub(super) fn product(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<String> {
     let (left, right) = (call.tensor(left)?, call.tensor(right)?);
     let dtype = call.result_dtype()?;
     let (left, right) = (call.cast_tensor(&left, dtype), call.cast_tensor(&right, dtype));
@@ -116,7 +116,7 @@ fn times(call: &mut Call<'_, '_>, value: &str, factor: &Number, dtype: DType) ->
 }
 
 /// `beta · self + alpha · product`; `self` is not read when `beta` is 0.
-fn added(call: &mut Call<'_, '_>, product: &str) -> Result<Outputs> {
+pub(super) fn added(call: &mut Call<'_, '_>, product: &str) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let (alpha, beta) = (factor(call, "alpha")?, factor(call, "beta")?);
     let product = times(call, product, &alpha, dtype)?;
@@ -136,13 +136,18 @@ fn addmm(call: &mut Call<'_, '_>) -> Result<Outputs> {
 
 /// `x · weightᵀ + bias`, as PyTorch's exporter to ONNX writes it.
 fn linear(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let (x, weight) = (call.tensor("input")?, call.tensor("weight")?);
-    let weight = if weight.rank() < 2 { weight.name } else { call.transpose(&weight, &[1, 0]) };
-    let product = call.op("MatMul", &[&x, &weight], Vec::new());
+    let product = weighted(call)?;
     Ok(vec![match call.optional_tensor("bias")? {
         Some(bias) => call.op("Add", &[&product, &bias], Vec::new()),
         None => product,
     }])
+}
+
+/// `x · weightᵀ`.
+pub(super) fn weighted(call: &mut Call<'_, '_>) -> Result<String> {
+    let (x, weight) = (call.tensor("input")?, call.tensor("weight")?);
+    let weight = if weight.rank() < 2 { weight.name } else { call.transpose(&weight, &[1, 0]) };
+    Ok(call.op("MatMul", &[&x, &weight], Vec::new()))
 }
 
 /// Each group of rows times a matrix of its own; `offs` says where groups end. All rows are multiplied by all matrices, of which
@@ -192,9 +197,14 @@ fn outer(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<String> {
 
 fn einsum(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let tensors = call.tensors("tensors")?;
-    let equation: String = call.string_or("equation", "")?.split_whitespace().collect();
     let inputs: Vec<&str> = tensors.iter().map(|tensor| &**tensor).collect();
-    Ok(vec![call.op("Einsum", &inputs, vec![string("equation", &equation)])])
+    Ok(vec![summed(call, &inputs)?])
+}
+
+/// What the call's equation says of these operands.
+pub(super) fn summed(call: &mut Call<'_, '_>, inputs: &[&str]) -> Result<String> {
+    let equation: String = call.string_or("equation", "")?.split_whitespace().collect();
+    Ok(call.op("Einsum", inputs, vec![string("equation", &equation)]))
 }
 
 /// Letters for the indices of tensors.

@@ -43,6 +43,13 @@ pub(super) const RULES: Table = &[
     ("add.Tensor", |call| sum(call, "Add")),
     ("addcdiv.default", |call| addc(call, "Div")),
     ("addcmul.default", |call| addc(call, "Mul")),
+    ("angle.default", |call| {
+        // That of a negative number is half a turn.
+        let (x, dtype) = computed(call)?;
+        let (zero, pi) = (call.number_of(0.0, dtype), call.number_of(std::f64::consts::PI, dtype));
+        let negative = call.op("Less", &[&x, &zero], Vec::new());
+        Ok(vec![call.op("Where", &[&negative, &pi, &zero], Vec::new())])
+    }),
     ("asin.default", unary!("Asin")),
     ("asinh.default", unary!("Asinh")),
     ("atan.default", unary!("Atan")),
@@ -231,6 +238,7 @@ pub(super) const RULES: Table = &[
         negated(call, equal)
     }),
     ("neg.default", unary!("Neg")),
+    ("_neg_view.default", unary!("Neg")),
     ("pow.Scalar", binary!("Pow")),
     ("pow.Tensor", power),
     ("pow.Tensor_Scalar", power),
@@ -580,18 +588,23 @@ fn ignoring_nan(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
 fn atan2(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let [y, x] = operands(call, ["self", "other"])?;
-    let slope = call.op("Div", &[&y, &x], Vec::new());
+    Ok(vec![angle(call, &y, &x, dtype)])
+}
+
+/// The angle of a point with the first axis.
+pub(super) fn angle(call: &mut Call<'_, '_>, y: &str, x: &str, dtype: DType) -> String {
+    let slope = call.op("Div", &[y, x], Vec::new());
     let angle = call.op("Atan", &[&slope], Vec::new());
     let (zero, pi) = (call.number_of(0.0, dtype), call.number_of(std::f64::consts::PI, dtype));
     let (above, below) =
         (call.op("Add", &[&angle, &pi], Vec::new()), call.op("Sub", &[&angle, &pi], Vec::new()));
-    let upper = call.op("GreaterOrEqual", &[&y, &zero], Vec::new());
+    let upper = call.op("GreaterOrEqual", &[y, &zero], Vec::new());
     let turned = call.op("Where", &[&upper, &above, &below], Vec::new());
-    let left = call.op("Less", &[&x, &zero], Vec::new());
+    let left = call.op("Less", &[x, &zero], Vec::new());
     let angle = call.op("Where", &[&left, &turned, &angle], Vec::new());
     // The slope of the origin is none.
     let none = call.op("IsNaN", &[&angle], Vec::new());
-    Ok(vec![call.op("Where", &[&none, &zero, &angle], Vec::new())])
+    call.op("Where", &[&none, &zero, &angle], Vec::new())
 }
 
 fn copysign(call: &mut Call<'_, '_>) -> Result<Outputs> {

@@ -27,6 +27,8 @@ pub(super) const RULES: Table = &[
     ("flatten.using_ints", flatten),
     ("flip.default", flip),
     ("hstack.default", |call| stacked(call, 1, 1)),
+    ("adjoint.default", permute),
+    ("mH.default", permute),
     ("mT.default", permute),
     ("meshgrid.default", meshgrid),
     ("meshgrid.indexing", meshgrid),
@@ -287,7 +289,7 @@ pub(in crate::pt2) fn permutation(call: &mut Call<'_, '_>, of: &Tensor) -> Resul
             return Ok(order);
         }
         "t" => (0, of.rank().saturating_sub(1)),
-        "mT" => (of.rank().saturating_sub(2), of.rank().saturating_sub(1)),
+        "mT" | "mH" | "adjoint" => (of.rank().saturating_sub(2), of.rank().saturating_sub(1)),
         "movedim" => return moved(call, of),
         "swapaxes" => (place(call.axis("axis0", 0, of)?), place(call.axis("axis1", 0, of)?)),
         _ => (place(call.axis("dim0", 0, of)?), place(call.axis("dim1", 0, of)?)),
@@ -604,7 +606,7 @@ fn roll(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![value])
 }
 
-fn rolled(call: &mut Call<'_, '_>, x: String, shift: &Int, axis: i64) -> String {
+pub(super) fn rolled(call: &mut Call<'_, '_>, x: String, shift: &Int, axis: i64) -> String {
     if matches!(shift, Int::Known(0)) {
         return call.op("Identity", &[&x], Vec::new());
     }

@@ -37,6 +37,17 @@ pub struct ExportedProgram {
 struct Tensors {
     entries: Vec<(String, Entry)>,
     places: HashMap<String, usize>,
+    /// The complex ones, as pairs of real and imaginary parts along a last axis.
+    pairs: HashMap<String, LazyTensor>,
+}
+
+/// A tensor that a program reads.
+#[derive(Clone, Copy, Debug)]
+pub enum ProgramTensor<'t> {
+    /// One whose elements have a dtype that Kiln has.
+    Real(&'t LazyTensor),
+    /// Complex numbers, as pairs of real and imaginary parts along a last axis.
+    Complex(&'t LazyTensor),
 }
 
 #[derive(Deserialize)]
@@ -139,7 +150,7 @@ impl ExportedProgram {
     ///
     /// # Errors
     /// When there is none of that name, or one of a kind that Kiln does not have.
-    pub fn weight(&self, name: &str) -> Result<&LazyTensor> {
+    pub fn weight(&self, name: &str) -> Result<ProgramTensor<'_>> {
         get(&self.weights, name)
     }
 
@@ -147,7 +158,7 @@ impl ExportedProgram {
     ///
     /// # Errors
     /// As [`ExportedProgram::weight`].
-    pub fn constant(&self, name: &str) -> Result<&LazyTensor> {
+    pub fn constant(&self, name: &str) -> Result<ProgramTensor<'_>> {
         get(&self.constants, name)
     }
 
@@ -157,10 +168,13 @@ impl ExportedProgram {
     }
 }
 
-fn get<'t>(tensors: &'t Tensors, name: &str) -> Result<&'t LazyTensor> {
+fn get<'t>(tensors: &'t Tensors, name: &str) -> Result<ProgramTensor<'t>> {
+    if let Some(pairs) = tensors.pairs.get(name) {
+        return Ok(ProgramTensor::Complex(pairs));
+    }
     let entry = tensors.places.get(name).and_then(|&place| tensors.entries.get(place));
     match entry.map(|(_, entry)| entry) {
-        Some(Entry::Tensor(tensor)) => Ok(tensor),
+        Some(Entry::Tensor(tensor)) => Ok(ProgramTensor::Real(tensor)),
         Some(Entry::Unsupported(what)) => {
             Err(WeightsError::from(crate::ErrorKind::Unsupported(what.clone())).at_key(name))
         }
@@ -202,12 +216,14 @@ fn tensors(archive: &Archive, folder: &str, config: &str, big_endian: bool) -> R
         return Err(WeightsError::limit(what, limits::MAX_TENSORS).in_entry(config));
     }
     let mut storages = HashMap::new();
-    let mut read = |meta: PayloadMeta| -> Result<Entry> {
+    let mut pairs = HashMap::new();
+    let mut read = |name: &str, meta: PayloadMeta| -> Result<Entry> {
         let (Some(tensor), false) = (meta.tensor_meta, meta.use_pickle) else {
             // A subclass of `torch.Tensor`, or an object that is none.
             return Ok(Entry::Unsupported("what is kept as an object of Python".to_owned()));
         };
-        let stored = match scalar_type(tensor.dtype) {
+        let part = complex_part(tensor.dtype);
+        let stored = match scalar_type(tensor.dtype).or(part.map(Stored::DType)) {
             Some(stored) if tensor.layout == STRIDED => stored,
             Some(_) => return Ok(Entry::Unsupported("a sparse tensor".to_owned())),
             None => return Ok(Entry::Unsupported(format!("a tensor of PyTorch's dtype {}", tensor.dtype))),
@@ -223,17 +239,29 @@ fn tensors(archive: &Archive, folder: &str, config: &str, big_endian: bool) -> R
             }
         };
         let numbers = |sizes: &[Size]| -> Result<Vec<usize>> { sizes.iter().map(number).collect() };
-        let (shape, strides) = (numbers(&tensor.sizes)?, numbers(&tensor.strides)?);
-        LazyTensor::new(stored, shape, strides, number(&tensor.storage_offset)?, storage).map(Entry::Tensor)
+        let (mut shape, mut strides) = (numbers(&tensor.sizes)?, numbers(&tensor.strides)?);
+        let mut offset = number(&tensor.storage_offset)?;
+        let Some(part) = part else {
+            return LazyTensor::new(stored, shape, strides, offset, storage).map(Entry::Tensor);
+        };
+        strides.iter_mut().for_each(|stride| *stride = stride.saturating_mul(2));
+        offset = offset.saturating_mul(2);
+        shape.push(2);
+        strides.push(1);
+        pairs.insert(name.to_owned(), LazyTensor::new(stored, shape, strides, offset, storage)?);
+        // A checkpoint has no pairs.
+        let bits = part.size() * 16;
+        Ok(Entry::Unsupported(format!("a tensor of complex numbers (complex{bits})")))
     };
     let mut found = Tensors::default();
     for (name, meta) in listed.config {
-        let entry = read(meta).map_err(|error| error.at_key(name.clone()))?;
+        let entry = read(&name, meta).map_err(|error| error.at_key(name.clone()))?;
         if found.places.insert(name.clone(), found.entries.len()).is_some() {
             return Err(WeightsError::archive("it is listed twice").in_entry(config).at_key(name));
         }
         found.entries.push((name, entry));
     }
+    found.pairs = pairs;
     Ok(found)
 }
 
@@ -265,6 +293,16 @@ pub fn scalar_type(scalar_type: u32) -> Option<Stored> {
         33 => return Some(Stored::Minifloat(Minifloat::E8M0Fnu)),
         _ => return None,
     }))
+}
+
+/// The dtype of either part of the complex numbers of a `ScalarType`; nothing for others.
+pub fn complex_part(scalar_type: u32) -> Option<DType> {
+    match scalar_type {
+        9 => Some(DType::F16),
+        10 => Some(DType::F32),
+        11 => Some(DType::F64),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
