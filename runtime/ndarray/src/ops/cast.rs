@@ -5,6 +5,7 @@
 
 use crate::tensor::NdArrayTensor;
 use bytemuck::Pod;
+use half::slice::HalfFloatSliceExt;
 use kiln_kernels::convert;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, bf16, f16};
@@ -58,10 +59,19 @@ fn converted(tensor: NdArrayTensor, dtype: DType) -> NdArrayTensor {
 /// The pairs that models use, in one loop.
 fn direct(tensor: &NdArrayTensor, dtype: DType) -> Option<NdArrayTensor> {
     Some(match (tensor.dtype(), dtype) {
-        (DType::F16, DType::F32) => map::<f16, f32>(tensor, dtype, f16::to_f32),
-        (DType::F32, DType::F16) => map::<f32, f16>(tensor, dtype, f16::from_f32),
-        (DType::BF16, DType::F32) => map::<bf16, f32>(tensor, dtype, bf16::to_f32),
-        (DType::F32, DType::BF16) => map::<f32, bf16>(tensor, dtype, bf16::from_f32),
+        // By the instructions that there are for slices.
+        (DType::F16, DType::F32) => NdArrayTensor::build(tensor.shape(), dtype, |out: &mut [f32]| {
+            tensor.slice::<f16>().convert_to_f32_slice(out);
+        }),
+        (DType::F32, DType::F16) => NdArrayTensor::build(tensor.shape(), dtype, |out: &mut [f16]| {
+            out.convert_from_f32_slice(tensor.slice());
+        }),
+        (DType::BF16, DType::F32) => NdArrayTensor::build(tensor.shape(), dtype, |out: &mut [f32]| {
+            tensor.slice::<bf16>().convert_to_f32_slice(out);
+        }),
+        (DType::F32, DType::BF16) => NdArrayTensor::build(tensor.shape(), dtype, |out: &mut [bf16]| {
+            out.convert_from_f32_slice(tensor.slice());
+        }),
         (DType::I64, DType::F32) => map::<i64, f32>(tensor, dtype, |x| x as f32),
         (DType::F32, DType::I64) => map::<f32, i64>(tensor, dtype, |x| x as i64),
         (DType::I64, DType::I32) => map::<i64, i32>(tensor, dtype, |x| x as i32),
