@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import pickletools
 import types
+import typing
 import zipfile
 
 import numpy as np
@@ -169,7 +170,7 @@ def objects() -> dict:
     return {
         "epoch": 3,
         "state_dict": {"weight": floats(2, 3), "bias": floats(3)},
-        "hyper_parameters": Attributes(lr=0.1, schedule=Schedule(steps=[1, 2])),
+        "hyper_parameters": Attributes(lr=0.1, schedule=Schedule(steps=[1, 2], of=typing.Any, to=int)),
         "loss": torch.nn.CrossEntropyLoss(weight=floats(3)),
         "optimizer": torch.optim.AdamW,
         "ema": Schedule(weights={"weight": floats(2)}),

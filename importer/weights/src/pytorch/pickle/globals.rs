@@ -218,6 +218,8 @@ const GLOBALS: &[(&str, &str, Global)] = &[
     ("_codecs", "encode", Global::Make(Make::Bytes)),
     ("builtins", "bool", Global::Name("bool")),
     ("builtins", "int", Global::Name("int")),
+    // What Python 2 called it, and protocol 2 does.
+    ("builtins", "long", Global::Name("int")),
     ("builtins", "float", Global::Name("float")),
     ("builtins", "str", Global::Name("str")),
     ("builtins", "list", Global::Name("list")),
@@ -337,21 +339,22 @@ impl Named {
 /// Where PyTorch has classes of which objects may lie beside the weights: losses, say, and optimizers.
 const FOREIGN_IN_TORCH: &[&str] = &["torch.nn.", "torch.optim."];
 
-/// The packages and modules of Python's own, those of versions 2 and before 3.13 among them, in order; `_` begins all others.
+/// The packages and modules of Python's own, those of versions 2 and before 3.13 among them, in order; `_` begins all others. Not those
+/// that only say what values are: `typing`, `enum`, `dataclasses`, `abc` and `numbers`.
 #[rustfmt::skip]
 const PYTHON: &[&str] = &[
-    "StringIO", "abc", "aifc", "antigravity", "argparse", "array", "ast", "asynchat", "asyncio", "asyncore",
+    "StringIO", "aifc", "antigravity", "argparse", "array", "ast", "asynchat", "asyncio", "asyncore",
     "atexit", "audioop", "base64", "bdb", "binascii", "bisect", "builtins", "bz2", "cPickle", "cProfile",
     "cStringIO", "calendar", "cgi", "cgitb", "chunk", "cmath", "cmd", "code", "codecs", "codeop", "collections",
     "colorsys", "commands", "compileall", "concurrent", "configparser", "contextlib", "contextvars", "copy",
-    "copy_reg", "copyreg", "crypt", "csv", "ctypes", "curses", "dataclasses", "datetime", "dbm", "decimal",
-    "difflib", "dis", "distutils", "dl", "doctest", "email", "encodings", "ensurepip", "enum", "errno",
+    "copy_reg", "copyreg", "crypt", "csv", "ctypes", "curses", "datetime", "dbm", "decimal",
+    "difflib", "dis", "distutils", "dl", "doctest", "email", "encodings", "ensurepip", "errno",
     "exceptions", "faulthandler", "fcntl", "filecmp", "fileinput", "fnmatch", "fractions", "ftplib", "functools",
     "gc", "genericpath", "getopt", "getpass", "gettext", "glob", "graphlib", "grp", "gzip", "hashlib", "heapq",
     "hmac", "html", "http", "httplib", "idlelib", "imaplib", "imghdr", "imp", "importlib", "inspect", "io",
     "ipaddress", "itertools", "json", "keyword", "lib2to3", "linecache", "locale", "logging", "lzma", "mailbox",
     "mailcap", "marshal", "math", "mimetypes", "mmap", "modulefinder", "msilib", "msvcrt", "multiprocessing",
-    "netrc", "nis", "nntplib", "nt", "ntpath", "nturl2path", "numbers", "opcode", "operator", "optparse", "os",
+    "netrc", "nis", "nntplib", "nt", "ntpath", "nturl2path", "opcode", "operator", "optparse", "os",
     "os2", "ossaudiodev", "pathlib", "pdb", "pickle", "pickletools", "pipes", "pkgutil", "platform", "plistlib",
     "popen2", "poplib", "posix", "posixfile", "posixpath", "pprint", "profile", "pstats", "pty", "pwd",
     "py_compile", "pyclbr", "pydoc", "pydoc_data", "pyexpat", "queue", "quopri", "random", "re", "readline",
@@ -360,7 +363,7 @@ const PYTHON: &[&str] = &[
     "sre_compile", "sre_constants", "sre_parse", "ssl", "stat", "statistics", "string", "stringprep", "struct",
     "subprocess", "sunau", "symtable", "sys", "sysconfig", "syslog", "tabnanny", "tarfile", "telnetlib", "tempfile",
     "termios", "textwrap", "this", "thread", "threading", "time", "timeit", "tkinter", "token", "tokenize",
-    "tomllib", "trace", "traceback", "tracemalloc", "tty", "turtle", "turtledemo", "types", "typing", "unicodedata",
+    "tomllib", "trace", "traceback", "tracemalloc", "tty", "turtle", "turtledemo", "types", "unicodedata",
     "unittest", "urllib", "urllib2", "uu", "uuid", "venv", "warnings", "wave", "weakref", "webbrowser", "winreg",
     "winsound", "wsgiref", "xdrlib", "xml", "xmlrpc", "zipapp", "zipfile", "zipimport", "zlib", "zoneinfo",
 ];
