@@ -14,6 +14,7 @@ import zipfile
 
 import numpy as np
 import torch
+import torch.package
 from torch import nn
 
 from weight_fixtures import formats, store
@@ -207,6 +208,14 @@ def numpy_data() -> dict:
     }
 
 
+def package() -> bytes:
+    """A package of `torch.package`, with its code."""
+    archive = io.BytesIO()
+    with torch.package.PackageExporter(archive) as exporter:
+        exporter.save_pickle("model", "model.pkl", {"weight": [1.0]})
+    return archive.getvalue()
+
+
 def strangers() -> None:
     """Files that are no checkpoints, but have a checkpoint's name."""
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
@@ -225,6 +234,7 @@ def strangers() -> None:
         ("npz", archive.getvalue(), "NumPy"),
         ("without_folder", repacked(lambda name: name.split("/", 1)[1]), "not in a folder"),
         ("bzip2", repacked(lambda name: name, zipfile.ZIP_BZIP2), "bzip2"),
+        ("package", package(), "torch.package", "model.state_dict()"),
     ):
         refused(f"strangers/{name}", content, "it is no checkpoint", *mentions)
     for name, content, mention in (("lfs", pointer, "git lfs pull"), ("html", b"<html></html>", "web page")):

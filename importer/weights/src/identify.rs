@@ -50,6 +50,11 @@ pub(crate) fn identify_archive<'a>(names: impl Iterator<Item = &'a str> + Clone)
             "it is a package of PyTorch without an exported program, such as compiled code of AOTInductor; `torch.export.save` \
              writes the program",
         )
+    } else if any(&|name| name.ends_with("/.data/extern_modules")) {
+        Some(
+            "it is a package of `torch.package`, which holds objects with the code that makes them; load it in Python and save the \
+             weights alone: `torch.save(model.state_dict(), path)`",
+        )
     } else if any(&|name| name == "model.weights.h5") {
         Some(
             "it is a model of Keras; `model.export(\"model.onnx\", format=\"onnx\")` makes an ONNX model, which `kiln convert` \
