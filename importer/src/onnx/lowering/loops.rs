@@ -439,8 +439,8 @@ impl<'g, 'm> Lowering<'g, 'm> {
         let Rounds { mut trip_count, mut condition } = rounds;
         if let Some(count) = self.counted_rounds(&round.condition, &condition, &open, before) {
             trip_count = Some(match trip_count {
-                Some(most) => self.builder.graph.minimum(&most, &count),
-                None => count,
+                Some(most) if !is_beyond_all(&most) => self.builder.graph.minimum(&most, &count),
+                Some(_) | None => count,
             });
             (condition, round.condition) = (Dim::constant(1), Dim::constant(1));
         }
@@ -449,6 +449,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             trip_count = Some(trip_count.map_or(one.clone(), |most| self.builder.graph.minimum(&most, &one)));
         }
         let ends = round.condition.as_constant().is_none();
+        trip_count = trip_count.filter(|most| !(ends && is_beyond_all(most)));
         if let Some(most) = trip_count.as_mut().filter(|_| condition.as_constant().is_none()) {
             *most = &*most * &condition;
             condition = Dim::constant(1);
@@ -513,6 +514,11 @@ impl<'g, 'm> Lowering<'g, 'm> {
         results.extend(outputs.map(Operand::Tensor));
         Ok(Outputs(results))
     }
+}
+
+/// Whether a bound is as many rounds as no loop has: none, where something else ends it.
+fn is_beyond_all(most: &Dim) -> bool {
+    most.as_constant().is_some_and(|most| most >= i64::from(i32::MAX))
 }
 
 /// The integers of an operand that counts, after so many rounds.

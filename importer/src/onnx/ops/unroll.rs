@@ -245,9 +245,7 @@ impl<'m> Unroll<'m> {
         let trip_count = limit.map(|limit| to.host_integer(limit, "M")).transpose()?;
         let condition = condition.map(|condition| to.host_integer(condition, "cond")).transpose()?;
         let rounds = Rounds {
-            // As many rounds as no loop has: no bound.
-            trip_count: trip_count
-                .filter(|most| most.as_constant().is_none_or(|most| most < i64::from(i32::MAX))),
+            trip_count: trip_count.filter(|most| !most.is(i64::MAX)),
             condition: condition.unwrap_or(Dim::constant(1)),
         };
         let initial = Initial { operands: &carried, readers };
