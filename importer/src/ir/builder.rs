@@ -199,8 +199,10 @@ impl<'a> Builder<'a> {
         {
             let read = self.read(condition, hint)?;
             let host: Vec<Dim> = read.iter().map(|read| &offset + &(&scale * read)).collect();
-            self.graph.value_mut(value).host = Some(host.clone());
-            return Ok(host);
+            if !host.iter().any(Dim::is_saturated) {
+                self.graph.value_mut(value).host = Some(host.clone());
+                return Ok(host);
+            }
         }
         self.read(value, hint)
     }

@@ -435,3 +435,13 @@ fn doubled_constants_stay_bounded() {
     let bytes: usize = graph.constants.iter().map(|constant| constant.data.bytes.len()).sum();
     assert!(bytes < 1 << 30, "{bytes}");
 }
+
+#[test]
+fn outputs_that_nobody_reads_are_not_computed() {
+    let nodes = |outputs: &[&str]| {
+        let norm = node("norm", "LayerNormalization", &["x", "scale"], outputs);
+        let inputs = vec![value("x", &[size(2), size(3)]), value("scale", &[size(3)])];
+        import(&model(inputs, vec![norm], &outputs[..1])).expect("a model").nodes.len()
+    };
+    assert_eq!(nodes(&["y"]), nodes(&["y", "mean", "deviation"]));
+}

@@ -100,6 +100,14 @@ fn loops_are_checked() {
         let found = error(&model);
         assert!(found.contains(text), "{text}: {found}");
     }
+    // A number may have another rank from the first round on, and no other in each.
+    let mut rounds = with(vec![node("up", "Unsqueeze", &["h", "axis"], &["next"])]);
+    rounds[0].input = vec!["x".into()];
+    let mut growing = loop_model((body, rounds, &["more", "next"]), &["zero"], &["y"]);
+    let nodes = &mut growing.graph.as_mut().expect("a graph").node;
+    nodes.iter_mut().filter(|node| node.op_type == "Loop").for_each(|node| node.input[1].clear());
+    let found = error(&growing);
+    assert!(found.contains("a loop that makes a tensor of rank 2 of one of rank 1"), "{found}");
     let fine = loop_model(
         (body, with(vec![node("next", "Neg", &["h"], &["next"])]), &["more", "next"]),
         &["x"],

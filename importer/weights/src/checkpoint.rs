@@ -61,7 +61,7 @@ pub struct Checkpoint {
 pub(crate) enum Entry {
     /// A tensor.
     Tensor(LazyTensor),
-    /// A tensor of a kind that Kiln does not have, and which.
+    /// A tensor of a kind that Kiln does not have, or an object that holds some, and which.
     Unsupported(String),
 }
 
@@ -196,7 +196,7 @@ impl Checkpoint {
     }
 
     /// What the file has beside, sorted by path: tensors of kinds that Kiln does not have, as of complex numbers, and of which
-    /// kind they are.
+    /// kind they are; objects of other classes that hold tensors, and of which class.
     pub fn unsupported(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.unsupported.iter().map(|(path, what)| (path.as_str(), what.as_str()))
     }

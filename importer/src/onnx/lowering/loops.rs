@@ -79,6 +79,8 @@ struct Place {
     guess: Carried,
     /// Whether more was taken for given before.
     was_wrong: bool,
+    /// Whether it stands for an operand of another type. Once: each round may yield another rank.
+    stands_in: bool,
 }
 
 /// What stands for an operand of another type than what a round yields in its place.
@@ -119,7 +121,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
                             Instead::Zeros(dims, dtype) => self.fill(dims, 0i64, dtype)?,
                             Instead::Reshaped(value, dims) => self.reshape(value, dims)?,
                         };
-                        *place = self.place(Operand::Tensor(operand));
+                        *place = Place { stands_in: true, ..self.place(Operand::Tensor(operand)) };
                         before = self.snapshot();
                         continue;
                     }
@@ -179,7 +181,8 @@ impl<'g, 'm> Lowering<'g, 'm> {
             };
             let (before_ty, after) = (self.ty(first), self.ty(yielded));
             let alike = before_ty.dtype == after.dtype;
-            if alike && before_ty.rank() == after.rank() || !runs && readers.after {
+            let fits = alike && before_ty.rank() == after.rank();
+            if fits || place.stands_in || (!runs && readers.after) {
                 return None;
             }
             let is_one = |dims: &[Dim]| dims.iter().all(|dim| dim.is(1));
@@ -209,7 +212,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             let few = first.as_ref().is_some_and(|first| first.len() <= MOST_COUNTED);
             guess = if counts && few { Carried::Stepping } else { Carried::Tensor(vec![false; ty.rank()]) };
         }
-        Place { operand, first, guess, was_wrong: false }
+        Place { operand, first, guess, was_wrong: false, stands_in: false }
     }
 
     /// Lowers the body with the guesses.

@@ -18,17 +18,6 @@ pub enum Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// Those from a position on.
-    ///
-    /// # Panics
-    /// When there are not so many.
-    pub fn from(self, start: usize) -> Self {
-        match self {
-            Bytes::U8(bytes) => Bytes::U8(&bytes[start..]),
-            Bytes::I8(bytes) => Bytes::I8(&bytes[start..]),
-        }
-    }
-
     /// The bytes, and what is to be flipped in them so that they are unsigned.
     pub(super) fn unsigned(self) -> (&'a [u8], u8) {
         match self {

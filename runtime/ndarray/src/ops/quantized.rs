@@ -51,7 +51,7 @@ fn of_many(lhs: &Quantized<NdArrayTensor>, rhs: &Quantized<NdArrayTensor>) -> Op
         let dims: Vec<usize> = batch.dims.iter().chain(&tensor.dims()[lead..]).copied().collect();
         tensor.layout().expand(&dims.as_slice().into())
     };
-    let x = copy::contiguous(&lhs.values.clone().with_layout(spread(&lhs.values)));
+    let x = lhs.values.clone().with_layout(spread(&lhs.values)).into_contiguous();
     let right = spread(&rhs.values);
     let strides = right.strides.iter().map(|&stride| usize::try_from(stride).ok());
     let strides: Vec<usize> = strides.collect::<Option<_>>()?;
@@ -70,7 +70,7 @@ fn of_many(lhs: &Quantized<NdArrayTensor>, rhs: &Quantized<NdArrayTensor>) -> Op
             }
             let (data, steps) = (bytes_from(&rhs.values, offset), [strides[lead], strides[lead + 1]]);
             let packed = PackedBytes::new(data, steps, k, n);
-            let left = bytes(&x).from(place * m * k);
+            let left = bytes_from(&x, x.layout().offset + place * m * k);
             kernel::quantized_gemm(m, left, k, Zeros::One(left_zero), &packed, Zeros::One(right_zero), out);
         }
     }))

@@ -4,6 +4,7 @@ use super::calc::{T, indices, reshape};
 use crate::backend::{Backend, Primitive, SliceRange};
 use crate::{Dims, InlineVec, PadMode, Scalar, Shape};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Default of [`Backend::pad`].
 pub fn pad<B: Backend>(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, value: Scalar) -> T<B> {
@@ -27,19 +28,15 @@ pub fn pad<B: Backend>(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, 
         if (before, after) == (0, 0) {
             continue;
         }
-        let mut positions = sources(shape[dim], before, after, mode);
+        let size = shape[dim] as i64;
+        let (first, end) = (-(before as i64), size + after as i64);
+        let picked =
+            |places| B::select(tensor.clone(), dim, indices::<B>(sources(size, places, mode), &tensor));
         if shape[dim] < LONG {
-            let positions = indices::<B>(positions, &tensor);
-            tensor = B::select(tensor, dim, positions);
+            tensor = picked(first..end);
             continue;
         }
-        let behind = positions.split_off(positions.len() - after);
-        positions.truncate(before);
-        let side = |positions: Vec<i64>| {
-            let positions = indices::<B>(positions, &tensor);
-            (positions.shape().num_elements() > 0).then(|| B::select(tensor.clone(), dim, positions))
-        };
-        let (first, last) = (side(positions), side(behind));
+        let (first, last) = ((before > 0).then(|| picked(first..0)), (after > 0).then(|| picked(size..end)));
         let parts: Vec<T<B>> = first.into_iter().chain([tensor]).chain(last).collect();
         tensor = B::cat(&parts, dim);
     }
@@ -49,11 +46,10 @@ pub fn pad<B: Backend>(tensor: T<B>, padding: &[(usize, usize)], mode: PadMode, 
 /// So many elements are copied as they stand, between those that are picked for either side.
 const LONG: usize = 1024;
 
-/// Which element of a dim each place of the padded dim shows.
-fn sources(size: usize, before: usize, after: usize, mode: PadMode) -> Vec<i64> {
+/// Which element of a dim places of the padded dim show, of which that of the first element is 0.
+fn sources(size: i64, places: Range<i64>, mode: PadMode) -> Vec<i64> {
     assert!(size > 0, "pad: an empty dim has nothing to show outside");
-    let size = size as i64;
-    (-(before as i64)..size + after as i64)
+    places
         .map(|at| match mode {
             PadMode::Wrap => at.rem_euclid(size),
             PadMode::Reflect if size > 1 => {
