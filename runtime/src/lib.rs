@@ -11,6 +11,7 @@
 //!   of Burn's book; with the feature `burn-0-20` they are those of Burn 0.20, which are in `train::supervised` always.
 //! - `data::dataset`: `SqliteDataset` and Hugging Face's local copies (feature `sqlite`), MNIST and images (`vision`), data frames
 //!   (`dataframe`).
+//! - `serve` (feature `serve`): many callers share the forward passes of one model.
 //! - `weights` (feature `pytorch` or `safetensors`): modules from the checkpoints of other frameworks.
 //!
 //! The API has the form of Burn's (0.20): with `burn = { package = "kiln", … }` in the manifest, programs written for
@@ -35,6 +36,8 @@ pub use kiln_data as data;
 pub use kiln_optim as optim;
 #[cfg(feature = "autodiff")]
 pub use kiln_optim::{grad_clipping, lr_scheduler};
+#[cfg(feature = "serve")]
+pub use kiln_serve as serve;
 #[cfg(all(feature = "train", not(feature = "burn-0-20")))]
 pub use kiln_train as train;
 
