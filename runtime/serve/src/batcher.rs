@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 /// A model, boxed: the batcher's type names inputs and outputs alone.
-type Model<I, O> = Box<dyn Fn(I) -> O + Send + Sync>;
+type Model<I, O> = Box<dyn Fn(I) -> Result<O, ServeError> + Send + Sync>;
 
 /// What callers and workers share.
 struct Shared<I, O> {
@@ -36,8 +36,9 @@ impl<I, O> Shared<I, O> {
 /// never share a batch. A free worker takes the first requests of a queue, up to `max_batch_size` rows, when these are there or the first
 /// has waited for `max_queue_delay`; of several such queues the one whose first request is the oldest.
 ///
-/// When the model panics, both halves of the batch are run again, down to single requests: those that panic alone get
-/// [`ServeError::Panicked`], all others their answers. So a model may see a request more than once.
+/// When the model panics or returns an error, both halves of the batch are run again, down to single requests: those that fail alone get
+/// [`ServeError::Panicked`] or [`ServeError::Model`], all others their answers. So a model may see a request more than once. (In a program
+/// that aborts on panics, a panic of the model ends it.)
 ///
 /// Answers of one batch are views of one output, whose memory stays until the last of them is dropped.
 ///
@@ -52,7 +53,7 @@ impl<I: Batch, O: Batch> DynamicBatcher<I, O> {
     /// See [`DynamicBatcherConfig::init`], which checked the config.
     pub(crate) fn start(
         config: &DynamicBatcherConfig,
-        model: impl Fn(I) -> O + Send + Sync + 'static,
+        model: impl Fn(I) -> Result<O, ServeError> + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
         let DynamicBatcherConfig { max_batch_size, max_queue_delay, max_queue_size, .. } = *config;
         let forward = Forward {
@@ -76,7 +77,7 @@ impl<I: Batch, O: Batch> DynamicBatcher<I, O> {
     /// Waits for the model's output for these rows. In async code [`call_async`](Self::call_async) does so without blocking the thread.
     ///
     /// # Errors
-    /// When the request is no batch of equal rows or is too large, when the queue is full, when the model panicked, and after a shutdown.
+    /// When the request is no batch of equal rows or is too large, when the queue is full, when the model failed, and after a shutdown.
     pub fn call(&self, input: I) -> Result<O, ServeError> {
         self.call_async(input).wait()
     }
@@ -92,7 +93,7 @@ impl<I: Batch, O: Batch> DynamicBatcher<I, O> {
         let counters = &self.shared.forward.counters;
         let mut queues = self.shared.lock();
         let pushed = queues.push(signature, input, Instant::now());
-        counters.abandoned(queues.take_dropped());
+        counters.abandoned(queues.take_removed());
         drop(queues);
         if let Err(ServeError::Overloaded { .. }) = pushed {
             counters.refused();
@@ -143,7 +144,7 @@ fn work<I: Batch, O: Batch>(shared: &Shared<I, O>) {
     loop {
         let now = Instant::now();
         let next = queues.next(now);
-        shared.forward.counters.abandoned(queues.take_dropped());
+        shared.forward.counters.abandoned(queues.take_removed());
         queues = match next {
             Next::Run(batch) => {
                 // For what remains there is another worker, if one is free: news of it came when this one was.

@@ -3,6 +3,9 @@
 use crate::batch::Batch;
 use crate::{DynamicBatcher, ServeError};
 use kiln_core::config::Config;
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Config of [`DynamicBatcher`].
@@ -20,8 +23,8 @@ pub struct DynamicBatcherConfig {
     #[config(default = 1024)]
     pub max_queue_size: usize,
     /// The numbers of rows that the model is run with, from the smallest to `max_batch_size`; any number if there are none. A batch is filled
-    /// up to the next of them with copies of its last row, which are cut off the result: for captured graphs, of which there is one for each
-    /// shape, and for models with a bound batch.
+    /// up to the next of them with copies of its last row, which are cut off the result: for models with a bound batch, and for captured graphs of
+    /// CUDA, of which there is one for each shape (in a lock, since one call at a time replays them: `init_fallible` takes their errors).
     #[config(default = "Vec::new()")]
     pub allowed_batch_sizes: Vec<usize>,
     /// Threads that run the model. One suits a model that keeps the device busy by itself.
@@ -40,8 +43,25 @@ impl DynamicBatcherConfig {
         O: Batch,
         F: Fn(I) -> O + Send + Sync + 'static,
     {
+        self.init_fallible(move |input| Ok::<O, Infallible>(forward(input)))
+    }
+
+    /// Like [`init`](Self::init), over a model that returns errors, such as `move |x| model.try_forward(x)`. They come to the callers as
+    /// [`ServeError::Model`].
+    ///
+    /// # Errors
+    /// When values of the config contradict each other, or a thread does not start.
+    pub fn init_fallible<I, O, E, F>(&self, forward: F) -> Result<DynamicBatcher<I, O>, ServeError>
+    where
+        I: Batch,
+        O: Batch,
+        E: Error + Send + Sync + 'static,
+        F: Fn(I) -> Result<O, E> + Send + Sync + 'static,
+    {
         self.check()?;
-        DynamicBatcher::start(self, forward)
+        DynamicBatcher::start(self, move |input| {
+            forward(input).map_err(|error| ServeError::Model(Arc::new(error)))
+        })
     }
 
     fn check(&self) -> Result<(), ServeError> {

@@ -1,5 +1,6 @@
 //! [`ServeError`].
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
@@ -54,6 +55,9 @@ pub enum ServeError {
         /// The rows of each tensor.
         rows: Vec<usize>,
     },
+    /// The model returned an error when it computed this request.
+    #[error("the model returned an error: {0}")]
+    Model(#[source] Arc<dyn Error + Send + Sync>),
     /// The model panicked when it computed this request.
     #[error("the model panicked: {message}")]
     Panicked {

@@ -20,7 +20,7 @@ impl<F> Forward<F> {
     /// Answers the requests of a batch, without those whose callers left.
     pub(crate) fn answer<I: Batch, O: Batch>(&self, mut requests: Vec<Request<I, O>>)
     where
-        F: Fn(I) -> O,
+        F: Fn(I) -> Result<O, ServeError>,
     {
         let taken = requests.len();
         requests.retain(|request| !request.sender.is_abandoned());
@@ -34,11 +34,11 @@ impl<F> Forward<F> {
         self.run(inputs, &rows, senders);
     }
 
-    /// Runs the model and answers. If it panics, each half of the batch is run again, down to single requests: a request that the model
+    /// Runs the model and answers. If it panics or returns an error, each half of the batch is run again, down to single requests: a request that the model
     /// cannot compute fails alone.
     fn run<I: Batch, O: Batch>(&self, inputs: Vec<I>, rows: &[usize], mut senders: Vec<Sender<O>>)
     where
-        F: Fn(I) -> O,
+        F: Fn(I) -> Result<O, ServeError>,
     {
         // The input of a single request is the model's alone, which may write into its memory.
         let mut again = if inputs.len() > 1 { inputs.clone() } else { Vec::new() };
@@ -48,7 +48,7 @@ impl<F> Forward<F> {
                     sender.send(Ok(output));
                 }
             }
-            Err(ServeError::Panicked { .. }) if !again.is_empty() => {
+            Err(ServeError::Panicked { .. } | ServeError::Model(_)) if !again.is_empty() => {
                 let half = again.len() / 2;
                 let others = (again.split_off(half), senders.split_off(half));
                 self.run(again, &rows[..half], senders);
@@ -66,14 +66,14 @@ impl<F> Forward<F> {
     /// The output of each input. What panics is the model, or what joins and splits if the device has no memory for it.
     fn outputs<I: Batch, O: Batch>(&self, inputs: Vec<I>, rows: &[usize]) -> Result<Vec<O>, ServeError>
     where
-        F: Fn(I) -> O,
+        F: Fn(I) -> Result<O, ServeError>,
     {
         let total = rows.iter().sum();
         let size = self.allowed_batch_sizes.iter().copied().find(|&size| size >= total).unwrap_or(total);
         self.counters.padding(size - total);
         // A model is shared by reference; one that changes itself behind a lock finds that poisoned.
         let outputs = catch_unwind(AssertUnwindSafe(|| {
-            let output = (self.model)(join(inputs, rows, size - total));
+            let output = (self.model)(join(inputs, rows, size - total))?;
             check_output(&output, size)?;
             Ok(split(output, rows, size))
         }));

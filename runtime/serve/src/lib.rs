@@ -34,7 +34,8 @@
 //! - Inputs and outputs are a [`Batch`]: a tensor of any kind and rank from 1 on, or a tuple of them. A model of several inputs is
 //!   `|(ids, mask)| model.forward(ids, mask)`.
 //! - [`DynamicBatcher::call`] blocks; [`DynamicBatcher::call_async`] yields a future that any executor runs.
-//! - Every error is a [`ServeError`]; a model that panics fails the requests that it cannot compute, and no others.
+//! - Every error is a [`ServeError`]; a model that panics or returns an error fails the requests that it cannot
+//!   compute, and no others.
 //! - [`DynamicBatcher::stats`] counts what happened.
 //!
 //! A model whose results depend on which rows share a batch (batch normalization while it trains, a sum over the batch) cannot be

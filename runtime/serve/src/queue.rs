@@ -55,8 +55,8 @@ pub(crate) struct Queues<I, O> {
     is_open: bool,
     /// How many responses were dropped since the queues were last searched for them.
     abandoned: Arc<AtomicUsize>,
-    /// How many were found, until [`take_dropped`](Self::take_dropped) asks.
-    dropped: usize,
+    /// How many requests were removed for it, until [`take_removed`](Self::take_removed) asks.
+    removed: usize,
 }
 
 impl<I, O> Queues<I, O> {
@@ -68,7 +68,7 @@ impl<I, O> Queues<I, O> {
             tickets: 0,
             is_open: true,
             abandoned: Arc::default(),
-            dropped: 0,
+            removed: 0,
         }
     }
 
@@ -82,8 +82,8 @@ impl<I, O> Queues<I, O> {
     }
 
     /// Requests that were removed since their callers left, since the last call.
-    pub(crate) fn take_dropped(&mut self) -> usize {
-        std::mem::take(&mut self.dropped)
+    pub(crate) fn take_removed(&mut self) -> usize {
+        std::mem::take(&mut self.removed)
     }
 
     /// Takes a request. Also says whether a free worker should look: not if it would find nothing that it did not know.
@@ -167,14 +167,14 @@ impl<I, O> Queues<I, O> {
         if self.abandoned.swap(0, Ordering::Acquire) == 0 {
             return;
         }
-        let (waiting, dropped) = (&mut self.waiting, &mut self.dropped);
+        let (waiting, removed) = (&mut self.waiting, &mut self.removed);
         self.by_signature.retain(|_, queue| {
             queue.requests.retain(|request| {
                 let is_abandoned = request.sender.is_abandoned();
                 if is_abandoned {
                     queue.rows -= request.rows;
                     *waiting -= request.rows;
-                    *dropped += 1;
+                    *removed += 1;
                 }
                 !is_abandoned
             });

@@ -56,7 +56,7 @@ fn passes(count: usize, bad: &'static [i64]) -> (Vec<Result<Ids, ServeError>>, V
         if let Some(id) = ids_read.iter().find(|id| bad.contains(id)) {
             panic!("{id} is bad");
         }
-        ids.mul_scalar(10)
+        Ok(ids.mul_scalar(10))
     };
     let forward = Forward { model, allowed_batch_sizes: Vec::new(), counters: Counters::default() };
     let inputs: Vec<Ids> = (0..count).map(|n| numbered(n, 1, [1, 1]).1).collect();

@@ -71,7 +71,7 @@ fn what_is_above_the_queue_is_refused_until_there_is_room() {
     // Who leaves makes room.
     drop(first);
     let (_c, _) = queues.push(shape(2, 2), "c", start).expect("room");
-    assert_eq!((queues.waiting(), queues.take_dropped()), (5, 1));
+    assert_eq!((queues.waiting(), queues.take_removed()), (5, 1));
     let order: Vec<_> = (0..2).flat_map(|_| run(&mut queues, start + DELAY)).collect();
     assert_eq!(order, ["b", "c"]);
 }

@@ -8,6 +8,7 @@ use kiln_core::Tensor;
 use kiln_core::nn::{Linear, LinearConfig, Lstm, LstmConfig};
 use kiln_core::tensor::{Distribution, Int};
 use kiln_serve::{DynamicBatcherConfig, ServeError};
+use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -127,6 +128,28 @@ fn a_panic_is_an_error_of_the_bad_request_and_the_batcher_goes_on() {
     assert_eq!((values(good.expect("an answer")), values(other.expect("an answer"))), (vec![1.0], vec![2.0]));
     assert_eq!(bad.expect_err("a panic").to_string(), "the model panicked: a negative value");
     assert!(batcher.call(row(&[3.0])).is_ok());
+}
+
+#[test]
+fn an_error_of_the_model_comes_to_the_bad_request_alone() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0} is negative")]
+    struct Negative(f32);
+
+    let config = DynamicBatcherConfig::new().with_max_batch_size(3).with_max_queue_delay(Duration::MAX);
+    let batcher = config
+        .init_fallible(|x: Tensor<B, 2>| match values(x.clone()).into_iter().find(|value| *value < 0.0) {
+            Some(value) => Err(Negative(value)),
+            None => Ok(x),
+        })
+        .expect("a batcher");
+    let [good, bad, other] = [1.0, -1.0, 2.0].map(|value| batcher.call_async(row(&[value])));
+    assert!(good.wait().is_ok() && other.wait().is_ok());
+    let error = bad.wait().expect_err("a negative value");
+    assert_eq!(error.to_string(), "the model returned an error: -1 is negative");
+    assert!(error.source().is_some_and(|source| source.to_string() == "-1 is negative"));
+    let stats = batcher.stats();
+    assert_eq!((stats.batches, stats.failed, stats.panics), (1, 1, 0));
 }
 
 #[test]
