@@ -1,7 +1,7 @@
 //! Requests a second of concurrent callers, with and without a batcher: `cargo run --release -p kiln-serve --example callers [SECONDS] [TURNS]`.
 //!
-//! Each caller asks for one row, reads the answer, and asks again. Both ways take turns, so that whatever else the machine does hits both;
-//! what is printed are medians over the turns.
+//! Each caller asks for one row, reads the answer, and asks again. All ways take turns, so that whatever else the machine does hits all of
+//! them; what is printed are medians over the turns, and of ratios within a turn.
 
 use kiln_core::Tensor;
 use kiln_core::nn::transformer::{TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput};
@@ -18,14 +18,16 @@ type B = NdArray;
 type Model<const D: usize> = Arc<dyn Fn(Tensor<B, D>) -> Tensor<B, D> + Send + Sync>;
 
 const CALLERS: [usize; 5] = [1, 2, 8, 32, 64];
+const WORKERS: [usize; 2] = [1, 2];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let seconds = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(0.5);
     let turns = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(5);
     let device = Default::default();
-    println!("| model | callers | alone, 1/s | batched, 1/s | ratio | mean batch |");
-    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
+    print!("| model | callers | alone, 1/s |");
+    WORKERS.iter().for_each(|workers| print!(" workers: {workers}, 1/s | ratio | mean batch |"));
+    println!("\n| --- | ---: | ---: |{}", " ---: | ---: | ---: |".repeat(WORKERS.len()));
 
     let layers: [Linear<B>; 3] =
         [[512, 2048], [2048, 2048], [2048, 512]].map(|[from, to]| LinearConfig::new(from, to).init(&device));
@@ -45,23 +47,30 @@ fn main() {
 fn compare<const D: usize>(name: &str, model: &Model<D>, dims: [usize; D], seconds: f64, turns: usize) {
     let input = Tensor::random(dims, Distribution::Default, &Default::default());
     for callers in CALLERS {
-        let (mut alone, mut batched, mut ratios, mut sizes) = (vec![], vec![], vec![], vec![]);
+        let mut alone = Vec::new();
+        // By the number of workers: rates, ratios to `alone` in the same turn, mean batches.
+        let mut batched = WORKERS.map(|workers| (workers, Vec::new(), Vec::new(), Vec::new()));
         for _ in 0..turns {
-            let a = rate(callers, seconds, || drop(model(input.clone()).into_data()));
-            let shared = model.clone();
-            let batcher = DynamicBatcherConfig::new()
-                .init(move |x: Tensor<B, D>| shared(x))
-                .expect("the default config");
-            let b = rate(callers, seconds, || {
-                drop(batcher.call(input.clone()).expect("the queue takes 1024 rows").into_data());
-            });
-            alone.push(a);
-            batched.push(b);
-            ratios.push(b / a);
-            sizes.push(batcher.stats().mean_batch_size());
+            let direct = rate(callers, seconds, || drop(model(input.clone()).into_data()));
+            alone.push(direct);
+            for (workers, rates, ratios, sizes) in &mut batched {
+                let shared = model.clone();
+                let config = DynamicBatcherConfig::new().with_workers(*workers);
+                let batcher =
+                    config.init(move |x: Tensor<B, D>| shared(x)).expect("workers are all that it changes");
+                let found = rate(callers, seconds, || {
+                    drop(batcher.call(input.clone()).expect("the queue takes 1024 rows").into_data());
+                });
+                rates.push(found);
+                ratios.push(found / direct);
+                sizes.push(batcher.stats().mean_batch_size());
+            }
         }
-        let [a, b, ratio, size] = [alone, batched, ratios, sizes].map(median);
-        println!("| {name} | {callers} | {a:.0} | {b:.0} | {ratio:.2} | {size:.1} |");
+        print!("| {name} | {callers} | {:.0} |", median(alone));
+        for (_, rates, ratios, sizes) in batched {
+            print!(" {:.0} | {:.2} | {:.1} |", median(rates), median(ratios), median(sizes));
+        }
+        println!();
     }
 }
 
