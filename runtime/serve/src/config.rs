@@ -27,7 +27,8 @@ pub struct DynamicBatcherConfig {
     /// CUDA, of which there is one for each shape (in a lock, since one call at a time replays them: `init_fallible` takes their errors).
     #[config(default = "Vec::new()")]
     pub allowed_batch_sizes: Vec<usize>,
-    /// Threads that run the model. One suits a model that keeps the device busy by itself.
+    /// Threads that run the model, each its own batch. One makes the largest batches, and suits a GPU; on the CPU more suit models whose single
+    /// passes do not gain from several threads.
     #[config(default = 1)]
     pub workers: usize,
 }
