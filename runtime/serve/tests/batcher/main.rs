@@ -7,9 +7,12 @@ use gate::{B, Gate, block_on, gated, row, values};
 use kiln_core::Tensor;
 use kiln_core::nn::{Linear, LinearConfig, Lstm, LstmConfig};
 use kiln_core::tensor::{Distribution, Int};
-use kiln_serve::{DynamicBatcherConfig, ServeError};
+use kiln_serve::{DynamicBatcher, DynamicBatcherConfig, ServeError};
 use std::error::Error;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -74,6 +77,19 @@ fn what_comes_while_the_worker_is_busy_shares_a_batch_and_shapes_do_not_mix() {
         assert_eq!(values(response.wait().expect("an answer")), [value, value]);
     }
     assert_eq!(gate.shapes(), [[1, 1], [3, 1], [2, 2]]);
+}
+
+#[test]
+fn workers_run_the_model_at_the_same_time() {
+    // A pass ends when another one has begun.
+    let both = Barrier::new(2);
+    let model = move |x: Tensor<B, 2>| {
+        both.wait();
+        x
+    };
+    let batcher = DynamicBatcherConfig::new().with_workers(2).init(model).expect("a batcher");
+    let responses = [row(&[1.0]), row(&[2.0, 2.0])].map(|input| batcher.call_async(input));
+    assert!(responses.into_iter().all(|response| response.wait().is_ok()));
 }
 
 #[test]
@@ -179,6 +195,30 @@ fn responses_outlive_their_batcher() {
     let response = batcher.call_async(row(&[1.0]));
     drop(batcher);
     assert_eq!(values(block_on(response).expect("an answer")), [1.0]);
+}
+
+#[test]
+fn a_worker_may_drop_the_batcher() {
+    /// Drops what it holds in the thread that wakes it.
+    struct DropsOnWake(Mutex<Option<DynamicBatcher<Tensor<B, 2>, Tensor<B, 2>>>>, mpsc::Sender<()>);
+
+    impl Wake for DropsOnWake {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().expect("no panic inside").take());
+            self.1.send(()).expect("the test waits");
+        }
+    }
+
+    let gate = Gate::closed();
+    let batcher = DynamicBatcherConfig::new().init(gated(&gate, |x| x)).expect("a batcher");
+    let mut response = batcher.call_async(row(&[1.0]));
+    let (dropped, is_dropped) = mpsc::channel();
+    let waker = Waker::from(Arc::new(DropsOnWake(Mutex::new(Some(batcher)), dropped)));
+    let mut poll = || Pin::new(&mut response).poll(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending());
+    gate.open();
+    is_dropped.recv().expect("the worker did not wait for itself");
+    assert!(matches!(poll(), Poll::Ready(Ok(_))));
 }
 
 #[test]
