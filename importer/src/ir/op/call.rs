@@ -27,7 +27,7 @@ impl Operation for RuntimeCall {
         Outcome::Unknown
     }
 
-    none!(derivation);
+    none!(derivation, loops);
 
     fn folding(&self) -> Folding {
         Folding::Never

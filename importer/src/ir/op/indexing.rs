@@ -55,6 +55,12 @@ impl Operation for Take {
         Some(vec![TensorData::from_bytes(rows.bytes, shape, x.dtype).ok()?])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let [outer, length, inner] = cx.around(self.axis)?;
+        let sizes = KernelArg::sizes("Axis", [("outer", outer), ("length", length), ("inner", inner)]);
+        Some(Loops::kernel("take", [KernelArg::Operand(0), KernelArg::Operand(1), sizes]))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let (axis, wrapped) = (self.axis, self.wrapped);
         let indices = Arg::Operand(1);
@@ -84,7 +90,7 @@ attributes! {
 
 impl Operation for Gather {
     facts!(operands: ["x", "indices"], effect: Pure, folding: Passes(1), result: Computed);
-    none!(derivation);
+    none!(derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;
@@ -146,7 +152,7 @@ attributes! {
 
 impl Operation for Scatter {
     facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: Passes(1), result: Computed);
-    none!(host, derivation);
+    none!(host, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;
@@ -185,7 +191,7 @@ attributes! {
 
 impl Operation for SelectAssign {
     facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: Passes(1), result: Computed);
-    none!(host, derivation);
+    none!(host, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;

@@ -41,7 +41,7 @@ attributes! {
 
 impl Operation for Interpolate {
     facts!(operands: ["x"], effect: Pure, folding: Never, result: Computed);
-    none!(host, evaluate, derivation);
+    none!(host, evaluate, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;

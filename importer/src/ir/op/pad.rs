@@ -4,7 +4,7 @@ use super::indexing::rows;
 use super::join::concat;
 use super::prelude::*;
 use crate::ir::builder::MAX_HOST_ELEMENTS;
-use kiln_types::{PadMode, Scalar};
+use kiln_types::{PadMode, Scalar, Expression, Step};
 
 attributes! {
     /// A border.
@@ -74,6 +74,21 @@ impl Operation for Pad {
             }
         }
         Some(vec![result])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        if self.mode != PadMode::Constant {
+            return None;
+        }
+        let (x, result) = (cx.shape(0)?, Strided::new(&cx.result_shape()?));
+        let mut inside = result.clone();
+        for (axis, ((before, _), &size)) in self.padding.iter().zip(&x).enumerate() {
+            let before = before.as_size()?;
+            inside = inside.slice(axis, before, before.checked_add(size)?, 1)?;
+        }
+        let expression = Expression::new(vec![Step::Constant(self.value, cx.dtype(0))]);
+        let border = Pass { result, operands: Vec::new(), expression };
+        Some(Loops::Passes(vec![border, Pass::copy(0, Strided::new(&x), inside)]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
