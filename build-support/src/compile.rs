@@ -298,7 +298,10 @@ impl Compiled {
             match self.weights {
                 Weights::Record(_) => write_golden(set, &path)?,
                 Weights::Numbers(_) => {
-                    replace_bytes(&path, &kiln_standalone::GoldenTest::bytes(set.inputs.iter().chain(&set.outputs)))?;
+                    replace_bytes(
+                        &path,
+                        &kiln_standalone::GoldenTest::bytes(set.inputs.iter().chain(&set.outputs)),
+                    )?;
                 }
             }
             self.written.push(path);
@@ -409,7 +412,7 @@ impl Compiled {
 
 /// Writes a data set in the form that the runtime's `golden` module reads.
 pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError> {
-    let named = |prefix: &'static str, data: &[kiln_types::TensorData]| -> Vec<TensorToWrite> {
+    let named = |prefix: &'static str, data: &[TensorData]| -> Vec<TensorToWrite> {
         // Integers of four bits as devices hold them.
         let tensors = data.iter().map(|data| data.clone().convert_dtype(data.dtype.widened())).enumerate();
         tensors.map(|(i, data)| TensorToWrite::new(format!("{prefix}_{i}"), data)).collect()

@@ -38,7 +38,9 @@ pub enum BuildError {
         source: Box<kiln_standalone::StandaloneError>,
     },
     /// An option that means nothing without a runtime.
-    #[error("`standalone` and `{option}` exclude each other: source without a runtime is for inference in f32, its weights are compiled into it")]
+    #[error(
+        "`standalone` and `{option}` exclude each other: source without a runtime is for inference in f32, its weights are compiled into it"
+    )]
     NeedsRuntime {
         /// The option's name in `ModelGen`.
         option: &'static str,

@@ -23,7 +23,10 @@ fn main() {
     let (mut modules, mut refused) = (String::new(), String::new());
     for name in names {
         match compile(&cases.join(&name), &name, &out) {
-            Ok(()) => writeln!(modules, "mod {name} {{ include!(concat!(env!(\"OUT_DIR\"), \"/cases/{name}/model.rs\")); }}"),
+            Ok(()) => writeln!(
+                modules,
+                "pub mod {name} {{ include!(concat!(env!(\"OUT_DIR\"), \"/cases/{name}/model.rs\")); }}"
+            ),
             Err(reason) => writeln!(refused, "{name}: {reason}"),
         }
         .expect("writing to a string");
@@ -33,11 +36,15 @@ fn main() {
         fs::write("refused.txt", &refused).expect("refused.txt");
     }
     let listed = fs::read_to_string("refused.txt").unwrap_or_default();
-    let added: Vec<&str> = refused.lines().filter(|line| !listed.lines().any(|other| other == *line)).collect();
-    let gone: Vec<&str> = listed.lines().filter(|line| !refused.lines().any(|other| other == *line)).collect();
+    let added: Vec<&str> =
+        refused.lines().filter(|line| !listed.lines().any(|other| other == *line)).collect();
+    let gone: Vec<&str> =
+        listed.lines().filter(|line| !refused.lines().any(|other| other == *line)).collect();
     for (lines, what) in [(added, "is refused and not listed"), (gone, "is listed and not refused")] {
         for line in lines {
-            println!("cargo::error=tests/standalone/refused.txt: a case {what} (KILN_BLESS=1 lists them anew): {line}");
+            println!(
+                "cargo::error=tests/standalone/refused.txt: a case {what} (KILN_BLESS=1 lists them anew): {line}"
+            );
         }
     }
 }
@@ -49,20 +56,27 @@ fn compile(case: &Path, name: &str, out: &Path) -> Result<(), String> {
     let _ = fs::remove_dir_all(&golden);
     fs::create_dir_all(golden.join("test_data_set_0")).expect("a folder");
     let mut files = fs::read_dir(&data).map_err(|_| "there are no golden data".to_owned())?;
-    files.try_for_each(|file| {
-        let path = file?.path();
-        fs::copy(&path, golden.join("test_data_set_0").join(path.file_name().unwrap_or_default())).map(drop)
-    })
-    .expect("copies of golden data");
+    files
+        .try_for_each(|file| {
+            let path = file?.path();
+            fs::copy(&path, golden.join("test_data_set_0").join(path.file_name().unwrap_or_default()))
+                .map(drop)
+        })
+        .expect("copies of golden data");
     let mut model = ModelGen::new();
-    model.input(case.join("model.onnx")).out_dir(out.join("cases").join(name)).standalone(true).golden(&golden);
+    model
+        .input(case.join("model.onnx"))
+        .out_dir(out.join("cases").join(name))
+        .standalone(true)
+        .golden(&golden);
     for (symbol, size) in sizes(case)? {
         model.bind_dim(symbol, size);
     }
     model.run_from_cli().map_err(|error| {
         let text = error.to_string();
         // A case is in a folder of its own name.
-        let line = text.lines().find(|line| line.starts_with("  ")).or(text.lines().last()).unwrap_or_default();
+        let line =
+            text.lines().find(|line| line.starts_with("  ")).or(text.lines().last()).unwrap_or_default();
         line.trim().replace(&*case.display().to_string(), "…").replace(&*golden.display().to_string(), "…")
     })
 }
@@ -72,7 +86,8 @@ fn sizes(case: &Path) -> Result<BTreeMap<String, usize>, String> {
     let graph = load(&case.join("model.onnx"), &LoadOptions::default()).map_err(|error| error.to_string())?;
     let mut sizes = BTreeMap::new();
     for (n, &input) in graph.inputs.iter().enumerate() {
-        let bytes = fs::read(case.join(format!("test_data_set_0/input_{n}.pb"))).map_err(|error| error.to_string())?;
+        let bytes = fs::read(case.join(format!("test_data_set_0/input_{n}.pb")))
+            .map_err(|error| error.to_string())?;
         let Ok(tensor) = read_tensor(&bytes, &graph.strings) else { continue };
         for (dim, size) in graph.ty(input).dims.iter().zip(tensor.data.shape) {
             if let Some(symbol) = dim.as_symbol() {

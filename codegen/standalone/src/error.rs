@@ -11,7 +11,9 @@ pub enum StandaloneError {
     #[error("no source without a runtime can be made of the model:{}", lines(.0))]
     Unfit(Vec<Unfit>),
     /// The model is not a small one.
-    #[error("the model has {size} {what}: source without a runtime is for small models, which have at most {most}")]
+    #[error(
+        "the model has {size} {what}: source without a runtime is for small models, which have at most {most}"
+    )]
     TooLarge {
         /// What it has too many of: `bytes of weights`.
         what: &'static str,

@@ -6,6 +6,7 @@ include!("kernels/convolution.rs");
 include!("kernels/pooling.rs");
 include!("kernels/norms.rs");
 include!("kernels/axes.rs");
+include!("kernels/indexing.rs");
 include!("kernels/attention.rs");
 include!("kernels/recurrent.rs");
 include!("kernels/numbers.rs");

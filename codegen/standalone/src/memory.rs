@@ -49,15 +49,19 @@ impl Memory {
         // An output keeps its buffer to the end, which has just its size.
         for (n, &output) in program.outputs.iter().enumerate() {
             let at = lifetimes.iter().position(|lifetime| lifetime.tensor == output);
-            let lifetime = lifetimes.swap_remove(at.ok_or(StandaloneError::Missing("an output that no step computes"))?);
+            let lifetime =
+                lifetimes.swap_remove(at.ok_or(StandaloneError::Missing("an output that no step computes"))?);
             memory.add(program, *lifetime.steps.start()..=usize::MAX, output, Some(n));
         }
-        lifetimes.sort_by_key(|lifetime| (std::cmp::Reverse(program.tensors[lifetime.tensor].len), lifetime.tensor));
+        lifetimes.sort_by_key(|lifetime| {
+            (std::cmp::Reverse(program.tensors[lifetime.tensor].len), lifetime.tensor)
+        });
         for Lifetime { tensor, steps } in lifetimes {
             let (dtype, len) = (program.tensors[tensor].dtype, program.tensors[tensor].len);
-            let free = memory.buffers.iter().enumerate().filter(|(_, buffer)| {
-                buffer.dtype == dtype && buffer.len >= len && buffer.is_free(&steps)
-            });
+            let free =
+                memory.buffers.iter().enumerate().filter(|(_, buffer)| {
+                    buffer.dtype == dtype && buffer.len >= len && buffer.is_free(&steps)
+                });
             match free.min_by_key(|(_, buffer)| buffer.len).map(|(at, _)| at) {
                 Some(at) => {
                     memory.buffers[at].taken.extend([steps.into_inner()]);
@@ -68,12 +72,22 @@ impl Memory {
         }
         let bytes = memory.bytes();
         if bytes > MOST_BYTES {
-            return Err(StandaloneError::TooLarge { what: "bytes of activations", size: bytes, most: MOST_BYTES });
+            return Err(StandaloneError::TooLarge {
+                what: "bytes of activations",
+                size: bytes,
+                most: MOST_BYTES,
+            });
         }
         Ok(memory)
     }
 
-    fn add(&mut self, program: &Program<'_>, steps: RangeInclusive<usize>, tensor: TensorId, output: Option<usize>) {
+    fn add(
+        &mut self,
+        program: &Program<'_>,
+        steps: RangeInclusive<usize>,
+        tensor: TensorId,
+        output: Option<usize>,
+    ) {
         let (dtype, len) = (program.tensors[tensor].dtype, program.tensors[tensor].len);
         self.of[tensor] = Some(self.buffers.len());
         self.buffers.push(Buffer { dtype, len, output, taken: BTreeMap::from([steps.into_inner()]) });
@@ -98,6 +112,9 @@ fn lifetimes(program: &Program<'_>) -> Vec<Lifetime> {
     for (at, step) in program.steps.iter().enumerate() {
         step.tensors().for_each(|tensor| first[tensor] = first[tensor].or(Some(at)));
     }
-    let computed = program.tensors.iter().enumerate().filter(|(_, tensor)| matches!(tensor.origin, Origin::Step));
-    computed.filter_map(|(tensor, _)| Some(Lifetime { tensor, steps: first[tensor]?..=last[tensor] })).collect()
+    let computed =
+        program.tensors.iter().enumerate().filter(|(_, tensor)| matches!(tensor.origin, Origin::Step));
+    computed
+        .filter_map(|(tensor, _)| Some(Lifetime { tensor, steps: first[tensor]?..=last[tensor] }))
+        .collect()
 }

@@ -40,6 +40,8 @@ pub(crate) struct Step {
     pub(crate) results: Vec<TensorId>,
     /// Memory for this step alone.
     pub(crate) scratch: Vec<TensorId>,
+    /// Known numbers that a kernel is given.
+    pub(crate) known: Vec<TensorId>,
     /// Whether the result is written in the place of the operand that is the same tensor.
     pub(crate) is_in_place: bool,
 }
@@ -108,12 +110,15 @@ impl<'g> Program<'g> {
             let tensor_of = |n: usize| step.operands.get(n).copied().flatten();
             let is_free = |tensor: TensorId| {
                 matches!(tensors[tensor].origin, Origin::Step)
-                    && (tensors[tensor].dtype, tensors[tensor].len) == (tensors[result].dtype, tensors[result].len)
+                    && (tensors[tensor].dtype, tensors[tensor].len)
+                        == (tensors[result].dtype, tensors[result].len)
                     && last[tensor] == at
                     && !outputs.contains(&tensor)
                     && operands.iter().all(|(n, read)| tensor_of(*n) != Some(tensor) || read == view)
             };
-            let Some(tensor) = operands.iter().filter_map(|(n, _)| tensor_of(*n)).find(|&tensor| is_free(tensor)) else {
+            let Some(tensor) =
+                operands.iter().filter_map(|(n, _)| tensor_of(*n)).find(|&tensor| is_free(tensor))
+            else {
                 continue;
             };
             step.results = vec![tensor];
@@ -131,7 +136,8 @@ fn unfit_values(graph: &Graph) -> Vec<Unfit> {
         let node = graph.node(node);
         node.inputs.iter().flatten().chain(&node.outputs).copied()
     });
-    let mut values: Vec<ValueId> = graph.inputs.iter().copied().chain(made).collect();
+    let mut values: Vec<ValueId> =
+        graph.inputs.iter().chain(&graph.root.outputs).copied().chain(made).collect();
     values.sort_unstable();
     values.dedup();
     let unfit = values.into_iter().filter_map(|value| {
@@ -194,13 +200,15 @@ impl Building<'_> {
                 self.of.insert(result, same);
             }
             (Some(loops), ..) if self.is_spelt(&loops, &operands) => self.step(id, loops, operands),
-            (_, operands, &[result]) => match node.op.evaluate(&[]).and_then(|results| results.into_iter().next()) {
-                // What is made of nothing is known.
-                Some(data) if operands.is_empty() => {
-                    self.add(Some(result), data.dtype, data.num_elements(), Origin::Constant(data));
+            (_, operands, &[result]) => {
+                match node.op.evaluate(&[]).and_then(|results| results.into_iter().next()) {
+                    // What is made of nothing is known.
+                    Some(data) if operands.is_empty() => {
+                        self.add(Some(result), data.dtype, data.num_elements(), Origin::Constant(data));
+                    }
+                    Some(_) | None => self.unfit(id),
                 }
-                Some(_) | None => self.unfit(id),
-            },
+            }
             _ => self.unfit(id),
         }
     }
@@ -221,7 +229,23 @@ impl Building<'_> {
             Loops::Same | Loops::Passes(_) | Loops::Fold(_) => Vec::new(),
         };
         let scratch = lengths.into_iter().map(|len| self.add(None, dtype, len, Origin::Step)).collect();
-        self.program.steps.push(Step { node: Some(id), loops, operands, results, scratch, is_in_place: false });
+        let tables: Vec<TensorData> = match &loops {
+            Loops::Kernel(kernel) => kernel.args.iter().filter_map(KernelArg::known).cloned().collect(),
+            Loops::Same | Loops::Passes(_) | Loops::Fold(_) => Vec::new(),
+        };
+        let known = tables
+            .into_iter()
+            .map(|data| self.add(None, data.dtype, data.num_elements(), Origin::Constant(data)));
+        let known = known.collect();
+        self.program.steps.push(Step {
+            node: Some(id),
+            loops,
+            operands,
+            results,
+            scratch,
+            known,
+            is_in_place: false,
+        });
     }
 
     /// The tensor of a value, where it has one.
@@ -258,7 +282,8 @@ impl Building<'_> {
 
     /// Whether Rust has words for it, with operands of these dtypes.
     fn is_spelt(&self, loops: &Loops, operands: &[Option<TensorId>]) -> bool {
-        let dtype = |n: usize| operands.get(n).copied().flatten().map(|tensor| self.program.tensors[tensor].dtype);
+        let dtype =
+            |n: usize| operands.get(n).copied().flatten().map(|tensor| self.program.tensors[tensor].dtype);
         match loops {
             Loops::Same => true,
             Loops::Fold(fold) => dtype(0).is_some_and(|dtype| emit::folds(fold.op, dtype)),
@@ -274,15 +299,19 @@ impl Building<'_> {
     fn outputs(&mut self) -> Result<(), StandaloneError> {
         let graph = self.program.graph;
         for &value in &graph.root.outputs {
-            let mut tensor = self.tensor(value).ok_or(StandaloneError::Missing("an output without a value"))?;
+            let mut tensor =
+                self.tensor(value).ok_or(StandaloneError::Missing("an output without a value"))?;
             let (dtype, len) = (self.program.tensors[tensor].dtype, self.program.tensors[tensor].len);
-            if !matches!(self.program.tensors[tensor].origin, Origin::Step) || self.program.outputs.contains(&tensor) {
+            if !matches!(self.program.tensors[tensor].origin, Origin::Step)
+                || self.program.outputs.contains(&tensor)
+            {
                 let operands = vec![Some(tensor)];
                 self.program.tensors.push(Tensor { value: Some(value), dtype, len, origin: Origin::Step });
                 tensor = self.program.tensors.len() - 1;
                 let loops = Loops::copy(View::new(&[len]));
                 let results = vec![tensor];
-                let step = Step { node: None, loops, operands, results, scratch: Vec::new(), is_in_place: false };
+                let (scratch, known) = (Vec::new(), Vec::new());
+                let step = Step { node: None, loops, operands, results, scratch, known, is_in_place: false };
                 self.program.steps.push(step);
             }
             self.program.outputs.push(tensor);

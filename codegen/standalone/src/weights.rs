@@ -60,7 +60,8 @@ impl Weights {
         for weight in self.ordered() {
             bytes.extend_from_slice(&weight.data.bytes);
         }
-        let widest = self.weights.iter().map(|weight| weight.data.dtype.size()).max().unwrap_or(DType::U8.size());
+        let widest =
+            self.weights.iter().map(|weight| weight.data.dtype.size()).max().unwrap_or(DType::U8.size());
         bytes.resize(bytes.len().next_multiple_of(widest), 0);
         bytes
     }

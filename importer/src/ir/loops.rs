@@ -4,7 +4,7 @@
 //! known to code generation alone.
 
 use crate::data::Strided;
-use kiln_types::{Activation, Expression, ReduceOp, Scalar};
+use kiln_types::{Activation, Expression, ReduceOp, Scalar, TensorData};
 
 /// The elements of a row-major tensor that a loop visits: one for each index of its dims.
 pub type View = Strided;
@@ -62,6 +62,8 @@ pub enum KernelArg {
     Optional(usize),
     /// Memory for so many numbers of the first result's dtype, which are lost afterwards.
     Scratch(usize),
+    /// Numbers that are known, under a name: places, weights.
+    Known(&'static str, TensorData),
     /// A size.
     Size(usize),
     /// Sizes.
@@ -108,6 +110,21 @@ impl KernelArg {
             KernelArg::Scratch(len) => Some(*len),
             _ => None,
         }
+    }
+
+    /// The numbers that it is, if it is known ones.
+    pub fn known(&self) -> Option<&TensorData> {
+        match self {
+            KernelArg::Known(_, data) => Some(data),
+            _ => None,
+        }
+    }
+
+    /// Places in a table, under a name.
+    pub(crate) fn places(name: &'static str, places: &[usize]) -> Option<Self> {
+        let places = places.iter().map(|&place| u32::try_from(place).ok()).collect::<Option<Vec<u32>>>()?;
+        let count = places.len();
+        Some(KernelArg::Known(name, TensorData::new(places, [count])))
     }
 
     /// A value with named sizes.

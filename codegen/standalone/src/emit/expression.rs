@@ -4,8 +4,8 @@ use super::number;
 use crate::program::rust_type;
 use kiln_codegen::names::ident;
 use kiln_importer::ir::activation_call;
-use kiln_types::{BinaryOp, CompareOp, DType, Expression, Step, StepId, UnaryOp};
-use proc_macro2::TokenStream;
+use kiln_types::{BinaryOp, CompareOp, DType, Expression, Scalar, Step, StepId, UnaryOp};
+use proc_macro2::{TokenStream, TokenTree};
 use quote::{format_ident, quote};
 
 /// How tightly an expression binds, from the loosest.
@@ -90,7 +90,12 @@ impl Writing<'_> {
         let code = |id: StepId| self.codes.get(usize::from(id));
         let dtype = |id: StepId| self.dtypes.get(usize::from(id)).copied();
         match self.expression.steps[at] {
-            Step::Input(n) => Some(Code { tokens: self.names.get(usize::from(n))?.clone(), binding: Binding::Prefix }),
+            Step::Input(n) => {
+                let tokens = self.names.get(usize::from(n))?.clone();
+                // An element that is written in place is `*y`, a negative number has its sign.
+                let has_prefix = matches!(tokens.clone().into_iter().next(), Some(TokenTree::Punct(_)));
+                Some(Code { tokens, binding: if has_prefix { Binding::Prefix } else { Binding::Tight } })
+            }
             Step::Constant(value, dtype) => {
                 let negative = !dtype.is_bool() && value.to_f64().is_sign_negative();
                 let binding = if negative { Binding::Prefix } else { Binding::Tight };
@@ -99,13 +104,29 @@ impl Writing<'_> {
             // These are of training.
             Step::Parameter(..) | Step::Iota(..) => None,
             Step::Unary(op, x) => unary(op, code(x)?, dtype(x)?),
-            Step::Binary(op, a, b) => binary(op, code(a)?, code(b)?, dtype(a)?),
+            Step::Binary(BinaryOp::Min, a, b) if dtype(a)?.is_int() && self.bounds(a, b).is_some() => {
+                let (x, [low, high]) = self.bounds(a, b)?;
+                Some(method(code(x)?, "clamp", &[number(low, dtype(a)?), number(high, dtype(a)?)]))
+            }
+            Step::Binary(op, a, b) => {
+                let known = self.constant(b).and_then(|number| usize::try_from(number.to_i64()).ok());
+                let places = match known {
+                    Some(places) => super::int(places),
+                    None if dtype(b)? == DType::U32 => code(b)?.tokens.clone(),
+                    None => {
+                        let b = code(b)?.within(Binding::Cast);
+                        quote!(#b as u32)
+                    }
+                };
+                binary(op, code(a)?, code(b)?, &places, dtype(a)?)
+            }
             Step::Compare(op, a, b) => Some(compare(op, code(a)?, code(b)?)),
             Step::Activation(activation, x) => {
                 let (function, numbers) = activation_call(activation);
                 let (function, x) = (ident(function), &code(x)?.tokens);
                 let numbers = numbers.iter().map(|&number| super::float(number));
-                (dtype(x_of(self.expression, at)?)? == DType::F32).then(|| Code::tight(quote!(#function(#x #(, #numbers)*))))
+                (dtype(x_of(self.expression, at)?)? == DType::F32)
+                    .then(|| Code::tight(quote!(#function(#x #(, #numbers)*))))
             }
             Step::Where(condition, a, b) => {
                 let (condition, a, b) = (&code(condition)?.tokens, &code(a)?.tokens, &code(b)?.tokens);
@@ -113,6 +134,25 @@ impl Writing<'_> {
             }
             Step::Cast(to, x) => cast(code(x)?, dtype(x)?, to),
         }
+    }
+}
+
+impl Writing<'_> {
+    /// The number that a step is, where it is one.
+    fn constant(&self, id: StepId) -> Option<Scalar> {
+        match self.expression.steps.get(usize::from(id)) {
+            Some(&Step::Constant(value, _)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// What has both bounds, and these: the smaller of `b` and the larger of a number and something else.
+    fn bounds(&self, a: StepId, b: StepId) -> Option<(StepId, [Scalar; 2])> {
+        let Some(&Step::Binary(BinaryOp::Max, x, low)) = self.expression.steps.get(usize::from(a)) else {
+            return None;
+        };
+        let (low, high) = (self.constant(low)?, self.constant(b)?);
+        (low.to_i64() <= high.to_i64()).then_some((x, [low, high]))
     }
 }
 
@@ -164,7 +204,8 @@ fn unary(op: UnaryOp, x: &Code, dtype: DType) -> Option<Code> {
     })
 }
 
-fn binary(op: BinaryOp, a: &Code, b: &Code, dtype: DType) -> Option<Code> {
+/// `places` is the second operand as a number of bits, or as an exponent.
+fn binary(op: BinaryOp, a: &Code, b: &Code, places: &TokenStream, dtype: DType) -> Option<Code> {
     let infix = |operator: TokenStream, binding: Binding, right: Binding| {
         let (a, b) = (a.within(binding), b.within(right));
         Code { tokens: quote!(#a #operator #b), binding }
@@ -173,20 +214,18 @@ fn binary(op: BinaryOp, a: &Code, b: &Code, dtype: DType) -> Option<Code> {
         let (a, b) = (a.within(Binding::Sum), b.within(Binding::Sum));
         Code { tokens: quote!(#a #operator #b), binding: Binding::Loose }
     };
-    let places = |method_name| {
-        let b = b.within(Binding::Cast);
-        method(a, method_name, &[quote!(#b as u32)])
-    };
-    let wraps = |name| method(a, name, &[b.tokens.clone()]);
+    let places = |name| method(a, name, std::slice::from_ref(places));
+    let wraps = |name| method(a, name, std::slice::from_ref(&b.tokens));
     Some(match (op, dtype) {
         (BinaryOp::Add, DType::F32) => infix(quote!(+), Binding::Sum, Binding::Product),
         (BinaryOp::Sub, DType::F32) => infix(quote!(-), Binding::Sum, Binding::Product),
         (BinaryOp::Mul, DType::F32) => infix(quote!(*), Binding::Product, Binding::Cast),
         (BinaryOp::Div, DType::F32) => infix(quote!(/), Binding::Product, Binding::Cast),
         (BinaryOp::Fmod, DType::F32) => infix(quote!(%), Binding::Product, Binding::Cast),
-        (BinaryOp::Pow | BinaryOp::Remainder | BinaryOp::Max | BinaryOp::Min | BinaryOp::Atan2, DType::F32) => {
-            call(op.name(), &[a, b])
-        }
+        (
+            BinaryOp::Pow | BinaryOp::Remainder | BinaryOp::Max | BinaryOp::Min | BinaryOp::Atan2,
+            DType::F32,
+        ) => call(op.name(), &[a, b]),
         (BinaryOp::Add, dtype) if dtype.is_int() => wraps("wrapping_add"),
         (BinaryOp::Sub, dtype) if dtype.is_int() => wraps("wrapping_sub"),
         (BinaryOp::Mul, dtype) if dtype.is_int() => wraps("wrapping_mul"),
@@ -198,10 +237,13 @@ fn binary(op: BinaryOp, a: &Code, b: &Code, dtype: DType) -> Option<Code> {
             let rest = wraps("checked_rem");
             method(&rest, "unwrap_or", &[quote!(0)])
         }
+        (BinaryOp::Remainder, dtype) if dtype.is_int() => call("integer_remainder", &[a, b]),
         (BinaryOp::Max, dtype) if dtype.is_int() => wraps("max"),
         (BinaryOp::Min, dtype) if dtype.is_int() => wraps("min"),
         (BinaryOp::Pow, dtype) if dtype.is_int() => places("wrapping_pow"),
-        (BinaryOp::ShiftLeft, dtype) if dtype.is_int() => method(&places("checked_shl"), "unwrap_or", &[quote!(0)]),
+        (BinaryOp::ShiftLeft, dtype) if dtype.is_int() => {
+            method(&places("checked_shl"), "unwrap_or", &[quote!(0)])
+        }
         (BinaryOp::ShiftRight, dtype) if dtype.is_int() && !is_signed(dtype) => {
             method(&places("checked_shr"), "unwrap_or", &[quote!(0)])
         }

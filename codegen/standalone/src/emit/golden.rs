@@ -3,9 +3,9 @@
 use super::{int, model::path};
 use crate::error::StandaloneError;
 use crate::program::rust_type;
+use kiln_codegen::RecordPath;
 use kiln_codegen::names::{self, Names, ident};
 use kiln_codegen::print::{markers, print};
-use kiln_codegen::RecordPath;
 use kiln_types::{DType, TensorData};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};

@@ -6,8 +6,8 @@ mod loops;
 mod model;
 
 pub(crate) use expression::is_spelt;
-pub(crate) use loops::folds;
 pub use golden::{GoldenTest, golden_tests};
+pub(crate) use loops::folds;
 
 use crate::error::StandaloneError;
 use crate::library;
@@ -32,12 +32,20 @@ pub(crate) struct Emitter<'p, 'g> {
     variables: Vec<Option<Ident>>,
     names: Names,
     inputs: Vec<Ident>,
+    /// The inputs that some step reads.
+    read: BTreeSet<usize>,
     /// The struct's fields, one for each buffer.
     fields: Vec<Ident>,
     /// What the operand that is written is to its module: `fc_weight`.
     role: String,
     /// Bools that are known, which are no weights: of their bytes not all are a bool.
     flags: Vec<TokenStream>,
+}
+
+/// What of a step's tensors its arguments have not used yet.
+struct Given<'s> {
+    scratch: std::slice::Iter<'s, TensorId>,
+    known: std::slice::Iter<'s, TensorId>,
 }
 
 /// Names in loops, which no tensor may have.
@@ -65,7 +73,18 @@ impl<'p, 'g> Emitter<'p, 'g> {
         };
         let fields = memory.buffers.iter().map(field).collect();
         let variables = vec![None; program.tensors.len()];
-        Self { program, memory, weights: Weights::default(), variables, names, inputs, fields, role: String::new(), flags: Vec::new() }
+        Self {
+            program,
+            memory,
+            weights: Weights::default(),
+            variables,
+            names,
+            inputs,
+            read: BTreeSet::new(),
+            fields,
+            role: String::new(),
+            flags: Vec::new(),
+        }
     }
 
     /// The statements of a step, and what stands behind the last of them as a comment.
@@ -83,10 +102,11 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 passes.iter().map(|pass| self.pass(step, pass)).collect::<Result<TokenStream, _>>()?
             }
             Loops::Kernel(kernel) => {
-                let (function, mut scratch) = (ident(kernel.function), step.scratch.iter());
+                let function = ident(kernel.function);
+                let mut given = Given { scratch: step.scratch.iter(), known: step.known.iter() };
                 let mut args = Vec::new();
                 for arg in &kernel.args {
-                    args.push(self.argument(step, arg, &mut scratch)?);
+                    args.push(self.argument(step, arg, &mut given)?);
                 }
                 for &result in &step.results {
                     args.push(self.elements(result)?);
@@ -115,7 +135,9 @@ impl<'p, 'g> Emitter<'p, 'g> {
 
     /// What the result of a step is called: after its module in the original network, or its operator.
     fn wanted_name(&self, step: &Step) -> String {
-        let Some(node) = step.node.map(|node| self.program.graph.node(node)) else { return "copy".to_owned() };
+        let Some(node) = step.node.map(|node| self.program.graph.node(node)) else {
+            return "copy".to_owned();
+        };
         let path = node.origin.scope.last().map_or("", |scope| scope.path.as_str());
         let operator = node.origin.operator.rsplit(['.', ':']).next().unwrap_or_default();
         let operator = names::snake(operator, "value");
@@ -159,13 +181,15 @@ impl<'p, 'g> Emitter<'p, 'g> {
         let program = self.program;
         match &program.tensors[tensor].origin {
             Origin::Input(n) => {
+                self.read.insert(*n);
                 let input = self.inputs.get(*n).ok_or(StandaloneError::Missing("an input"))?;
                 Ok(quote!(#input))
             }
             Origin::Constant(data) if data.dtype.is_bool() => Ok(self.known_flags(tensor, data)),
             Origin::Constant(data) => {
                 let constant = program.tensors[tensor].value.and_then(|value| program.graph.constant(value));
-                let known = constant.and_then(|constant| constant.name.as_deref()).filter(|name| !is_anonymous(name));
+                let known =
+                    constant.and_then(|constant| constant.name.as_deref()).filter(|name| !is_anonymous(name));
                 let field = match known {
                     Some(name) => self.weights.field(tensor, name, data),
                     None => self.weights.field(tensor, &self.role.clone(), data),
@@ -224,11 +248,11 @@ impl<'p, 'g> Emitter<'p, 'g> {
         Ok(if is_written { part } else { quote!(&#part) })
     }
 
-    fn argument<'s>(
+    fn argument(
         &mut self,
         step: &Step,
         arg: &KernelArg,
-        scratch: &mut impl Iterator<Item = &'s TensorId>,
+        given: &mut Given<'_>,
     ) -> Result<TokenStream, StandaloneError> {
         let operand = |n: usize| step.operands.get(n).copied().flatten();
         Ok(match arg {
@@ -246,8 +270,13 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 }
             },
             KernelArg::Scratch(_) => {
-                let tensor = *scratch.next().ok_or(StandaloneError::Missing("memory"))?;
+                let tensor = *given.scratch.next().ok_or(StandaloneError::Missing("memory"))?;
                 self.elements(tensor)?
+            }
+            KernelArg::Known(name, _) => {
+                let tensor = *given.known.next().ok_or(StandaloneError::Missing("numbers"))?;
+                self.role = format!("{}_{name}", self.wanted_name(step));
+                self.borrowed(tensor)?
             }
             KernelArg::Size(size) => int(*size),
             KernelArg::Sizes(sizes) => {
@@ -278,7 +307,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 let ty = ident(ty);
                 let mut values = Vec::new();
                 for (name, value) in fields {
-                    let (name, value) = (ident(name), self.argument(step, value, scratch)?);
+                    let (name, value) = (ident(name), self.argument(step, value, given)?);
                     values.push(quote!(#name: #value));
                 }
                 quote!(&#ty { #(#values),* })
@@ -344,15 +373,20 @@ fn number(value: Scalar, dtype: DType) -> TokenStream {
     }
 }
 
-/// The kernels that tokens name.
-fn kernels(tokens: TokenStream, found: &mut BTreeSet<String>) {
+/// The identifiers of tokens but those of methods and fields.
+fn named(tokens: TokenStream, found: &mut BTreeSet<String>) {
+    let mut is_member = false;
     for token in tokens {
+        let follows_dot = std::mem::replace(
+            &mut is_member,
+            matches!(&token, TokenTree::Punct(dot) if dot.as_char() == '.'),
+        );
         match token {
-            TokenTree::Ident(name) => {
+            TokenTree::Ident(name) if !follows_dot => {
                 found.insert(name.to_string());
             }
-            TokenTree::Group(group) => kernels(group.stream(), found),
-            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            TokenTree::Group(group) => named(group.stream(), found),
+            TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The file: weights, the model's struct, and the kernels.
 
-use super::{Emitter, int, kernels};
+use super::{Emitter, int, named};
 use crate::error::StandaloneError;
 use crate::memory::MOST_BYTES;
 use crate::program::rust_type;
@@ -10,11 +10,14 @@ use kiln_codegen::print::markers;
 use kiln_codegen::{GENERATED_MARK, RecordPath, print};
 use kiln_importer::ir::ValueId;
 use proc_macro2::TokenStream;
-use quote::quote;
+use quote::{format_ident, quote};
 use std::collections::BTreeSet;
 
 /// Functions with more parameters are a clippy finding, `self` among them.
 const MAX_INPUTS: usize = 6;
+
+/// So are types of more parts.
+const MAX_OUTPUTS: usize = 3;
 
 impl Emitter<'_, '_> {
     /// The source of a model, and its weights.
@@ -30,8 +33,10 @@ impl Emitter<'_, '_> {
         let docs = self.docs(weights.len());
         let (statics, flags) = (self.weights_of_model(&weights, options), &self.flags);
         let (parameters, result) = self.signature()?;
-        let allow = (parameters.len() > MAX_INPUTS)
+        let many_inputs = (parameters.len() > MAX_INPUTS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
+        let many_outputs = (self.program.outputs.len() > MAX_OUTPUTS)
+            .then(|| quote!(#[allow(clippy::type_complexity, reason = "the model has as many outputs")]));
         let blank = markers::blank();
         let tokens = quote! {
             #statics
@@ -46,7 +51,8 @@ impl Emitter<'_, '_> {
                 }
                 #blank
                 /// Runs the model. What it returns is in its memory, until it runs again.
-                #allow
+                #many_inputs
+                #many_outputs
                 #[allow(clippy::needless_range_loop, reason = "a loop may look up elements of several tensors")]
                 pub fn forward(&mut self, #(#parameters),*) -> #result { #body }
             }
@@ -57,9 +63,9 @@ impl Emitter<'_, '_> {
                 }
             }
         };
-        let mut named = BTreeSet::new();
-        kernels(tokens.clone(), &mut named);
-        let kernels = library::texts(named.iter().map(String::as_str));
+        let mut words = BTreeSet::new();
+        named(tokens.clone(), &mut words);
+        let kernels = library::texts(words.iter().map(String::as_str));
         let needs_libm = kernels.iter().any(|kernel| kernel.contains("libm::"));
         let mut source = print::print(&header(options, needs_libm), tokens)?;
         for kernel in kernels {
@@ -84,7 +90,8 @@ impl Emitter<'_, '_> {
             outputs.push(quote!(&*#field));
         }
         let fields = &self.fields;
-        let result = if let [output] = outputs.as_slice() { quote!(#output) } else { quote!((#(#outputs),*)) };
+        let result =
+            if let [output] = outputs.as_slice() { quote!(#output) } else { quote!((#(#outputs),*)) };
         Ok(quote! {
             let Self { #(#fields),* } = self;
             #body
@@ -119,12 +126,14 @@ impl Emitter<'_, '_> {
             Ok::<_, StandaloneError>(quote!(&[#element; #len]))
         };
         let mut parameters = Vec::new();
-        for (name, &value) in self.inputs.iter().zip(&graph.inputs) {
-            let ty = array(value)?;
+        for (n, (name, &value)) in self.inputs.iter().zip(&graph.inputs).enumerate() {
+            let (ty, unread) = (array(value)?, format_ident!("_{name}"));
+            let name = if self.read.contains(&n) { name } else { &unread };
             parameters.push(quote!(#name: #ty));
         }
         let results = graph.root.outputs.iter().map(|&value| array(value)).collect::<Result<Vec<_>, _>>()?;
-        let result = if let [result] = results.as_slice() { quote!(#result) } else { quote!((#(#results),*)) };
+        let result =
+            if let [result] = results.as_slice() { quote!(#result) } else { quote!((#(#results),*)) };
         Ok((parameters, result))
     }
 
@@ -138,7 +147,10 @@ impl Emitter<'_, '_> {
             name if name.is_empty() => " A model that needs no runtime and allocates nothing.".to_owned(),
             name => format!(" The model `{name}`, which needs no runtime and allocates nothing."),
         };
-        let memory = format!(" It has {weights} bytes of weights, which are constant, and {} bytes of memory.", self.memory.bytes());
+        let memory = format!(
+            " It has {weights} bytes of weights, which are constant, and {} bytes of memory.",
+            self.memory.bytes()
+        );
         let mut docs = vec![title, memory, String::new(), " Inputs:".to_owned()];
         docs.extend(graph.inputs.iter().map(|&input| describe(&graph.value(input).name, input)));
         docs.extend([String::new(), " Outputs:".to_owned()]);

@@ -67,25 +67,6 @@ fn best<T: Copy + PartialOrd>(x: &[T], sizes: &Axis, better: impl Fn(T, T) -> bo
     }
 }
 
-/// Parts at indices along an axis; a negative index counts from its end.
-///
-/// # Panics
-/// When an index is beyond the axis.
-fn take<T: Copy, I: Copy + Into<i64>>(x: &[T], indices: &[I], sizes: &Axis, out: &mut [T]) {
-    let &Axis { outer, length, inner } = sizes;
-    let mut parts = out.chunks_exact_mut(inner);
-    for first in 0..outer {
-        for &index in indices {
-            let index: i64 = index.into();
-            let place = if index < 0 { index + length as i64 } else { index };
-            assert!((0..length as i64).contains(&place), "index {index} is beyond an axis of {length}");
-            if let Some(out) = parts.next() {
-                out.copy_from_slice(&x[(first * length + place as usize) * inner..][..inner]);
-            }
-        }
-    }
-}
-
 /// Running folds along an axis, from its end where they run in reverse.
 fn cumulative<T: Copy>(
     x: &[T],
@@ -115,6 +96,52 @@ fn cumulative_sum(x: &[f32], sizes: &Axis, exclusive: bool, reverse: bool, out: 
 /// Running products along an axis.
 fn cumulative_product(x: &[f32], sizes: &Axis, exclusive: bool, reverse: bool, out: &mut [f32]) {
     cumulative(x, sizes, [exclusive, reverse], (1.0, |product, x| product * x), out);
+}
+
+/// Running maxima along an axis.
+fn cumulative_max(x: &[f32], sizes: &Axis, exclusive: bool, reverse: bool, out: &mut [f32]) {
+    cumulative(x, sizes, [exclusive, reverse], (f32::NEG_INFINITY, max_pair), out);
+}
+
+/// Running minima along an axis.
+fn cumulative_min(x: &[f32], sizes: &Axis, exclusive: bool, reverse: bool, out: &mut [f32]) {
+    cumulative(x, sizes, [exclusive, reverse], (f32::INFINITY, min_pair), out);
+}
+
+/// The largest or smallest `k` elements along an axis in order, the first of equal ones first, and their places.
+fn topk<T: Copy + PartialOrd>(
+    x: &[T],
+    sizes: &Axis,
+    k: usize,
+    largest: bool,
+    out: &mut [T],
+    places: &mut [i64],
+) {
+    let inner = sizes.inner;
+    for (n, line) in lines(sizes).enumerate() {
+        let first = n / inner * k * inner + n % inner;
+        // Elements come one by one to where they belong among those so far.
+        for (count, (place, at)) in (0..).zip(line).enumerate() {
+            let new = x[at];
+            let mut free = count.min(k);
+            while free > 0 {
+                let before = first + (free - 1) * inner;
+                let is_better = if largest { new > out[before] } else { new < out[before] };
+                if !is_better {
+                    break;
+                }
+                if free < k {
+                    out[before + inner] = out[before];
+                    places[before + inner] = places[before];
+                }
+                free -= 1;
+            }
+            if free < k {
+                out[first + free * inner] = new;
+                places[first + free * inner] = place;
+            }
+        }
+    }
 }
 
 /// Matrices with zeros below their `k`-th diagonal.

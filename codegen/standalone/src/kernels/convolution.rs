@@ -158,9 +158,9 @@ fn conv_transpose2d(x: &[f32], weight: &[f32], bias: Option<&[f32]>, sizes: &Con
             let weights = &weight[(input * outputs_of_group + of_group) * window..][..window];
             for (place, &x) in image.iter().enumerate() {
                 let (top, left) = (place / size[1] * stride[0], place % size[1] * stride[1]);
-                for (tap, &weight) in weights.iter().enumerate() {
-                    let row = (top + tap / kernel[1] * dilation[0]).wrapping_sub(padding[0]);
-                    let column = (left + tap % kernel[1] * dilation[1]).wrapping_sub(padding[1]);
+                for (element, &weight) in weights.iter().enumerate() {
+                    let row = (top + element / kernel[1] * dilation[0]).wrapping_sub(padding[0]);
+                    let column = (left + element % kernel[1] * dilation[1]).wrapping_sub(padding[1]);
                     if row < result[0] && column < result[1] {
                         out[row * result[1] + column] += weight * x;
                     }

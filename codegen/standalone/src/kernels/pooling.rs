@@ -13,27 +13,32 @@ struct Pool2d {
 }
 
 /// Folds the elements of each window that are inside the image; `fold` is given them and how many of the window are in the padded image.
-fn pool2d(x: &[f32], sizes: &Pool2d, fold: impl Fn(&mut dyn Iterator<Item = f32>, usize) -> f32, out: &mut [f32]) {
+fn pool2d<T: Copy>(
+    x: &[T],
+    sizes: &Pool2d,
+    fold: impl Fn(&mut dyn Iterator<Item = T>, usize) -> T,
+    out: &mut [T],
+) {
     let &Pool2d { planes, size, result, kernel, stride, before, after, dilation } = sizes;
-    let image = size[0] * size[1];
-    for (at, out) in out.iter_mut().enumerate().take(planes * result[0] * result[1]) {
-        let (plane, row, column) = (at / (result[0] * result[1]), at / result[1] % result[0], at % result[1]);
-        let place = |axis: usize, at: usize, tap: usize| at * stride[axis] + tap * dilation[axis];
-        let padded = |axis: usize, at: usize| {
-            (0..kernel[axis]).filter(|&tap| place(axis, at, tap) < before[axis] + size[axis] + after[axis]).count()
+    let (image, plane) = (size[0] * size[1], result[0] * result[1]);
+    for (at, out) in out.iter_mut().enumerate().take(planes * plane) {
+        let x = &x[at / plane * image..][..image];
+        let place = [at / result[1] % result[0], at % result[1]];
+        let taps = |axis: usize| (0..kernel[axis]).map(move |tap| place[axis] * stride[axis] + tap * dilation[axis]);
+        let padded = |axis: usize| taps(axis).filter(|&at| at < before[axis] + size[axis] + after[axis]).count();
+        let inside = |axis: usize| {
+            taps(axis).map(move |at| at.wrapping_sub(before[axis])).filter(move |&at| at < size[axis])
         };
-        let inside = |axis: usize, at: usize| {
-            (0..kernel[axis]).map(move |tap| place(axis, at, tap).wrapping_sub(before[axis])).filter(move |&x| x < size[axis])
-        };
-        let x = &x[plane * image..][..image];
-        let mut seen = inside(0, row).flat_map(|y| inside(1, column).map(move |z| x[y * size[1] + z]));
-        *out = fold(&mut seen, padded(0, row) * padded(1, column));
+        let mut seen = inside(0).flat_map(|row| inside(1).map(move |column| x[row * size[1] + column]));
+        *out = fold(&mut seen, padded(0) * padded(1));
     }
 }
 
-/// The largest element of each window.
-fn max_pool2d(x: &[f32], sizes: &Pool2d, out: &mut [f32]) {
-    pool2d(x, sizes, |seen, _| seen.fold(f32::NEG_INFINITY, max_pair), out);
+/// The largest element of each window; NaN if any is.
+fn max_pool2d<T: Copy + PartialOrd>(x: &[T], sizes: &Pool2d, out: &mut [T]) {
+    let larger = |most: T, x: T| if x > most || x.partial_cmp(&x).is_none() { x } else { most };
+    // A window lies at least partly in the image: without an element of its own it has the first.
+    pool2d(x, sizes, |seen, _| seen.reduce(larger).unwrap_or(x[0]), out);
 }
 
 /// The mean of each window; padding may count as zeros.

@@ -53,37 +53,34 @@ fn linear(
     }
 }
 
-/// The sizes of a product of integers: `[m, k]` by `[k, n]`.
-struct QuantizedProduct {
-    m: usize,
-    k: usize,
-    n: usize,
-}
-
-/// A product of integers less their zero points: one for `a`, one for `b` or one for each of its columns.
+/// A product of matrices of integers less their zero points: one for `a`, one for `b` or one for each of its columns.
 fn quantized_matmul<A: Copy + Into<i32>, B: Copy + Into<i32>>(
     a: &[A],
     b: &[B],
     a_zero: Option<&[A]>,
     b_zero: Option<&[B]>,
-    sizes: &QuantizedProduct,
+    sizes: &Product,
     out: &mut [i32],
 ) {
-    let &QuantizedProduct { m, k, n } = sizes;
+    let &Product { count, m, k, n, a_step, b_step } = sizes;
     let a_zero: i32 = a_zero.map_or(0, |zero| zero[0].into());
-    for (row, out) in a[..m * k].chunks_exact(k).zip(out.chunks_exact_mut(n)) {
-        out.fill(0);
-        let mut sum = 0i32;
-        for (&a, b) in row.iter().zip(b.chunks_exact(n)) {
-            let a = a.into() - a_zero;
-            sum = sum.wrapping_add(a);
-            for (out, &b) in out.iter_mut().zip(b) {
-                *out = out.wrapping_add(a.wrapping_mul(b.into()));
+    for at in 0..count {
+        let (a, b) = (&a[at * a_step..][..m * k], &b[at * b_step..][..k * n]);
+        let out = &mut out[at * m * n..][..m * n];
+        for (row, out) in a.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
+            out.fill(0);
+            let mut sum = 0i32;
+            for (&a, b) in row.iter().zip(b.chunks_exact(n)) {
+                let a = a.into() - a_zero;
+                sum = sum.wrapping_add(a);
+                for (out, &b) in out.iter_mut().zip(b) {
+                    *out = out.wrapping_add(a.wrapping_mul(b.into()));
+                }
             }
-        }
-        if let Some(zero) = b_zero {
-            for (out, &zero) in out.iter_mut().zip(zero.iter().cycle()) {
-                *out = out.wrapping_sub(sum.wrapping_mul(zero.into()));
+            if let Some(zero) = b_zero {
+                for (out, &zero) in out.iter_mut().zip(zero.iter().cycle()) {
+                    *out = out.wrapping_sub(sum.wrapping_mul(zero.into()));
+                }
             }
         }
     }

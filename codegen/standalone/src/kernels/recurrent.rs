@@ -64,8 +64,8 @@ fn recur(
     }
 }
 
-/// Starts a state, at zero where no other is given.
-fn start(state: &mut [f32], initial: Option<&[f32]>) {
+/// Sets a state to the given one, or to zero.
+fn set_state(state: &mut [f32], initial: Option<&[f32]>) {
     match initial {
         Some(initial) => state.copy_from_slice(initial),
         None => state.fill(0.0),
@@ -85,7 +85,7 @@ fn rnn(
     out: &mut [f32],
     hidden: &mut [f32],
 ) {
-    start(hidden, initial_hidden);
+    set_state(hidden, initial_hidden);
     let cell = |x: &[f32], h: &[f32], _: usize, state: &mut [f32]| {
         for (n, state) in state.iter_mut().enumerate() {
             *state = tanh(x[n] + h[n]);
@@ -107,7 +107,7 @@ fn gru(
     out: &mut [f32],
     hidden: &mut [f32],
 ) {
-    start(hidden, initial_hidden);
+    set_state(hidden, initial_hidden);
     let size = sizes.hidden;
     let cell = |x: &[f32], h: &[f32], _: usize, state: &mut [f32]| {
         for (n, state) in state.iter_mut().enumerate() {
@@ -135,8 +135,8 @@ fn lstm(
     hidden: &mut [f32],
     cell: &mut [f32],
 ) {
-    start(hidden, initial_hidden);
-    start(cell, initial_cell);
+    set_state(hidden, initial_hidden);
+    set_state(cell, initial_cell);
     let size = sizes.hidden;
     let step = |x: &[f32], h: &[f32], place: usize, state: &mut [f32]| {
         for (n, (state, cell)) in state.iter_mut().zip(&mut cell[place..]).enumerate() {

@@ -2,7 +2,7 @@
 
 use super::elementwise::elementwise_loops;
 use super::prelude::*;
-use kiln_types::{Activation, BinaryOp, UnaryOp, Step};
+use kiln_types::{Activation, BinaryOp, Step, UnaryOp};
 
 impl Operation for Activation {
     facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
@@ -123,7 +123,10 @@ fn apply(activation: Activation, x: Arg) -> Arg {
     let numbers = numbers.into_iter().map(Arg::Float);
     match activation {
         Activation::Clamp { .. } => x.then(function, numbers.collect::<Vec<_>>()),
-        _ => Arg::call(format!("tensor::activation::{function}"), std::iter::once(x).chain(numbers).collect::<Vec<_>>()),
+        _ => Arg::call(
+            format!("tensor::activation::{function}"),
+            std::iter::once(x).chain(numbers).collect::<Vec<_>>(),
+        ),
     }
 }
 

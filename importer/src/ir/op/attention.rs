@@ -143,7 +143,8 @@ impl Operation for AttentionOptions {
             ],
         );
         let function = if is_bool { "attention_where" } else { "attention" };
-        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2), KernelArg::Optional(3)];
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2), KernelArg::Optional(3)];
         let [query, key, value, mask] = operands;
         Some(Loops::kernel(function, [query, key, value, mask, sizes, KernelArg::Scratch(keys)]))
     }

@@ -1,7 +1,7 @@
 //! Two numbers into one.
 
 use super::broadcast::broadcast;
-use super::elementwise::{between, broadcast_data, scalar_first, with_scalar, elementwise_loops};
+use super::elementwise::{between, broadcast_data, elementwise_loops, scalar_first, with_scalar};
 use super::host::{exact, fits};
 use super::prelude::*;
 use kiln_types::{BinaryOp, CompareOp, DType, Step};

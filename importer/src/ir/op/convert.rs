@@ -1,11 +1,11 @@
 //! Bounds, dtypes, and formats of floats.
 
-use super::host::fits;
 use super::elementwise::{elementwise_loops, expression_loops};
+use super::host::fits;
 use super::prelude::*;
 use crate::ir::builder::{MAX_HOST_ELEMENTS, host_of};
 use crate::ir::{Quotient, known, quotients};
-use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Minifloat, Scalar, Expression, Step};
+use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Expression, Minifloat, Scalar, Step};
 
 attributes! {
     /// Bounds as numbers of the dtype.

@@ -79,9 +79,13 @@ impl Operation for Conv {
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
         let sizes = conv_sizes(&self.options, cx)?;
-        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
         let [x, weight, bias, residual] = operands;
-        Some(Loops::kernel("conv2d", [x, weight, bias, residual, sizes, KernelArg::Function(self.activation)]))
+        Some(Loops::kernel(
+            "conv2d",
+            [x, weight, bias, residual, sizes, KernelArg::Function(self.activation)],
+        ))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

@@ -105,7 +105,8 @@ impl Operation for Cumulative {
         let function = match self.op {
             CumulativeOp::Sum => "cumulative_sum",
             CumulativeOp::Prod => "cumulative_product",
-            CumulativeOp::Max | CumulativeOp::Min => return None,
+            CumulativeOp::Max => "cumulative_max",
+            CumulativeOp::Min => "cumulative_min",
         };
         let sizes = KernelArg::sizes("Axis", [("outer", outer), ("length", length), ("inner", inner)]);
         let flags = [KernelArg::Bool(self.exclusive), KernelArg::Bool(self.reverse)];

@@ -60,26 +60,38 @@ impl Operation for MatMul {
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        let (a, b) = (cx.shape(0)?, cx.shape(1)?);
-        let ((lead_a, &[m, k]), (lead_b, &[_, n])) = (a.split_last_chunk::<2>()?, b.split_last_chunk::<2>()?);
-        let lead = Shape::from(lead_a).broadcast(&lead_b.into())?.dims;
-        let count = elements(&lead);
-        // Matrices of one side go with all of the other, or one by one.
-        let step = |lead_dims: &[usize]| match elements(lead_dims) {
-            1 => Some(0),
-            many => (many == count).then_some(1),
-        };
-        let (a_step, b_step) = (step(lead_a)?, step(lead_b)?);
-        let sizes = KernelArg::sizes(
-            "Product",
-            [("count", count), ("m", m), ("k", k), ("n", n), ("a_step", a_step * m * k), ("b_step", b_step * k * n)],
-        );
+        let sizes = product_sizes(cx)?;
         Some(Loops::kernel("matmul", [KernelArg::Operand(0), KernelArg::Operand(1), sizes]))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(Arg::Operand(0).then("matmul", [Arg::Operand(1)]))
     }
+}
+
+/// The sizes of a product of the first two operands, for a kernel.
+pub(super) fn product_sizes(cx: &Site<'_>) -> Option<KernelArg> {
+    let (a, b) = (cx.shape(0)?, cx.shape(1)?);
+    let ((lead_a, &[m, k]), (lead_b, &[_, n])) = (a.split_last_chunk::<2>()?, b.split_last_chunk::<2>()?);
+    let lead = Shape::from(lead_a).broadcast(&lead_b.into())?.dims;
+    let count = elements(&lead);
+    // Matrices of one side go with all of the other, or one by one.
+    let step = |lead_dims: &[usize]| match elements(lead_dims) {
+        1 => Some(0),
+        many => (many == count).then_some(1),
+    };
+    let (a_step, b_step) = (step(lead_a)?, step(lead_b)?);
+    Some(KernelArg::sizes(
+        "Product",
+        [
+            ("count", count),
+            ("m", m),
+            ("k", k),
+            ("n", n),
+            ("a_step", a_step * m * k),
+            ("b_step", b_step * k * n),
+        ],
+    ))
 }
 
 /// The dims of a product of operands of equal rank.

@@ -3,7 +3,7 @@
 use super::host::exact;
 use super::prelude::*;
 use crate::ir::builder::MAX_HOST_ELEMENTS;
-use kiln_types::{DType, Scalar, Expression, Step};
+use kiln_types::{DType, Expression, Scalar, Step};
 
 attributes! {
     /// One value everywhere.

@@ -156,7 +156,8 @@ impl Operation for GroupNorm {
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
         let shape = cx.shape(0)?;
         let (channels, inner) = (*shape.get(1)?, elements(shape.get(2..)?));
-        let sizes = KernelArg::sizes("Groups", [("groups", self.groups), ("channels", channels), ("inner", inner)]);
+        let sizes =
+            KernelArg::sizes("Groups", [("groups", self.groups), ("channels", channels), ("inner", inner)]);
         let epsilon = KernelArg::Float(shortest(self.epsilon));
         let operands = [KernelArg::Operand(0), KernelArg::Optional(1), KernelArg::Optional(2)];
         let [x, weight, bias] = operands;

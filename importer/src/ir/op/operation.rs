@@ -4,7 +4,7 @@ use super::host::Host;
 use super::site::Site;
 use super::{Folding, Outcome};
 use crate::ir::{
-    Dim, Effect, Implementation, Loops, Infer, Region, RuleResult, RuntimeCall, Sources, Symbol, TensorType,
+    Dim, Effect, Implementation, Infer, Loops, Region, RuleResult, RuntimeCall, Sources, Symbol, TensorType,
 };
 use kiln_types::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,

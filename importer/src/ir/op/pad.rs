@@ -1,10 +1,10 @@
 //! Tensors with a border.
 
-use super::indexing::rows;
+use super::indexing::{picked, rows};
 use super::join::concat;
 use super::prelude::*;
 use crate::ir::builder::MAX_HOST_ELEMENTS;
-use kiln_types::{PadMode, Scalar, Expression, Step};
+use kiln_types::{Expression, PadMode, Scalar, Step};
 
 attributes! {
     /// A border.
@@ -78,7 +78,16 @@ impl Operation for Pad {
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
         if self.mode != PadMode::Constant {
-            return None;
+            let mut axes = Vec::new();
+            for (axis, ((before, after), &size)) in self.padding.iter().zip(&cx.shape(0)?).enumerate() {
+                let (before, after) = (before.as_size()?, after.as_size()?);
+                if before > 0 || after > 0 {
+                    let wanted = before.checked_add(size)?.checked_add(after)?;
+                    let places = (0..wanted).map(|at| source(self.mode, at, before, size));
+                    axes.push((axis, places.collect::<Option<Vec<usize>>>()?));
+                }
+            }
+            return picked(cx, &axes);
         }
         let (x, result) = (cx.shape(0)?, Strided::new(&cx.result_shape()?));
         let mut inside = result.clone();
@@ -151,20 +160,22 @@ fn pad_axis(
         return concat(&[&block(before)?, x, &block(after)?], axis);
     }
     let wanted = before.checked_add(size)?.checked_add(after)?;
-    let source = |i: usize| -> Option<usize> {
-        let (i, size) = (i as i64 - before as i64, size as i64);
-        let at = match mode {
-            PadMode::Edge => i.clamp(0, size - 1),
-            PadMode::Wrap => i.checked_rem_euclid(size)?,
-            _ if size == 1 => 0,
-            _ => {
-                let period = 2 * (size - 1);
-                let i = i.rem_euclid(period);
-                if i < size { i } else { period - i }
-            }
-        };
-        usize::try_from(at).ok()
-    };
-    let places: Vec<usize> = (0..wanted).map(source).collect::<Option<_>>()?;
+    let places: Vec<usize> = (0..wanted).map(|at| source(mode, at, before, size)).collect::<Option<_>>()?;
     rows(x, axis, &places)
+}
+
+/// Where along an axis of `size` elements what stands at a place comes from, `before` of whose elements are padding.
+fn source(mode: PadMode, at: usize, before: usize, size: usize) -> Option<usize> {
+    let (at, size) = (at as i64 - before as i64, size as i64);
+    let at = match mode {
+        PadMode::Edge => at.clamp(0, size - 1),
+        PadMode::Wrap => at.checked_rem_euclid(size)?,
+        PadMode::Reflect | PadMode::Constant if size == 1 => 0,
+        PadMode::Reflect | PadMode::Constant => {
+            let period = 2 * (size - 1);
+            let at = at.rem_euclid(period);
+            if at < size { at } else { period - at }
+        }
+    };
+    usize::try_from(at).ok()
 }

@@ -3,7 +3,7 @@
 use super::binary::binary;
 use super::broadcast::broadcasts_to;
 use super::convolution::{Conv, conv_dims, conv_sizes};
-use super::linear::matmul_dims;
+use super::linear::{matmul_dims, product_sizes};
 use super::prelude::*;
 use kiln_types::{BinaryOp, ConvOptions, DType};
 
@@ -42,20 +42,15 @@ impl Operation for QuantizedMatMul {
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        let (a, b) = (cx.shape(0)?, cx.shape(1)?);
-        let (&[.., m, k], &[.., n]) = (a.as_slice(), b.as_slice()) else { return None };
-        if elements(&b) != k * n {
-            return None;
-        }
         // A zero point is one number, or one for each column of the right side.
+        let columns = *cx.shape(1)?.last()?;
         let is_one = |n| cx.shape(n).is_none_or(|shape| elements(&shape) == 1);
-        let columns = cx.shape(3).is_none_or(|shape| [1, n].contains(&elements(&shape)));
-        if !is_one(2) || !columns {
+        if !is_one(2) || !cx.shape(3).is_none_or(|shape| [1, columns].contains(&elements(&shape))) {
             return None;
         }
-        let rows = elements(a.get(..a.len() - 2)?) * m;
-        let sizes = KernelArg::sizes("QuantizedProduct", [("m", rows), ("k", k), ("n", n)]);
-        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
+        let sizes = product_sizes(cx)?;
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
         let [a, b, a_zero, b_zero] = operands;
         Some(Loops::kernel("quantized_matmul", [a, b, a_zero, b_zero, sizes]))
     }
@@ -93,7 +88,8 @@ impl Operation for QuantizedConv {
         if !is_one(2) || !cx.shape(3).is_none_or(|shape| [1, channels].contains(&elements(&shape))) {
             return None;
         }
-        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
         let [x, weight, x_zero, weight_zero] = operands;
         Some(Loops::kernel("quantized_conv2d", [x, weight, x_zero, weight_zero, sizes]))
     }

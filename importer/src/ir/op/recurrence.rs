@@ -77,15 +77,25 @@ impl Operation for RnnOptions {
             RnnKind::Rnn => "rnn",
             RnnKind::Gru { linear_before_reset: true } => "gru",
             RnnKind::Lstm { input_forget: false } => "lstm",
-            RnnKind::Gru { linear_before_reset: false } | RnnKind::Lstm { input_forget: true } => return None,
+            RnnKind::Gru { linear_before_reset: false } | RnnKind::Lstm { input_forget: true } => {
+                return None;
+            }
         };
         let (x, hidden, directions) = (cx.shape(0)?, self.hidden_size, self.direction.count());
         let (&[first, second, input], true) = (x.as_slice(), plain) else { return None };
         let (batch, steps) = if self.batch_first { (first, second) } else { (second, first) };
         // Where the next batch and the next step are in the input, the next batch, step and direction in the results, and the next batch and direction in the states.
         let (of_input, of_result, of_state) = match self.batch_first {
-            true => ([steps * input, input], [steps * directions * hidden, directions * hidden, hidden], [directions * hidden, hidden]),
-            false => ([input, batch * input], [hidden, directions * batch * hidden, batch * hidden], [hidden, batch * hidden]),
+            true => (
+                [steps * input, input],
+                [steps * directions * hidden, directions * hidden, hidden],
+                [directions * hidden, hidden],
+            ),
+            false => (
+                [input, batch * input],
+                [hidden, directions * batch * hidden, batch * hidden],
+                [hidden, batch * hidden],
+            ),
         };
         let sizes = KernelArg::Fields(
             "Recurrent",
@@ -101,7 +111,8 @@ impl Operation for RnnOptions {
                 ("of_state", KernelArg::Sizes(of_state.to_vec())),
             ],
         );
-        let mut args = vec![KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2), KernelArg::Optional(3)];
+        let mut args =
+            vec![KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2), KernelArg::Optional(3)];
         args.push(KernelArg::Optional(5));
         if matches!(self.kind, RnnKind::Lstm { .. }) {
             args.push(KernelArg::Optional(6));

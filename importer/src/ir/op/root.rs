@@ -3,7 +3,7 @@
 use super::elementwise::elementwise_loops;
 use super::prelude::*;
 use super::unary::unary;
-use kiln_types::{UnaryOp, Step};
+use kiln_types::{Step, UnaryOp};
 
 /// A square root whose derivative at 0 counts as 0. A pass makes it late: what raises patterns or folds looks for plain roots.
 pub struct RootOfSquares;

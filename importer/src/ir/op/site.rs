@@ -1,7 +1,7 @@
 //! A node as its implementation sees it.
 
-use crate::ir::{Arg, Graph, Node, TensorType, ValueId, scalars};
 use crate::data::elements;
+use crate::ir::{Arg, Graph, Node, TensorType, ValueId, scalars};
 use kiln_types::DType;
 
 /// A node with its graph.

@@ -1,9 +1,9 @@
 //! One number into one.
 
-use super::host::{exact, fits};
 use super::elementwise::elementwise_loops;
+use super::host::{exact, fits};
 use super::prelude::*;
-use kiln_types::{CompareOp, DType, UnaryOp, Step};
+use kiln_types::{CompareOp, DType, Step, UnaryOp};
 
 impl Operation for UnaryOp {
     facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
