@@ -86,6 +86,14 @@ pub struct Port {
     pub sizes: Vec<Option<usize>>,
 }
 
+impl Port {
+    /// Whether a tensor of this shape has its sizes.
+    pub(crate) fn has(&self, shape: &[usize]) -> bool {
+        let fits = |(&size, wanted): (&usize, &Option<usize>)| wanted.is_none_or(|wanted| wanted == size);
+        shape.len() == self.rank && shape.iter().zip(&self.sizes).all(fits)
+    }
+}
+
 /// A compiled model, not yet written.
 #[derive(Clone, Debug)]
 pub struct Compiled {
@@ -324,6 +332,15 @@ impl Compiled {
             Weights::Numbers(_) => NUMBERS,
         };
         dir.join(format!("{}.{extension}", self.stem))
+    }
+
+    /// The numbers that source without a runtime has compiled into it, from a file beside it; nothing where there is a record.
+    #[cfg(feature = "cli")]
+    pub(crate) fn numbers(&self) -> Option<&[u8]> {
+        match &self.weights {
+            Weights::Record(_) => None,
+            Weights::Numbers(numbers) => Some(numbers),
+        }
     }
 
     /// Writes the record alone, as `<model>.<extension of the format>`.

@@ -130,32 +130,30 @@ impl<'g> Program<'g> {
     }
 }
 
-/// Values that source without a runtime cannot have.
+/// Values that source without a runtime cannot have. Where inputs have sizes that are no numbers, other values have so too, and only inputs are told.
 fn unfit_values(graph: &Graph) -> Vec<Unfit> {
-    let made = graph.root.nodes.iter().flat_map(|&node| {
+    let unfit = |value: ValueId, what: &'static str| {
+        let ty = graph.ty(value);
+        let (name, text) = (comment(&graph.value(value).name), comment(&ty.to_string()));
+        match ty.shape() {
+            None => Some(Unfit::Size { what, name, ty: text }),
+            Some(_) if rust_type(ty.dtype).is_none() => Some(Unfit::DType { what, name, ty: text }),
+            Some(shape) => shape.contains(&0).then_some(Unfit::Empty { what, name, ty: text }),
+        }
+    };
+    let inputs: Vec<Unfit> = graph.inputs.iter().filter_map(|&value| unfit(value, "input")).collect();
+    if inputs.iter().any(|input| matches!(input, Unfit::Size { .. })) {
+        return inputs;
+    }
+    let used = graph.root.nodes.iter().flat_map(|&node| {
         let node = graph.node(node);
         node.inputs.iter().flatten().chain(&node.outputs).copied()
     });
-    let mut values: Vec<ValueId> =
-        graph.inputs.iter().chain(&graph.root.outputs).copied().chain(made).collect();
+    let mut values: Vec<ValueId> = used.chain(graph.root.outputs.iter().copied()).collect();
+    values.retain(|&value| !matches!(graph.value(value).def, ValueDef::Input(_)));
     values.sort_unstable();
     values.dedup();
-    let unfit = values.into_iter().filter_map(|value| {
-        let ty = graph.ty(value);
-        let (name, text) = (comment(&graph.value(value).name), comment(&ty.to_string()));
-        let what = match graph.value(value).def {
-            ValueDef::Input(_) => "input",
-            ValueDef::Node(..) | ValueDef::Constant(_) | ValueDef::RegionParameter(..) => "value",
-        };
-        if ty.shape().is_none() {
-            Some(Unfit::Size { what, name, ty: text })
-        } else if rust_type(ty.dtype).is_none() {
-            Some(Unfit::DType { what, name, ty: text })
-        } else {
-            ty.shape().filter(|shape| shape.contains(&0)).map(|_| Unfit::Empty { what, name, ty: text })
-        }
-    });
-    unfit.collect()
+    inputs.into_iter().chain(values.into_iter().filter_map(|value| unfit(value, "value"))).collect()
 }
 
 /// The type of Rust that elements of a dtype have.
