@@ -10,3 +10,5 @@ include!("kernels/indexing.rs");
 include!("kernels/attention.rs");
 include!("kernels/recurrent.rs");
 include!("kernels/numbers.rs");
+
+mod tests;

@@ -25,7 +25,8 @@ fn tap(sizes: &Conv2d, axis: usize, at: usize) -> Tap {
     let offset = at * sizes.dilation[axis];
     let start = padding.saturating_sub(offset).div_ceil(stride);
     let end = (size + padding).saturating_sub(offset).div_ceil(stride).min(sizes.result[axis]);
-    Tap { places: start..end.max(start), first: (start * stride + offset - padding).min(size) }
+    let places = if start < end { start..end } else { 0..0 };
+    Tap { places, first: (start * stride + offset - padding).min(size) }
 }
 
 /// A convolution of an image `[batch, channels, height, width]`, to which a residual may be added before its activation.
