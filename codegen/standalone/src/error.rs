@@ -1,5 +1,6 @@
 //! Why a model has no source without a runtime.
 
+use crate::memory::MOST_BYTES;
 use kiln_codegen::names::comment;
 use kiln_importer::ir::{Node, TensorType};
 
@@ -57,6 +58,18 @@ pub enum Unfit {
     /// A value with a size that is no number.
     #[error("{what} `{name}` is {ty}: each size must be a number, see `bind_dim` (`--bind NAME=N`)")]
     Size {
+        /// `input` or `value`.
+        what: &'static str,
+        /// The value's name in the file.
+        name: String,
+        /// Its type.
+        ty: String,
+    },
+    /// A value that is larger than a small model.
+    #[error(
+        "{what} `{name}` is {ty}: source without a runtime is for small models, of at most {MOST_BYTES} bytes"
+    )]
+    Large {
         /// `input` or `value`.
         what: &'static str,
         /// The value's name in the file.

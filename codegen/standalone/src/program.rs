@@ -1,6 +1,7 @@
 //! What is done, in order, and with which tensors: the first stage.
 
 use crate::error::{StandaloneError, Unfit};
+use crate::memory::MOST_BYTES;
 use crate::{emit, library};
 use kiln_codegen::names::comment;
 use kiln_importer::ir::{Graph, KernelArg, Loops, NodeId, Pass, ValueDef, ValueId, View};
@@ -138,7 +139,11 @@ fn unfit_values(graph: &Graph) -> Vec<Unfit> {
         match ty.shape() {
             None => Some(Unfit::Size { what, name, ty: text }),
             Some(_) if rust_type(ty.dtype).is_none() => Some(Unfit::DType { what, name, ty: text }),
-            Some(shape) => shape.contains(&0).then_some(Unfit::Empty { what, name, ty: text }),
+            Some(shape) if shape.contains(&0) => Some(Unfit::Empty { what, name, ty: text }),
+            Some(shape) => {
+                let is_small = ty.dtype.bytes_of(&shape).is_some_and(|bytes| bytes as u64 <= MOST_BYTES);
+                (!is_small).then_some(Unfit::Large { what, name, ty: text })
+            }
         }
     };
     let inputs: Vec<Unfit> = graph.inputs.iter().filter_map(|&value| unfit(value, "input")).collect();

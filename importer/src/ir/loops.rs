@@ -82,6 +82,9 @@ pub enum KernelArg {
     Fields(&'static str, Vec<(&'static str, KernelArg)>),
 }
 
+/// Tables have at most so many rows: they are made when a model is compiled, of sizes that a file declares.
+pub(crate) const MAX_TABLE: usize = 1 << 16;
+
 impl Loops {
     /// A call of a kernel.
     pub fn kernel(function: &'static str, args: impl Into<Vec<KernelArg>>) -> Self {

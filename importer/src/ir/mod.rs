@@ -40,6 +40,7 @@ pub use graph::{
     ValueDef, ValueId,
 };
 pub(crate) use known::known;
+pub(crate) use loops::MAX_TABLE;
 pub use loops::{Fold, Kernel, KernelArg, Loops, Pass, View};
 pub use naming::{is_anonymous, names_an_operation};
 pub use op::*;

@@ -2,14 +2,14 @@
 
 use super::*;
 use kiln_importer::ir::{AdaptiveAvgPool, Conv, Op, Pool, QuantizedConv};
-use kiln_types::{
-    Activation, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, TensorData,
-};
+use kiln_types::{Activation, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, TensorData};
 use proptest::prelude::*;
 
 /// Numbers that differ, of both signs.
 fn floats(count: usize, seed: u32) -> Vec<f32> {
-    (0..count as u32).map(|n| (n.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 20) as f32 / 1024.0 - 2.0).collect()
+    (0..count as u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 20) as f32 / 1024.0 - 2.0)
+        .collect()
 }
 
 fn bytes(count: usize, seed: u32) -> Vec<i8> {
@@ -298,6 +298,9 @@ fn indices_beyond_an_axis_are_told() {
 fn dtypes_have_types() {
     for dtype in DType::ALL {
         let is_known = crate::program::rust_type(dtype).is_some();
-        assert_eq!(is_known, dtype == DType::F32 || dtype.is_bool() || (dtype.is_int() && dtype.widened() == dtype));
+        assert_eq!(
+            is_known,
+            dtype == DType::F32 || dtype.is_bool() || (dtype.is_int() && dtype.widened() == dtype)
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::indexing::{picked, two_axes};
 use super::prelude::*;
+use crate::ir::MAX_TABLE;
 use kiln_types::{CoordinateTransform, InterpolateMode, InterpolateOptions, Taps, resized_axes};
 
 attributes! {
@@ -60,7 +61,8 @@ impl Operation for Interpolate {
             Some(scales) => scales.get(axis).copied(),
             None => Some(size as f64 / *from.get(axis)? as f64),
         };
-        if self.kept_ratio.is_some() || self.coordinates == CoordinateTransform::TfCropAndResize {
+        let is_long = from.iter().zip(&to).any(|(from, to)| from != to && (*from).max(*to) > MAX_TABLE);
+        if is_long || self.kept_ratio.is_some() || self.coordinates == CoordinateTransform::TfCropAndResize {
             return None;
         }
         let options = InterpolateOptions {

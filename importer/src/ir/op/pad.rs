@@ -3,6 +3,7 @@
 use super::indexing::{picked, rows};
 use super::join::concat;
 use super::prelude::*;
+use crate::ir::MAX_TABLE;
 use crate::ir::builder::MAX_HOST_ELEMENTS;
 use kiln_types::{Expression, PadMode, Scalar, Step};
 
@@ -83,6 +84,9 @@ impl Operation for Pad {
                 let (before, after) = (before.as_size()?, after.as_size()?);
                 if before > 0 || after > 0 {
                     let wanted = before.checked_add(size)?.checked_add(after)?;
+                    if wanted > MAX_TABLE {
+                        return None;
+                    }
                     let places = (0..wanted).map(|at| source(self.mode, at, before, size));
                     axes.push((axis, places.collect::<Option<Vec<usize>>>()?));
                 }

@@ -78,6 +78,15 @@ impl Operation for Pool {
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
         let (x, result, options) = (cx.shape(0)?, cx.result_shape()?, &self.options);
+        // A window that may see nothing of the image has no largest element.
+        let sees = |(axis, &(before, after)): (usize, &(usize, usize))| {
+            let (dilation, reach) =
+                (options.dilation[axis], (options.kernel[axis] - 1) * options.dilation[axis]);
+            before <= reach && after <= reach && x.get(axis + 2).is_some_and(|&size| dilation <= size)
+        };
+        if !options.padding.iter().enumerate().all(sees) {
+            return None;
+        }
         let before: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
         let after: Vec<usize> = options.padding.iter().map(|&(_, after)| after).collect();
         let sizes = KernelArg::Fields(
