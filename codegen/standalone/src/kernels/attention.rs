@@ -57,7 +57,7 @@ fn attend(
         let query = &query[at * size..][..size];
         let mut most = f32::NEG_INFINITY;
         for (n, (score, key)) in scores.iter_mut().zip(key[first * size..].chunks_exact(size)).enumerate() {
-            *score = sizes.scale * query.iter().zip(key).map(|(a, b)| a * b).sum::<f32>();
+            *score = sizes.scale * dot(query, key);
             if let Some(cap) = sizes.softcap {
                 *score = cap * tanh(*score / cap);
             }

@@ -17,7 +17,7 @@ struct Recurrent {
 /// Adds to each of `out` the product of its row of `weight` with `x`.
 fn add_rows(x: &[f32], weight: &[f32], out: &mut [f32]) {
     for (out, row) in out.iter_mut().zip(weight.chunks_exact(x.len())) {
-        *out += row.iter().zip(x).map(|(a, b)| a * b).sum::<f32>();
+        *out += dot(row, x);
     }
 }
 

@@ -44,7 +44,7 @@ struct Sizes {
 fn sizes() -> impl Strategy<Value = Sizes> {
     let both = |range: std::ops::Range<usize>| [range.clone(), range];
     let padding = [(0..4usize, 0..4usize), (0..4usize, 0..4usize)];
-    (1..3usize, 1..4usize, both(1..4), both(1..8), both(1..5), both(1..4), padding, both(1..3))
+    (1..3usize, 1..4usize, both(1..4), both(1..13), both(1..5), both(1..4), padding, both(1..3))
         .prop_map(|(batch, groups, channels, size, kernel, stride, padding, dilation)| Sizes {
             batch,
             groups,
@@ -118,6 +118,17 @@ proptest! {
         let (bias, residual) = (floats(shape[1], 3), floats(count(shape), 4));
         let mut out = vec![9.0; count(shape)];
         conv2d(&x, &weight, Some(&bias), Some(&residual), &sizes.conv2d(), relu, &mut out);
+        let mut others = Vec::new();
+        if sizes.channels[0] == 1 {
+            others.push(vec![9.0; count(shape)]);
+            let out = others.last_mut().expect("a result");
+            conv2d_depthwise(&x, &weight, Some(&bias), Some(&residual), &sizes.conv2d(), relu, out);
+        }
+        if sizes.dilation[1] == 1 {
+            others.push(vec![9.0; count(shape)]);
+            let out = others.last_mut().expect("a result");
+            conv2d_wide(&x, &weight, Some(&bias), Some(&residual), &sizes.conv2d(), relu, out);
+        }
         let op = Op::Conv(Conv { options: sizes.options(), activation: Some(Activation::Relu) });
         let channels = shape[1];
         let operands = [
@@ -126,7 +137,8 @@ proptest! {
             TensorData::new(bias, [channels]),
             TensorData::new(residual, shape),
         ];
-        assert_close(&out, &evaluated(&op, &operands.each_ref().map(Some)));
+        let expected = evaluated(&op, &operands.each_ref().map(Some));
+        others.iter().chain([&out]).for_each(|out| assert_close(out, &expected));
     }
 
     #[test]

@@ -82,10 +82,14 @@ impl Operation for Conv {
         let operands =
             [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
         let [x, weight, bias, residual] = operands;
-        Some(Loops::kernel(
-            "conv2d",
-            [x, weight, bias, residual, sizes, KernelArg::Function(self.activation)],
-        ))
+        let function = match (cx.shape(1)?.as_slice(), self.options.dilation.last()) {
+            // Windows of so many elements side by side are worth a sum each.
+            ([.., width], Some(1)) if *width >= 16 => "conv2d_wide",
+            ([_, 1, ..], _) => "conv2d_depthwise",
+            _ => "conv2d",
+        };
+        let activation = KernelArg::Function(self.activation);
+        Some(Loops::kernel(function, [x, weight, bias, residual, sizes, activation]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -130,6 +134,12 @@ impl Operation for Conv {
 pub(super) fn conv_sizes(options: &ConvOptions, cx: &Site<'_>) -> Option<KernelArg> {
     let (x, weight, result) = (cx.shape(0)?, cx.shape(1)?, cx.result_shape()?);
     let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
+    // Kernels count places in 32 bits.
+    const MOST: usize = 1 << 28;
+    let all = [x.as_slice(), &weight, &result, &padding, &options.stride, &options.dilation];
+    if all.into_iter().flatten().any(|&size| size > MOST) {
+        return None;
+    }
     let sizes = vec![
         ("batch", KernelArg::Size(*x.first()?)),
         ("channels", KernelArg::Sizes(vec![*x.get(1)?, *result.get(1)?])),
