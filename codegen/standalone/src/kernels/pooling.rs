@@ -12,42 +12,56 @@ struct Pool2d {
     dilation: [usize; 2],
 }
 
-/// Folds the elements of each window that are inside the image; `fold` is given them and how many of the window are in the padded image.
-fn pool2d<T: Copy>(
+/// The elements of a window at a place along an axis that are inside the image, and how many are in the padded image.
+fn taps_inside(sizes: &Pool2d, axis: usize, place: usize) -> (core::ops::Range<usize>, usize) {
+    let (size, before, dilation) = (sizes.size[axis], sizes.before[axis], sizes.dilation[axis]);
+    let start = place * sizes.stride[axis];
+    let up_to = |end: usize| end.saturating_sub(start).div_ceil(dilation).min(sizes.kernel[axis]);
+    (up_to(before)..up_to(before + size), up_to(before + size + sizes.after[axis]))
+}
+
+/// Folds the elements of each window that are inside the image; `finish` is also given how many these are, and how many are in the padded image.
+fn pool2d<T: Copy, A: Copy>(
     x: &[T],
     sizes: &Pool2d,
-    fold: impl Fn(&mut dyn Iterator<Item = T>, usize) -> T,
+    (start, fold): (A, impl Fn(A, T) -> A),
+    finish: impl Fn(A, usize, usize) -> T,
     out: &mut [T],
 ) {
-    let &Pool2d { planes, size, result, kernel, stride, before, after, dilation } = sizes;
-    let (image, plane) = (size[0] * size[1], result[0] * result[1]);
-    for (at, out) in out.iter_mut().enumerate().take(planes * plane) {
-        let x = &x[at / plane * image..][..image];
-        let place = [at / result[1] % result[0], at % result[1]];
-        let taps = |axis: usize| (0..kernel[axis]).map(move |tap| place[axis] * stride[axis] + tap * dilation[axis]);
-        let padded = |axis: usize| taps(axis).filter(|&at| at < before[axis] + size[axis] + after[axis]).count();
-        let inside = |axis: usize| {
-            taps(axis).map(move |at| at.wrapping_sub(before[axis])).filter(move |&at| at < size[axis])
-        };
-        let mut seen = inside(0).flat_map(|row| inside(1).map(move |column| x[row * size[1] + column]));
-        *out = fold(&mut seen, padded(0) * padded(1));
+    let &Pool2d { planes, size, result, stride, before, dilation, .. } = sizes;
+    let image = size[0] * size[1];
+    for (line, out) in out.chunks_exact_mut(result[1]).enumerate().take(planes * result[0]) {
+        let x = &x[line / result[0] * image..][..image];
+        let row = line % result[0];
+        let (down, padded_down) = taps_inside(sizes, 0, row);
+        for (column, out) in out.iter_mut().enumerate() {
+            let (across, padded_across) = taps_inside(sizes, 1, column);
+            let mut folded = start;
+            for tap in down.clone() {
+                let line = &x[(row * stride[0] + tap * dilation[0] - before[0]) * size[1]..][..size[1]];
+                for tap in across.clone() {
+                    folded = fold(folded, line[column * stride[1] + tap * dilation[1] - before[1]]);
+                }
+            }
+            *out = finish(folded, down.len() * across.len(), padded_down * padded_across);
+        }
     }
 }
 
 /// The largest element of each window; NaN if any is.
 fn max_pool2d<T: Copy + PartialOrd>(x: &[T], sizes: &Pool2d, out: &mut [T]) {
-    let larger = |most: T, x: T| if x > most || x.partial_cmp(&x).is_none() { x } else { most };
-    // A window lies at least partly in the image: without an element of its own it has the first.
-    pool2d(x, sizes, |seen, _| seen.reduce(larger).unwrap_or(x[0]), out);
+    let larger = |most: Option<T>, x: T| match most {
+        Some(most) if !(x > most || x.partial_cmp(&x).is_none()) => Some(most),
+        _ => Some(x),
+    };
+    // Each window sees some of the image.
+    pool2d(x, sizes, (None, larger), |most, _, _| most.unwrap_or(x[0]), out);
 }
 
 /// The mean of each window; padding may count as zeros.
 fn average_pool2d(x: &[f32], sizes: &Pool2d, include_pad: bool, out: &mut [f32]) {
-    let mean = |seen: &mut dyn Iterator<Item = f32>, padded: usize| {
-        let (sum, count) = seen.fold((0.0, 0), |(sum, count), x| (sum + x, count + 1));
-        sum / (if include_pad { padded } else { count }) as f32
-    };
-    pool2d(x, sizes, mean, out);
+    let mean = |sum: f32, inside: usize, padded: usize| sum / (if include_pad { padded } else { inside }) as f32;
+    pool2d(x, sizes, (0.0, |sum, x| sum + x), mean, out);
 }
 
 /// The sizes of a pooling to a wanted size.

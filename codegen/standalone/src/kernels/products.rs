@@ -49,6 +49,9 @@ fn multiply(
     }
 }
 
+/// How many columns of one row are computed together: their sums fit the registers.
+const WIDE: usize = if cfg!(target_arch = "arm") { 16 } else { 32 };
+
 /// A product of `R` rows, in blocks of columns whose sums stay in registers.
 fn multiply_rows<const R: usize>(
     a: &[f32],
@@ -61,6 +64,7 @@ fn multiply_rows<const R: usize>(
     let mut column = 0;
     while column < n {
         column += match n - column {
+            WIDE.. if R == 1 => multiply_block::<R, WIDE>(a, b, [k, n, column], bias, &activation, out),
             8.. => multiply_block::<R, 8>(a, b, [k, n, column], bias, &activation, out),
             4.. => multiply_block::<R, 4>(a, b, [k, n, column], bias, &activation, out),
             _ => multiply_block::<R, 1>(a, b, [k, n, column], bias, &activation, out),

@@ -1,9 +1,8 @@
 //! Tensors with a border.
 
-use super::indexing::{picked, rows};
+use super::indexing::rows;
 use super::join::concat;
 use super::prelude::*;
-use crate::ir::MAX_TABLE;
 use crate::ir::builder::MAX_HOST_ELEMENTS;
 use kiln_types::{Expression, PadMode, Scalar, Step};
 
@@ -79,19 +78,7 @@ impl Operation for Pad {
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
         if self.mode != PadMode::Constant {
-            let mut axes = Vec::new();
-            for (axis, ((before, after), &size)) in self.padding.iter().zip(&cx.shape(0)?).enumerate() {
-                let (before, after) = (before.as_size()?, after.as_size()?);
-                if before > 0 || after > 0 {
-                    let wanted = before.checked_add(size)?.checked_add(after)?;
-                    if wanted > MAX_TABLE {
-                        return None;
-                    }
-                    let places = (0..wanted).map(|at| source(self.mode, at, before, size));
-                    axes.push((axis, places.collect::<Option<Vec<usize>>>()?));
-                }
-            }
-            return picked(cx, &axes);
+            return repeated(self.mode, &self.padding, cx);
         }
         let (x, result) = (cx.shape(0)?, Strided::new(&cx.result_shape()?));
         let mut inside = result.clone();
@@ -141,6 +128,42 @@ fn host_pad(cx: &Host<'_>, padding: &[(Dim, Dim)], value: Scalar) -> Option<Vec<
     let mut source = x.values.iter();
     view.for_each(|at| values[at] = source.next().cloned().unwrap_or_else(|| Dim::constant(0)));
     Some(values)
+}
+
+/// Loops that copy an image, and what of it stands in each part of its border.
+fn repeated(mode: PadMode, padding: &[(Dim, Dim)], cx: &Site<'_>) -> Option<Loops> {
+    /// Parts of two axes' borders, and of a third one's.
+    const MOST: usize = 27;
+    let x = cx.shape(0)?;
+    let mut parts = vec![(Strided::new(&x), Strided::new(&cx.result_shape()?))];
+    for (axis, ((before, after), &size)) in padding.iter().zip(&x).enumerate() {
+        let (before, after) = (before.as_size()?, after.as_size()?);
+        let end = before.checked_add(size)?;
+        // Where each part of the axis is in the result, and what of the operand it shows: from where up to where, by which step.
+        let shown = match mode {
+            PadMode::Constant => return None,
+            PadMode::Edge => [(0, 1, 1), (size.checked_sub(1)?, size, 1)],
+            PadMode::Reflect if size == 1 => [(0, 1, 1), (0, 1, 1)],
+            PadMode::Reflect => [(1, before + 1, -1), ((size - 1).checked_sub(after)?, size - 1, -1)],
+            PadMode::Wrap => [(size.checked_sub(before)?, size, 1), (0, after, 1)],
+        };
+        let [first, last] = shown;
+        let ranges = [(0, before, first), (before, end, (0, size, 1)), (end, end.checked_add(after)?, last)];
+        let mut next = Vec::new();
+        for (from, to) in &parts {
+            for &(start, end, (first, last, step)) in ranges.iter().filter(|(start, end, _)| start < end) {
+                let mut from = from.slice(axis, first, last, step)?;
+                if from.dims().get(axis) == Some(&1) {
+                    let mut dims = from.dims().to_vec();
+                    *dims.get_mut(axis)? = end - start;
+                    from = from.expand(&dims)?;
+                }
+                next.push((from, to.slice(axis, start, end, 1)?));
+            }
+        }
+        parts = Some(next).filter(|parts| parts.len() <= MOST)?;
+    }
+    Some(Loops::Passes(parts.into_iter().map(|(from, to)| Pass::copy(0, from, to)).collect()))
 }
 
 fn pad_axis(
