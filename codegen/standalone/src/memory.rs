@@ -118,3 +118,49 @@ fn lifetimes(program: &Program<'_>) -> Vec<Lifetime> {
         .filter_map(|(tensor, _)| Some(Lifetime { tensor, steps: first[tensor]?..=last[tensor] }))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_importer::onnx::{LoadOptions, load};
+    use kiln_importer::passes;
+    use std::path::Path;
+
+    #[test]
+    fn no_two_tensors_need_the_same_memory_at_once() {
+        let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cases");
+        let mut shared = 0;
+        for case in std::fs::read_dir(cases).expect("the cases") {
+            let model = case.expect("a case").path().join("model.onnx");
+            let Ok(mut graph) = load(&model, &LoadOptions::default()) else { continue };
+            passes::optimize(&mut graph, &passes::Options::default());
+            let Ok(program) = Program::new(&graph) else { continue };
+            let memory = Memory::new(&program).expect("memory");
+            let of = lifetimes(&program);
+            for (n, one) in of.iter().enumerate() {
+                let buffer = memory.buffer(one.tensor).expect("a buffer");
+                let (tensor, at) = (&program.tensors[one.tensor], &memory.buffers[buffer]);
+                assert!(at.dtype == tensor.dtype && at.len >= tensor.len, "{}", model.display());
+                for other in of[n + 1..].iter().filter(|other| memory.buffer(other.tensor) == Some(buffer)) {
+                    let (a, b) = (&one.steps, &other.steps);
+                    assert!(a.end() < b.start() || b.end() < a.start(), "{}", model.display());
+                    shared += 1;
+                }
+            }
+            // An output stays to the end.
+            for &output in &program.outputs {
+                let of_output = of.iter().find(|lifetime| lifetime.tensor == output).expect("an output");
+                let buffer = memory.buffer(output).expect("a buffer");
+                let later = of
+                    .iter()
+                    .filter(|other| other.tensor != output && memory.buffer(other.tensor) == Some(buffer));
+                assert!(
+                    later.into_iter().all(|other| other.steps.end() < of_output.steps.start()),
+                    "{}",
+                    model.display()
+                );
+            }
+        }
+        assert!(shared > 100, "{shared}");
+    }
+}

@@ -285,3 +285,63 @@ fn cast(x: &Code, from: DType, to: DType) -> Option<Code> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_types::Activation;
+
+    /// The text of a program of operands `a`, `b`, `c`, without spaces.
+    fn text(dtype: DType, steps: &[Step]) -> Option<String> {
+        let names = [quote!(a), quote!(b), quote!(c)];
+        let all = [Step::Input(0), Step::Input(1), Step::Input(2)].iter().chain(steps).copied().collect();
+        let formula = formula(&Expression::new(all), &[dtype; 3], &names)?;
+        let before: String = formula.before.iter().map(ToString::to_string).collect();
+        Some(format!("{before}{}", formula.result).replace(' ', ""))
+    }
+
+    #[test]
+    fn parentheses_stand_where_they_are_needed() {
+        use BinaryOp::{Add, Div, Mul, Sub};
+        let cases: &[(&[Step], &str)] = &[
+            (&[Step::Binary(Add, 0, 1), Step::Binary(Mul, 3, 2)], "(a+b)*c"),
+            (&[Step::Binary(Mul, 0, 1), Step::Binary(Add, 3, 2)], "a*b+c"),
+            (&[Step::Binary(Sub, 1, 2), Step::Binary(Sub, 0, 3)], "a-(b-c)"),
+            (&[Step::Binary(Sub, 0, 1), Step::Binary(Sub, 3, 2)], "a-b-c"),
+            (&[Step::Binary(Mul, 1, 2), Step::Binary(Div, 0, 3)], "a/(b*c)"),
+            (&[Step::Unary(UnaryOp::Neg, 0), Step::Unary(UnaryOp::Abs, 3)], "(-a).abs()"),
+            (&[Step::Binary(Add, 0, 1), Step::Unary(UnaryOp::Recip, 3)], "1.0/(a+b)"),
+            (&[Step::Binary(Add, 0, 1), Step::Binary(Mul, 3, 3)], "lett1=a+b;t1*t1"),
+            (
+                &[Step::Compare(CompareOp::Greater, 0, 1), Step::Where(3, 0, 2), Step::Binary(Add, 4, 1)],
+                "(ifa>b{a}else{c})+b",
+            ),
+            (&[Step::Activation(Activation::LeakyRelu { slope: 0.1 }, 0)], "leaky_relu(a,0.1)"),
+            (&[Step::Cast(DType::I32, 0), Step::Cast(DType::F32, 3)], "aasi32asf32"),
+            (&[Step::Unary(UnaryOp::IsNan, 0), Step::Cast(DType::F32, 3)], "f32::from(u8::from(a.is_nan()))"),
+        ];
+        for (steps, expected) in cases {
+            assert_eq!(text(DType::F32, steps).as_deref(), Some(*expected));
+        }
+    }
+
+    #[test]
+    fn integers_wrap() {
+        let three = Step::Constant(Scalar::Int(-3), DType::I8);
+        let nine = Step::Constant(Scalar::Int(9), DType::I8);
+        let cases: &[(&[Step], &str)] = &[
+            (&[Step::Binary(BinaryOp::Add, 0, 1)], "a.wrapping_add(b)"),
+            (&[three, Step::Binary(BinaryOp::Mul, 3, 1)], "(-3_i8).wrapping_mul(b)"),
+            (
+                &[three, nine, Step::Binary(BinaryOp::Max, 0, 3), Step::Binary(BinaryOp::Min, 5, 4)],
+                "a.clamp(-3_i8,9_i8)",
+            ),
+            (&[nine, Step::Binary(BinaryOp::ShiftLeft, 0, 3)], "a.checked_shl(9).unwrap_or(0)"),
+        ];
+        for (steps, expected) in cases {
+            assert_eq!(text(DType::I8, steps).as_deref(), Some(*expected));
+        }
+        assert_eq!(text(DType::I8, &[Step::Unary(UnaryOp::Exp, 0)]), None);
+        assert_eq!(text(DType::F16, &[Step::Unary(UnaryOp::Exp, 0)]), None);
+    }
+}

@@ -190,10 +190,15 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 let constant = program.tensors[tensor].value.and_then(|value| program.graph.constant(value));
                 let known =
                     constant.and_then(|constant| constant.name.as_deref()).filter(|name| !is_anonymous(name));
-                let field = match known {
-                    Some(name) => self.weights.field(tensor, name, data),
-                    None => self.weights.field(tensor, &self.role.clone(), data),
+                let name = match known {
+                    // So PyTorch's exporter calls a bias that it made of a normalization.
+                    Some(name) => match name.strip_suffix(".weight_bias") {
+                        Some(layer) => format!("{layer}.bias"),
+                        None => name.to_owned(),
+                    },
+                    None => self.role.clone(),
                 };
+                let field = self.weights.field(tensor, &name, data);
                 let field = ident(&field);
                 Ok(quote!(WEIGHTS.#field))
             }
