@@ -10,7 +10,7 @@ use kiln_importer::onnx::{LoadOptions, SourceFile, TrainingLosses, load_with_sou
 use kiln_importer::passes::{self, PassReport};
 use kiln_record::safetensors::{TensorToWrite, save};
 use kiln_record::{RecordError, replace_file};
-use kiln_types::{DType, FloatDType, Precision, Scalar};
+use kiln_types::{DType, FloatDType, Precision, Scalar, TensorData};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -45,6 +45,8 @@ pub struct CompileOptions {
     /// Whether modules tell the runtime's profiler when they are called (its feature `profile`): what `kiln bench --profile` compiles. It costs a little time
     /// whether something is recorded or not.
     pub profiled: bool,
+    /// Whether the source needs no runtime and allocates nothing, which is for small models of known sizes.
+    pub standalone: bool,
     /// The folder below `OUT_DIR` to which a build script writes; elsewhere the source names its record by the path that
     /// it is written to.
     pub below_out_dir: Option<PathBuf>,
@@ -65,6 +67,7 @@ impl Default for CompileOptions {
             runtime_crate: "kiln".to_owned(),
             no_std: false,
             profiled: false,
+            standalone: false,
             below_out_dir: None,
         }
     }
@@ -81,6 +84,14 @@ pub struct Port {
     pub rank: usize,
     /// Its size along each axis, where that is a number.
     pub sizes: Vec<Option<usize>>,
+}
+
+impl Port {
+    /// Whether a tensor of this shape has its sizes.
+    pub(crate) fn has(&self, shape: &[usize]) -> bool {
+        let fits = |(&size, wanted): (&usize, &Option<usize>)| wanted.is_none_or(|wanted| wanted == size);
+        shape.len() == self.rank && shape.iter().zip(&self.sizes).all(fits)
+    }
 }
 
 /// A compiled model, not yet written.
@@ -103,8 +114,17 @@ pub struct Compiled {
     /// Files that were written.
     pub written: Vec<PathBuf>,
     stem: String,
-    generated: Generated,
+    weights: Weights,
     golden: Vec<DataSet>,
+}
+
+/// The weights of a compiled model.
+#[derive(Clone, Debug)]
+enum Weights {
+    /// A record that the runtime reads.
+    Record(Generated),
+    /// Numbers that source without a runtime has compiled into it.
+    Numbers(Vec<u8>),
 }
 
 /// An optimized graph and what the passes did.
@@ -139,18 +159,15 @@ pub(crate) fn import_error(error: ImportError) -> BuildError {
 /// Why the model cannot be imported, or why no source can be made from it.
 pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, BuildError> {
     checked(model)?;
+    if let Some(option) = options.standalone.then(|| of_the_runtime(options)).flatten() {
+        return Err(BuildError::NeedsRuntime { option });
+    }
     let Imported { graph, sources, .. } = import(model, options)?;
     let stem = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let record = format!("{stem}.{}", options.record_type.extension());
-    let path = data_path(&record, options);
-    let codegen_options = Options {
-        source_name: model.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        embed: options.embed_states.then(|| path.clone()),
-        default_record: Some(path),
-        ..codegen_options(options)
+    let (source, weights) = match options.standalone {
+        true => without_runtime(&graph, model, &stem, options)?,
+        false => with_runtime(&graph, model, &stem, options)?,
     };
-    let generated = generate(&graph, &codegen_options)
-        .map_err(|source| BuildError::Codegen { path: model.to_owned(), source: Box::new(source) })?;
     let port = |name: &str, value: ValueId| {
         let ty = graph.ty(value);
         let sizes = ty.dims.iter().map(Dim::as_size).collect();
@@ -158,7 +175,7 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
     };
     let names = graph.output_names.iter().map(String::as_str);
     Ok(Compiled {
-        source: generated.source.clone(),
+        source,
         inputs: graph.inputs.iter().map(|&value| port(&graph.value(value).name, value)).collect(),
         outputs: names.zip(&graph.root.outputs).map(|(name, &value)| port(name, value)).collect(),
         bound_inputs: graph.bound_inputs.clone(),
@@ -167,9 +184,67 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
         sources,
         written: Vec::new(),
         stem,
-        generated,
+        weights,
         golden: Vec::new(),
     })
+}
+
+/// Source that calls the runtime, and its record.
+fn with_runtime(
+    graph: &Graph,
+    model: &Path,
+    stem: &str,
+    options: &CompileOptions,
+) -> Result<(String, Weights), BuildError> {
+    let path = data_path(&format!("{stem}.{}", options.record_type.extension()), options);
+    let codegen_options = Options {
+        source_name: file_name(model),
+        embed: options.embed_states.then(|| path.clone()),
+        default_record: Some(path),
+        ..codegen_options(options)
+    };
+    let generated = generate(graph, &codegen_options)
+        .map_err(|source| BuildError::Codegen { path: model.to_owned(), source: Box::new(source) })?;
+    Ok((generated.source.clone(), Weights::Record(generated)))
+}
+
+/// Source that needs no runtime, and its numbers.
+fn without_runtime(
+    graph: &Graph,
+    model: &Path,
+    stem: &str,
+    options: &CompileOptions,
+) -> Result<(String, Weights), BuildError> {
+    let standalone_options = kiln_standalone::Options {
+        model_name: Options::default().model_name,
+        source_name: file_name(model),
+        weights: data_path(&format!("{stem}.{NUMBERS}"), options),
+    };
+    let generated = kiln_standalone::generate(graph, &standalone_options)
+        .map_err(|source| BuildError::Standalone { path: model.to_owned(), source: Box::new(source) })?;
+    Ok((generated.source, Weights::Numbers(generated.weights)))
+}
+
+/// The extension of a file with numbers that source without a runtime has compiled into it.
+const NUMBERS: &str = "weights";
+
+/// An option that was given and means nothing without a runtime.
+fn of_the_runtime(options: &CompileOptions) -> Option<&'static str> {
+    let given = [
+        ("record_type", options.record_type != RecordType::default()),
+        ("half_precision", options.half_precision),
+        ("precision", options.precision != Precision::F32),
+        ("float_dtype", options.float_dtype.is_some_and(|dtype| dtype != FloatDType::F32)),
+        ("trainable", options.trainable),
+        ("untie", !options.untie.is_empty()),
+        ("profiled", options.profiled),
+    ];
+    given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+}
+
+/// A model's file, without folders.
+fn file_name(model: &Path) -> String {
+    model.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// What a model's exporter took out of it that training needs; nothing when it is not to be trained.
@@ -227,8 +302,16 @@ impl Compiled {
         fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
         self.write_record(dir)?;
         for (i, set) in self.golden.iter().enumerate() {
-            let path = dir.join(format!("{}.golden_{i}.safetensors", self.stem));
-            write_golden(set, &path)?;
+            let path = dir.join(self.golden_file(i));
+            match self.weights {
+                Weights::Record(_) => write_golden(set, &path)?,
+                Weights::Numbers(_) => {
+                    replace_bytes(
+                        &path,
+                        &kiln_standalone::GoldenTest::bytes(set.inputs.iter().chain(&set.outputs)),
+                    )?;
+                }
+            }
             self.written.push(path);
         }
         let path = self.source_path(dir);
@@ -244,18 +327,43 @@ impl Compiled {
 
     /// Where the record goes, of a folder.
     pub(crate) fn record_path(&self, dir: &Path) -> PathBuf {
-        dir.join(format!("{}.{}", self.stem, self.generated.format.extension()))
+        let extension = match &self.weights {
+            Weights::Record(generated) => generated.format.extension(),
+            Weights::Numbers(_) => NUMBERS,
+        };
+        dir.join(format!("{}.{extension}", self.stem))
+    }
+
+    /// The numbers that source without a runtime has compiled into it, from a file beside it; nothing where there is a record.
+    #[cfg(feature = "cli")]
+    pub(crate) fn numbers(&self) -> Option<&[u8]> {
+        match &self.weights {
+            Weights::Record(_) => None,
+            Weights::Numbers(numbers) => Some(numbers),
+        }
     }
 
     /// Writes the record alone, as `<model>.<extension of the format>`.
     pub(crate) fn write_record(&mut self, dir: &Path) -> Result<PathBuf, BuildError> {
         fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
         let path = self.record_path(dir);
-        self.generated
-            .write_record(&path)
-            .map_err(|source| BuildError::Record { path: path.clone(), source: Box::new(source) })?;
+        match &mut self.weights {
+            Weights::Record(generated) => generated
+                .write_record(&path)
+                .map_err(|source| BuildError::Record { path: path.clone(), source: Box::new(source) })?,
+            Weights::Numbers(bytes) => replace_bytes(&path, bytes)?,
+        }
         self.written.push(path.clone());
         Ok(path)
+    }
+
+    /// The name of a file with golden data.
+    fn golden_file(&self, at: usize) -> String {
+        let extension = match self.weights {
+            Weights::Record(_) => "safetensors",
+            Weights::Numbers(_) => "bin",
+        };
+        format!("{}.golden_{at}.{extension}", self.stem)
     }
 
     /// Adds golden data, and the tests that use it, to the source.
@@ -264,8 +372,11 @@ impl Compiled {
         sets: Vec<DataSet>,
         options: &CompileOptions,
     ) -> Result<(), BuildError> {
+        if let Weights::Numbers(_) = self.weights {
+            return self.attach_golden_numbers(sets, options);
+        }
         let tests = sets.iter().enumerate().map(|(i, set)| {
-            let data = data_path(&format!("{}.golden_{i}.safetensors", self.stem), options);
+            let data = data_path(&self.golden_file(i), options);
             GoldenTest {
                 name: set.name.clone(),
                 data,
@@ -280,16 +391,45 @@ impl Compiled {
             path: PathBuf::from(&self.stem),
             source: Box::new(source),
         })?;
-        self.source.push('\n');
-        self.source.push_str(&tests);
-        self.golden = sets;
+        self.add_tests(&tests, sets);
         Ok(())
+    }
+
+    /// The same for source without a runtime.
+    fn attach_golden_numbers(
+        &mut self,
+        sets: Vec<DataSet>,
+        options: &CompileOptions,
+    ) -> Result<(), BuildError> {
+        let types = |tensors: &[TensorData]| {
+            tensors.iter().map(|tensor| (tensor.dtype, tensor.num_elements())).collect()
+        };
+        let tests = sets.iter().enumerate().map(|(i, set)| kiln_standalone::GoldenTest {
+            name: set.name.clone(),
+            data: data_path(&self.golden_file(i), options),
+            inputs: types(&set.inputs),
+            outputs: types(&set.outputs),
+        });
+        let tests: Vec<_> = tests.collect();
+        let tests = kiln_standalone::golden_tests(&tests, &Options::default().model_name);
+        let tests = tests.map_err(|source| BuildError::Standalone {
+            path: PathBuf::from(&self.stem),
+            source: Box::new(source),
+        })?;
+        self.add_tests(&tests, sets);
+        Ok(())
+    }
+
+    fn add_tests(&mut self, tests: &str, sets: Vec<DataSet>) {
+        self.source.push('\n');
+        self.source.push_str(tests);
+        self.golden = sets;
     }
 }
 
 /// Writes a data set in the form that the runtime's `golden` module reads.
 pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError> {
-    let named = |prefix: &'static str, data: &[kiln_types::TensorData]| -> Vec<TensorToWrite> {
+    let named = |prefix: &'static str, data: &[TensorData]| -> Vec<TensorToWrite> {
         // Integers of four bits as devices hold them.
         let tensors = data.iter().map(|data| data.clone().convert_dtype(data.dtype.widened())).enumerate();
         tensors.map(|(i, data)| TensorToWrite::new(format!("{prefix}_{i}"), data)).collect()
@@ -302,7 +442,12 @@ pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError>
 
 /// Writes a text file in one step.
 pub(crate) fn replace_text(path: &Path, text: &str) -> Result<(), BuildError> {
+    replace_bytes(path, text.as_bytes())
+}
+
+/// Writes a file in one step.
+fn replace_bytes(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     let write = |source| RecordError::Io { path: path.display().to_string(), source };
-    replace_file(path, |file| file.write_all(text.as_bytes()).map_err(write))
+    replace_file(path, |file| file.write_all(bytes).map_err(write))
         .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
 }

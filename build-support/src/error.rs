@@ -29,6 +29,22 @@ pub enum BuildError {
         /// Why.
         source: Box<kiln_codegen::CodegenError>,
     },
+    /// No source without a runtime could be made from the imported model.
+    #[error("{}: {source}", path.display())]
+    Standalone {
+        /// The model.
+        path: PathBuf,
+        /// Why.
+        source: Box<kiln_standalone::StandaloneError>,
+    },
+    /// An option that means nothing without a runtime.
+    #[error(
+        "`standalone` and `{option}` exclude each other: source without a runtime is for inference in f32, its weights are compiled into it"
+    )]
+    NeedsRuntime {
+        /// The option's name in `ModelGen`.
+        option: &'static str,
+    },
     /// The record could not be written.
     #[error("{}", of_record(path, source))]
     Record {

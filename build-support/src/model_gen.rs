@@ -140,6 +140,17 @@ impl ModelGen {
         self
     }
 
+    /// Generates source that needs no runtime and allocates nothing, for microcontrollers and wherever a small model shall be a few functions:
+    /// `Model::new()` is the memory of a model, sized at build time, and may be a `static`; `forward` takes and returns arrays. Weights are compiled
+    /// into it. It needs no crate but `libm`, and that only where the model has functions such as `exp`.
+    ///
+    /// Each size of the model must be a number ([`ModelGen::bind_dim`]). It computes in f32 and integers; control flow, and operations for which there
+    /// are no such kernels, are refused with their names.
+    pub fn standalone(&mut self, standalone: bool) -> &mut Self {
+        self.options.standalone = standalone;
+        self
+    }
+
     /// Runs inside a build script: writes below `OUT_DIR`, tells cargo what to watch, and reports every model that
     /// failed as errors of the build.
     pub fn run_from_script(&self) {

@@ -8,7 +8,7 @@ mod code;
 mod emit;
 mod golden;
 mod ids;
-mod literals;
+pub mod literals;
 pub mod names;
 mod naming;
 pub mod print;

@@ -4,7 +4,7 @@ mod elements;
 mod strided;
 
 pub(crate) use elements::{Elements, scalar, scalar_text};
-pub(crate) use strided::Strided;
+pub use strided::Strided;
 
 use kiln_types::{DType, Scalar, TensorData, bf16, f16};
 

@@ -38,6 +38,9 @@ impl Arguments {
     fn check(&self) -> Result<(), CommandError> {
         self.target.check()?;
         let wrong = match (self.profile, self.target.backend) {
+            (true, _) if self.target.standalone => {
+                "`--profile` is for source that calls the runtime, not for `--standalone`"
+            }
             (true, Backend::Wgpu | Backend::Cuda) => {
                 "`--profile` is for `--backend ndarray`: others compute after a call has returned"
             }

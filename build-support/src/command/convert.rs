@@ -33,6 +33,9 @@ pub(super) struct Arguments {
     /// Keep what training needs: BatchNorm and Dropout
     #[arg(long)]
     trainable: bool,
+    /// Write source that needs no runtime and allocates nothing, for small models of known sizes
+    #[arg(long)]
+    standalone: bool,
     /// Give a tied parameter contents of its own, by its key
     #[arg(long, value_name = "KEY")]
     untie: Vec<String>,
@@ -174,6 +177,7 @@ fn of_models(arguments: &Arguments) -> Option<&'static str> {
         ("--float-dtype", arguments.float_dtype.is_some()),
         ("--precision", arguments.precision.is_some()),
         ("--trainable", arguments.trainable),
+        ("--standalone", arguments.standalone),
         ("--untie", !arguments.untie.is_empty()),
     ];
     let given = given.into_iter().find(|(_, given)| *given).map(|(option, _)| option);
@@ -198,6 +202,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         embed_states: arguments.embed,
         trainable: arguments.trainable,
         untie: arguments.untie.clone(),
+        standalone: arguments.standalone,
         runtime_crate: arguments.runtime_crate.clone(),
         ..arguments.bindings.options()
     };

@@ -114,6 +114,9 @@ pub(crate) struct Target {
     /// Let NVIDIA's libraries compute ReLU, which may make 0 of NaN (`--backend cuda`)
     #[arg(long)]
     library_relu: bool,
+    /// Run source that needs no runtime (`kiln convert --standalone`)
+    #[arg(long)]
+    standalone: bool,
     /// Compile and prepare the cases, and print the command of each as a line of JSON instead of running it
     #[arg(long)]
     no_run: bool,
@@ -131,6 +134,12 @@ impl Target {
             (self.tf32, "`--tf32` is for `--backend cuda`: others have no such products"),
             (self.library_relu, "`--library-relu` is for `--backend cuda`: others ask no library"),
         ];
+        let of_the_runtime = self.backend != Backend::Ndarray || self.precision != convert::Products::F32;
+        if self.standalone && of_the_runtime {
+            let reason =
+                "`--standalone` runs source without a runtime: it has neither backends nor precisions";
+            return Err(CommandError::Usage(reason.to_owned()));
+        }
         match of_cuda.iter().find(|(is_asked, _)| *is_asked && self.backend != Backend::Cuda) {
             Some((_, reason)) => Err(CommandError::Usage((*reason).to_owned())),
             None => Ok(()),

@@ -9,6 +9,8 @@ use std::path::Path;
 /// One generated source with what the runner must know to call it.
 pub(super) struct Module {
     pub source: String,
+    /// The numbers of source without a runtime.
+    pub numbers: Option<Vec<u8>>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
 }
@@ -17,6 +19,7 @@ impl Module {
     pub(super) fn new(compiled: &Compiled) -> Self {
         Self {
             source: compiled.source.clone(),
+            numbers: compiled.numbers().map(<[u8]>::to_vec),
             inputs: compiled.inputs.clone(),
             outputs: compiled.outputs.clone(),
         }
@@ -32,7 +35,8 @@ pub(super) fn manifest(backend: Backend, profiled: bool, name: &str) -> String {
     };
     format!(
         "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
-         [dependencies]\nkiln = {{ {place}, default-features = false, features = [\"std\", \"{}\"{}] }}\n\n\
+         [dependencies]\nkiln = {{ {place}, default-features = false, features = [\"std\", \"{}\"{}] }}\n\
+         libm = \"0.2\"\n\n\
          [profile.release]\ndebug = false\n\n[workspace]\n",
         backend.feature(),
         if profiled { ", \"profile\"" } else { "" }
@@ -59,12 +63,16 @@ pub(super) fn main_source(target: Target, profiled: bool, modules: &[(usize, &Mo
         (false, Backend::Cuda) => include_str!("runner_cuda.rs.txt"),
     });
     for (i, module) in modules {
-        text.push_str(&case_source(*i, module, target.captured));
+        text.push_str(&match target.standalone {
+            true => standalone_source(*i, module),
+            false => case_source(*i, module, target.captured),
+        });
     }
     text.push_str("\nfn dispatch(index: usize, arguments: &[String]) {\n    match index {\n");
     for (i, _) in modules {
+        let ty = if target.standalone { format!("Standalone{i}") } else { format!("case_{i}::Model<B>") };
         // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "        {i} => run::<case_{i}::Model<B>>(arguments),");
+        let _ = writeln!(text, "        {i} => run::<{ty}>(arguments),");
     }
     text.push_str("        _ => panic!(\"no such case\"),\n    }\n}\n");
     text
@@ -118,6 +126,58 @@ fn case_source(i: usize, module: &Module, captured: bool) -> String {
     };
     let _ = writeln!(text, "            vec![{read}]\n        }})\n    }}\n}}");
     text
+}
+
+/// A model without a runtime as a case: its arrays are read from the data, and read back as data.
+fn standalone_source(i: usize, module: &Module) -> String {
+    let mut text = format!(
+        "\n#[allow(dead_code)]\n#[path = \"case_{i}/model.rs\"]\nmod case_{i};\n\n\
+         static MODEL_{i}: std::sync::Mutex<case_{i}::Model> = std::sync::Mutex::new(case_{i}::Model::new());\n\n\
+         struct Standalone{i};\n\nimpl Case for Standalone{i} {{\n    \
+         fn load(_path: &Path, _device: &Device) -> Self {{\n        Standalone{i}\n    }}\n\n    \
+         fn prepare(&self, data: Vec<TensorData>, _device: &Device) -> Box<dyn Fn() -> Outputs + '_> {{\n"
+    );
+    let (inputs, outputs) = (module.inputs.len(), module.outputs.len());
+    match inputs {
+        0 => text.push_str("        drop(data);\n"),
+        _ => text.push_str(
+            "        let mut data = data.into_iter();\n        let mut next = || data.next().expect(\"an input is missing\");\n",
+        ),
+    }
+    // Writing to a `String` cannot fail.
+    for (k, port) in module.inputs.iter().enumerate() {
+        let ty = element(port);
+        let _ = writeln!(
+            text,
+            "        let x{k}: Vec<{ty}> = next().to_vec().unwrap_or_else(|error| fail(&error.to_string()));"
+        );
+    }
+    let args: Vec<String> = (0..inputs)
+        .map(|k| {
+            format!("x{k}.as_slice().try_into().unwrap_or_else(|_| fail(\"input {k} has another size\"))")
+        })
+        .collect();
+    let results: Vec<String> = (0..outputs).map(|k| format!("y{k}")).collect();
+    let pattern = if outputs == 1 { "y0".to_owned() } else { format!("({})", results.join(", ")) };
+    let read = |(k, port): (usize, &Port)| {
+        let sizes: Vec<String> = port.sizes.iter().map(|size| size.unwrap_or(0).to_string()).collect();
+        let shape = format!("[{}] as [usize; {}]", sizes.join(", "), sizes.len());
+        format!("Box::new(TensorData::new(y{k}.to_vec(), {shape})) as Box<dyn Output>")
+    };
+    let read: Vec<String> = module.outputs.iter().enumerate().map(read).collect();
+    let _ = writeln!(
+        text,
+        "        Box::new(move || {{\n            let mut model = MODEL_{i}.lock().unwrap_or_else(|error| error.into_inner());\n            \
+         let {pattern} = model.forward({});\n            vec![{}]\n        }})\n    }}\n}}",
+        args.join(", "),
+        read.join(", ")
+    );
+    text
+}
+
+/// The type of Rust of a port's elements.
+fn element(port: &Port) -> String {
+    format!("{:?}", port.dtype).to_lowercase()
 }
 
 /// Tensors as pairs of the first and the rest: however many they are, that is one type that graphs take.

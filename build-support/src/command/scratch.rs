@@ -5,8 +5,8 @@
 
 use super::convert::Bindings;
 use super::{CommandError, Target, json, runner, show, spinner, warn};
-use crate::compile::write_golden;
-use crate::golden::{data_set_dirs, read_data_set};
+use crate::compile::{import, write_golden};
+use crate::golden::{DataSet, data_set_dirs, read_data_set, sizes_in};
 use crate::{BuildError, CompileOptions, RecordType, compile};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -77,12 +77,21 @@ impl Scratch {
         }
         let [onnx, _] = &models;
         let model = model.unwrap_or(onnx).clone();
-        let options = CompileOptions {
+        let mut options = CompileOptions {
             record_type: RecordType::Safetensors,
             precision: self.to.precision.into(),
             profiled: self.profiled,
+            standalone: self.to.standalone,
             ..self.bindings.options()
         };
+        let sets = data_set_dirs(dir)?;
+        if let (true, Some(first)) = (self.to.standalone, sets.first()) {
+            // A case's data say its sizes, where nobody else does.
+            let graph = import(&model, &options)?.graph;
+            for (symbol, size) in sizes_in(first, &graph) {
+                options.bind_dims.entry(symbol).or_insert(size);
+            }
+        }
         let mut compiled = compile(&model, &options)?;
         let mut hasher = DefaultHasher::new();
         fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()).hash(&mut hasher);
@@ -90,10 +99,20 @@ impl Scratch {
         if data.exists() {
             fs::remove_dir_all(&data).map_err(BuildError::io(&data))?;
         }
-        compiled.write_record(&data)?;
-        for (i, set) in data_set_dirs(dir)?.iter().enumerate() {
-            let set = read_data_set(set, &compiled)?;
-            write_golden(&set, &data.join(format!("golden_{i}.safetensors")))?;
+        fs::create_dir_all(&data).map_err(BuildError::folder(&data))?;
+        if compiled.numbers().is_none() {
+            compiled.write_record(&data)?;
+        }
+        let mut sets = sets.iter().map(|set| read_data_set(set, &compiled)).collect::<Result<Vec<_>, _>>()?;
+        if self.to.standalone {
+            // Data of other sizes are another model's.
+            let fits = |set: &DataSet| {
+                set.inputs.iter().zip(&compiled.inputs).all(|(data, port)| port.has(&data.shape))
+            };
+            sets.retain(fits);
+        }
+        for (i, set) in sets.iter().enumerate() {
+            write_golden(set, &data.join(format!("golden_{i}.safetensors")))?;
         }
         self.modules.push(runner::Module::new(&compiled));
         Ok((self.modules.len() - 1, data))
@@ -116,14 +135,24 @@ impl Scratch {
     fn compile(&mut self) -> Result<Result<(), String>, CommandError> {
         let modules: Vec<_> =
             self.modules.iter().enumerate().filter(|(i, _)| !self.broken.contains_key(i)).collect();
-        let mut files =
-            vec![("src/main.rs".to_owned(), runner::main_source(self.to, self.profiled, &modules))];
-        files.extend(modules.iter().map(|(i, module)| (format!("src/case_{i}.rs"), module.source.clone())));
+        let main = runner::main_source(self.to, self.profiled, &modules);
+        let mut files = vec![("src/main.rs".to_owned(), main.into_bytes())];
+        for (i, module) in &modules {
+            let source = module.source.clone().into_bytes();
+            match &module.numbers {
+                None => files.push((format!("src/case_{i}.rs"), source)),
+                Some(numbers) => files.extend([
+                    (format!("src/case_{i}/model.rs"), source),
+                    (format!("src/case_{i}/model.weights"), numbers.clone()),
+                ]),
+            }
+        }
         let mut hasher = DefaultHasher::new();
         files.hash(&mut hasher);
         // The name is the crate's own: two runs at once must not take each other's executable from the shared target.
         let name = format!("kiln-scratch-{:016x}", hasher.finish());
-        files.push(("Cargo.toml".to_owned(), runner::manifest(self.to.backend, self.profiled, &name)));
+        let manifest = runner::manifest(self.to.backend, self.profiled, &name);
+        files.push(("Cargo.toml".to_owned(), manifest.into_bytes()));
         let crate_dir = self.root.join("crates").join(&name);
         for (path, text) in &files {
             write_if_changed(&crate_dir.join(path), text)?;
@@ -227,7 +256,8 @@ fn broken_modules(output: &str) -> BTreeMap<usize, String> {
     let mut found: BTreeMap<usize, String> = BTreeMap::new();
     for message in output.split("\nerror").map(|part| part.trim_start_matches("error")) {
         let location = message.lines().find_map(|line| line.trim_start().strip_prefix("--> src/case_"));
-        let index = location.and_then(|rest| rest.split('.').next()).and_then(|index| index.parse().ok());
+        let index =
+            location.and_then(|rest| rest.split(['.', '/']).next()).and_then(|index| index.parse().ok());
         if let Some(index) = index {
             let text = found.entry(index).or_default();
             text.push_str("error");
@@ -251,14 +281,14 @@ fn cache_dir() -> PathBuf {
 }
 
 /// Leaves an equal file alone, so that cargo sees nothing new.
-fn write_if_changed(path: &Path, text: &str) -> Result<(), BuildError> {
-    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
+    if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(BuildError::folder(parent))?;
     }
-    fs::write(path, text).map_err(BuildError::io(path))
+    fs::write(path, bytes).map_err(BuildError::io(path))
 }
 
 #[cfg(test)]
@@ -268,7 +298,7 @@ mod tests {
     #[test]
     fn errors_are_told_apart_by_module() {
         let output = "error[E0425]: no such function\n   --> src/case_3.rs:125:31\n    |\n\nerror: other\n --> \
-                      src/case_12.rs:1:1\n\nerror: could not compile `kiln-scratch`\n";
+                      src/case_12/model.rs:1:1\n\nerror: could not compile `kiln-scratch`\n";
         let broken = broken_modules(output);
         assert_eq!(broken.keys().copied().collect::<Vec<_>>(), [3, 12]);
         assert!(broken[&3].starts_with("error[E0425]: no such function"));

@@ -2,7 +2,7 @@
 
 /// Dims with a stride each, into the row-major elements of another tensor.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Strided {
+pub struct Strided {
     dims: Vec<usize>,
     strides: Vec<isize>,
     offset: isize,
@@ -10,7 +10,7 @@ pub(crate) struct Strided {
 
 impl Strided {
     /// All of a row-major tensor.
-    pub(crate) fn new(dims: &[usize]) -> Self {
+    pub fn new(dims: &[usize]) -> Self {
         let mut strides = vec![0; dims.len()];
         let mut stride = 1isize;
         for (slot, &dim) in strides.iter_mut().zip(dims).rev() {
@@ -21,12 +21,28 @@ impl Strided {
     }
 
     /// The dims.
-    pub(crate) fn dims(&self) -> &[usize] {
+    pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
+    /// How far the next element along each dim is.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides
+    }
+
+    /// Where the first element is.
+    pub fn offset(&self) -> isize {
+        self.offset
+    }
+
+    /// How far the next element along each dim is, where none is before the one before it.
+    pub(crate) fn steps(&self) -> Option<Vec<usize>> {
+        self.strides.iter().map(|&stride| usize::try_from(stride).ok()).collect()
+    }
+
     /// Number of elements of the view.
-    pub(crate) fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
         super::elements(&self.dims)
     }
 

@@ -17,6 +17,7 @@ mod dim;
 mod error;
 mod graph;
 mod known;
+mod loops;
 mod naming;
 pub mod op;
 mod provenance;
@@ -39,6 +40,8 @@ pub use graph::{
     ValueDef, ValueId,
 };
 pub(crate) use known::known;
+pub(crate) use loops::MAX_TABLE;
+pub use loops::{Fold, Kernel, KernelArg, Loops, Pass, View};
 pub use naming::{is_anonymous, names_an_operation};
 pub use op::*;
 pub(crate) use provenance::Sources;

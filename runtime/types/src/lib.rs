@@ -24,6 +24,7 @@ mod options;
 mod philox;
 mod precision;
 mod profile;
+mod resize;
 mod scalar;
 mod serialize;
 mod shape;
@@ -49,6 +50,7 @@ pub use options::{
 pub use philox::Philox;
 pub use precision::Precision;
 pub use profile::{Peaks, Profile, ProfiledCall, ProfiledModule, ProfiledOperation, ProfiledPass};
+pub use resize::{ResizedAxis, Taps, resized_axes};
 pub use scalar::Scalar;
 pub use shape::Shape;
 pub use text::{Line, Lines, is_invisible};

@@ -1,7 +1,8 @@
 //! Activations of networks.
 
+use super::elementwise::elementwise_loops;
 use super::prelude::*;
-use kiln_types::{Activation, BinaryOp, UnaryOp};
+use kiln_types::{Activation, BinaryOp, Step, UnaryOp};
 
 impl Operation for Activation {
     facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
@@ -42,6 +43,10 @@ impl Operation for Activation {
             | Activation::Softsign
             | Activation::ThresholdedRelu { .. } => Err(of.unknown()),
         }
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        elementwise_loops(cx, Step::Activation(*self, 0), 1)
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
@@ -114,27 +119,36 @@ pub(super) fn activate(activation: Activation, x: f64) -> f64 {
 
 /// An activation of an expression.
 fn apply(activation: Activation, x: Arg) -> Arg {
-    let call = |path: &'static str, numbers: &[f64]| {
-        let numbers = numbers.iter().map(|&n| Arg::Float(n));
-        Arg::call(path, std::iter::once(x.clone()).chain(numbers).collect::<Vec<_>>())
-    };
+    let (function, numbers) = activation_call(activation);
+    let numbers = numbers.into_iter().map(Arg::Float);
     match activation {
-        Activation::Relu => call("tensor::activation::relu", &[]),
-        Activation::LeakyRelu { slope } => call("tensor::activation::leaky_relu", &[slope]),
-        Activation::Gelu => call("tensor::activation::gelu", &[]),
-        Activation::GeluTanh => call("tensor::activation::gelu_approximate", &[]),
-        Activation::Sigmoid => call("tensor::activation::sigmoid", &[]),
-        Activation::Tanh => call("tensor::activation::tanh", &[]),
-        Activation::Silu => call("tensor::activation::silu", &[]),
-        Activation::Mish => call("tensor::activation::mish", &[]),
-        Activation::Softplus => call("tensor::activation::softplus", &[1.0]),
-        Activation::HardSigmoid { alpha, beta } => call("tensor::activation::hard_sigmoid", &[alpha, beta]),
-        Activation::HardSwish => call("tensor::activation::hard_swish", &[]),
-        Activation::Elu { alpha } => call("tensor::activation::elu", &[alpha]),
-        Activation::Clamp { min, max } => x.clone().then("clamp", [Arg::Float(min), Arg::Float(max)]),
-        Activation::Affine { alpha, beta } => call("tensor::activation::affine", &[alpha, beta]),
-        Activation::ScaledTanh { alpha, beta } => call("tensor::activation::scaled_tanh", &[alpha, beta]),
-        Activation::Softsign => call("tensor::activation::softsign", &[]),
-        Activation::ThresholdedRelu { alpha } => call("tensor::activation::thresholded_relu", &[alpha]),
+        Activation::Clamp { .. } => x.then(function, numbers.collect::<Vec<_>>()),
+        _ => Arg::call(
+            format!("tensor::activation::{function}"),
+            std::iter::once(x).chain(numbers).collect::<Vec<_>>(),
+        ),
+    }
+}
+
+/// The function that applies an activation, and the numbers that it takes behind its operand.
+pub fn activation_call(activation: Activation) -> (&'static str, Vec<f64>) {
+    match activation {
+        Activation::Relu => ("relu", Vec::new()),
+        Activation::LeakyRelu { slope } => ("leaky_relu", vec![slope]),
+        Activation::Gelu => ("gelu", Vec::new()),
+        Activation::GeluTanh => ("gelu_approximate", Vec::new()),
+        Activation::Sigmoid => ("sigmoid", Vec::new()),
+        Activation::Tanh => ("tanh", Vec::new()),
+        Activation::Silu => ("silu", Vec::new()),
+        Activation::Mish => ("mish", Vec::new()),
+        Activation::Softplus => ("softplus", vec![1.0]),
+        Activation::HardSigmoid { alpha, beta } => ("hard_sigmoid", vec![alpha, beta]),
+        Activation::HardSwish => ("hard_swish", Vec::new()),
+        Activation::Elu { alpha } => ("elu", vec![alpha]),
+        Activation::Clamp { min, max } => ("clamp", vec![min, max]),
+        Activation::Affine { alpha, beta } => ("affine", vec![alpha, beta]),
+        Activation::ScaledTanh { alpha, beta } => ("scaled_tanh", vec![alpha, beta]),
+        Activation::Softsign => ("softsign", Vec::new()),
+        Activation::ThresholdedRelu { alpha } => ("thresholded_relu", vec![alpha]),
     }
 }

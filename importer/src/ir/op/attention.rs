@@ -110,6 +110,45 @@ impl Operation for AttentionOptions {
         Some(vec![Elements::Float(out).store(q.dtype, vec![batch, heads, rows, out_size])])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let (q, k, v) = (cx.shape(0)?, cx.shape(1)?, cx.shape(2)?);
+        let (&[batch, heads, queries, size], &[_, key_heads, keys, _]) = (q.as_slice(), k.as_slice()) else {
+            return None;
+        };
+        let is_bool = cx.input(3).is_some() && cx.dtype(3).is_bool();
+        let mask = match cx.shape(3) {
+            Some(mask) => Strided::new(&mask).expand(&[batch, heads, queries, keys])?.steps()?,
+            None => vec![0; 4],
+        };
+        // What a query yields that sees no key: the mean, zeros, or what softmax makes of nothing.
+        let masked = match self.fully_masked {
+            Some(FullyMasked::Mean) => 1.0 / keys as f64,
+            Some(FullyMasked::Zeros) => 0.0,
+            None if cx.input(3).is_some() && !is_bool => f64::NAN,
+            None => 0.0,
+        };
+        let sizes = KernelArg::Fields(
+            "Attention",
+            vec![
+                ("batch", KernelArg::Size(batch)),
+                ("heads", KernelArg::Sizes(vec![heads, key_heads])),
+                ("queries", KernelArg::Size(queries)),
+                ("keys", KernelArg::Size(keys)),
+                ("size", KernelArg::Sizes(vec![size, *v.get(3)?])),
+                ("mask", KernelArg::Sizes(mask)),
+                ("scale", KernelArg::Float(self.scale.unwrap_or(1.0 / (size as f64).sqrt()))),
+                ("softcap", KernelArg::OptionalFloat(self.softcap)),
+                ("is_causal", KernelArg::Bool(self.is_causal)),
+                ("fully_masked", KernelArg::Float(masked)),
+            ],
+        );
+        let function = if is_bool { "attention_where" } else { "attention" };
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2), KernelArg::Optional(3)];
+        let [query, key, value, mask] = operands;
+        Some(Loops::kernel(function, [query, key, value, mask, sizes, KernelArg::Scratch(keys)]))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(call(self, cx))
     }

@@ -1,10 +1,10 @@
 //! Two numbers into one.
 
 use super::broadcast::broadcast;
-use super::elementwise::{between, broadcast_data, scalar_first, with_scalar};
+use super::elementwise::{between, broadcast_data, elementwise_loops, scalar_first, with_scalar};
 use super::host::{exact, fits};
 use super::prelude::*;
-use kiln_types::{BinaryOp, CompareOp, DType};
+use kiln_types::{BinaryOp, CompareOp, DType, Step};
 
 impl Operation for BinaryOp {
     facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1), result: Computed);
@@ -30,6 +30,10 @@ impl Operation for BinaryOp {
             _ => of.of(n),
         };
         Ok(Derivation::binary(*self, operand(0, 1)?, operand(1, 0)?))
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        elementwise_loops(cx, Step::Binary(*self, 0, 1), 2)
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

@@ -1,11 +1,11 @@
 //! Comparisons, and the choice between two values.
 
 use super::broadcast::broadcast;
-use super::elementwise::{broadcast_data, compare_scalar};
+use super::elementwise::{broadcast_data, compare_scalar, elementwise_loops};
 use super::making::full;
 use super::prelude::*;
 use crate::ir::{Quotient, quotients};
-use kiln_types::{CompareOp, DType, DTypeKind};
+use kiln_types::{CompareOp, DType, DTypeKind, Step};
 use std::cmp::Ordering;
 
 impl Operation for CompareOp {
@@ -23,6 +23,10 @@ impl Operation for CompareOp {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         Some(vec![compare(*self, operands.get(0)?, operands.get(1)?)?])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        elementwise_loops(cx, Step::Compare(*self, 0, 1), 2)
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -65,6 +69,10 @@ impl Operation for Where {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         Some(vec![select(operands.get(0)?, operands.get(1)?, operands.get(2)?)?])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        elementwise_loops(cx, Step::Where(0, 1, 2), 3)
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

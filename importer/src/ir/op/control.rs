@@ -15,7 +15,7 @@ attributes! {
 
 impl Operation for HostRead {
     facts!(operands: ["x"], effect: Control, folding: Never, result: Unknown);
-    none!(host, evaluate, derivation);
+    none!(host, evaluate, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -47,7 +47,7 @@ attributes! {
 
 impl Operation for If {
     facts!(operands: [], effect: Control, folding: Never, result: Unknown);
-    none!(host, evaluate, derivation);
+    none!(host, evaluate, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         // Outputs of a choice between two regions: what both agree on; a size that differs is known only at run time.
@@ -157,7 +157,7 @@ impl Loop {
 
 impl Operation for Loop {
     facts!(operands: ["carried*"], effect: Control, folding: Never, result: Unknown);
-    none!(host, evaluate, derivation);
+    none!(host, evaluate, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let graph = cx.graph();
@@ -222,7 +222,7 @@ attributes! {
 
 impl Operation for LoopCondition {
     facts!(operands: [], effect: Control, folding: Never, result: Unknown);
-    none!(host, evaluate, derivation);
+    none!(host, evaluate, derivation, loops);
 
     fn infer(&self, _: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(Vec::new())

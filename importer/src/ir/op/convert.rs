@@ -1,10 +1,11 @@
 //! Bounds, dtypes, and formats of floats.
 
+use super::elementwise::{elementwise_loops, expression_loops};
 use super::host::fits;
 use super::prelude::*;
 use crate::ir::builder::{MAX_HOST_ELEMENTS, host_of};
 use crate::ir::{Quotient, known, quotients};
-use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Minifloat, Scalar};
+use kiln_types::{BinaryOp, CompareOp, DType, DTypeKind, Expression, Minifloat, Scalar, Step};
 
 attributes! {
     /// Bounds as numbers of the dtype.
@@ -59,6 +60,18 @@ impl Operation for Clamp {
         Ok(bound(bound(of.of(0)?, BinaryOp::Max, self.min), BinaryOp::Min, self.max))
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let dtype = cx.dtype(0);
+        let mut steps = vec![Step::Input(0)];
+        for (op, bound) in [(BinaryOp::Max, self.min), (BinaryOp::Min, self.max)] {
+            if let Some(bound) = bound {
+                let last = steps.len() as u16;
+                steps.extend([Step::Constant(bound, dtype), Step::Binary(op, last - 1, last)]);
+            }
+        }
+        expression_loops(cx, Expression::new(steps))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(clamp_call(self.min, self.max, cx.dtype(0)))
     }
@@ -104,6 +117,10 @@ impl Operation for Cast {
         if self.to.is_float() { of.bare(0) } else { Err(of.unknown()) }
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        elementwise_loops(cx, Step::Cast(self.to, 0), 1)
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(cast_call(Arg::Operand(0), cx.dtype(0), self.to))
     }
@@ -121,7 +138,7 @@ attributes! {
 
 impl Operation for RoundTo {
     facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
-    none!(host, derivation);
+    none!(host, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;

@@ -3,7 +3,9 @@
 use super::activation::activate;
 use super::linear::activated;
 use super::prelude::*;
-use super::windows::{Window, Windows, check_options, each, need_places, result_shape, spatial_rank, three};
+use super::windows::{
+    Window, Windows, check_options, each, need_places, plane, result_shape, spatial_rank, three,
+};
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
 
 attributes! {
@@ -75,6 +77,21 @@ impl Operation for Conv {
         Some(vec![out.store(x.dtype, result_shape(x, out_channels, places))])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let sizes = conv_sizes(&self.options, cx)?;
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
+        let [x, weight, bias, residual] = operands;
+        let function = match (cx.shape(1)?.as_slice(), self.options.dilation.last()) {
+            // Windows of so many elements side by side are worth a sum each.
+            ([.., width], Some(1)) if *width >= 16 => "conv2d_wide",
+            ([_, 1, ..], _) => "conv2d_depthwise",
+            _ => "conv2d",
+        };
+        let activation = KernelArg::Function(self.activation);
+        Some(Loops::kernel(function, [x, weight, bias, residual, sizes, activation]))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let (options, activation) = (&self.options, self.activation);
         let residual = cx.input(3).is_some();
@@ -111,6 +128,30 @@ impl Operation for Conv {
         let layer = Layer::new(config, [Some(value), cx.input(2)], function);
         Implementation::Layer(layer.called(method, args))
     }
+}
+
+/// The sizes of a convolution for a kernel.
+pub(super) fn conv_sizes(options: &ConvOptions, cx: &Site<'_>) -> Option<KernelArg> {
+    let (x, weight, result) = (cx.shape(0)?, cx.shape(1)?, cx.result_shape()?);
+    let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
+    // Kernels count places in 32 bits.
+    const MOST: usize = 1 << 28;
+    let all = [x.as_slice(), &weight, &result, &padding, &options.stride, &options.dilation];
+    if all.into_iter().flatten().any(|&size| size > MOST) {
+        return None;
+    }
+    let sizes = vec![
+        ("batch", KernelArg::Size(*x.first()?)),
+        ("channels", KernelArg::Sizes(vec![*x.get(1)?, *result.get(1)?])),
+        ("groups", KernelArg::Size(options.groups)),
+        ("size", plane(x.get(2..)?, 1)?),
+        ("result", plane(result.get(2..)?, 1)?),
+        ("kernel", plane(weight.get(2..)?, 1)?),
+        ("stride", plane(&options.stride, 1)?),
+        ("padding", plane(&padding, 0)?),
+        ("dilation", plane(&options.dilation, 1)?),
+    ];
+    Some(KernelArg::Fields("Conv2d", sizes))
 }
 
 /// The arguments for a residual and the activation after it.
@@ -224,6 +265,28 @@ impl Operation for ConvTransposeOptions {
             }
         }
         Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, channels, places))])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let (x, weight, result) = (cx.shape(0)?, cx.shape(1)?, cx.result_shape()?);
+        let padding: Vec<usize> = self.padding.iter().map(|&(before, _)| before).collect();
+        let sizes = KernelArg::Fields(
+            "ConvTranspose2d",
+            vec![
+                ("batch", KernelArg::Size(*x.first()?)),
+                ("channels", KernelArg::Sizes(vec![*x.get(1)?, *result.get(1)?])),
+                ("groups", KernelArg::Size(self.groups)),
+                ("size", plane(x.get(2..)?, 1)?),
+                ("result", plane(result.get(2..)?, 1)?),
+                ("kernel", plane(weight.get(2..)?, 1)?),
+                ("stride", plane(&self.stride, 1)?),
+                ("padding", plane(&padding, 0)?),
+                ("dilation", plane(&self.dilation, 1)?),
+            ],
+        );
+        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2)];
+        let [x, weight, bias] = operands;
+        Some(Loops::kernel("conv_transpose2d", [x, weight, bias, sizes]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

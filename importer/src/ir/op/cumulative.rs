@@ -3,7 +3,7 @@
 use super::host::fits;
 use super::prelude::*;
 use super::reduce::host_fold;
-use kiln_types::{CumulativeOp, ReduceOp};
+use kiln_types::{CumulativeOp, ReduceOp, Scalar};
 
 attributes! {
     /// Running folds.
@@ -100,6 +100,20 @@ impl Operation for Cumulative {
         Some(vec![result.store(x.dtype, x.shape.clone())])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let [outer, length, inner] = cx.around(self.axis)?;
+        let function = match self.op {
+            CumulativeOp::Sum => "cumulative_sum",
+            CumulativeOp::Prod => "cumulative_product",
+            CumulativeOp::Max => "cumulative_max",
+            CumulativeOp::Min => "cumulative_min",
+        };
+        let sizes = KernelArg::sizes("Axis", [("outer", outer), ("length", length), ("inner", inner)]);
+        let flags = [KernelArg::Bool(self.exclusive), KernelArg::Bool(self.reverse)];
+        let [exclusive, reverse] = flags;
+        Some(Loops::kernel(function, [KernelArg::Operand(0), sizes, exclusive, reverse]))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         let (x, axis) = (Arg::Operand(0), Arg::axis(self.axis));
         Implementation::Call(if self.exclusive || self.reverse {
@@ -149,6 +163,18 @@ impl Operation for Trilu {
             }
         };
         Some(vec![elements.store(x.dtype, x.shape.clone())])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let shape = cx.shape(0)?;
+        let &[.., rows, columns] = shape.as_slice() else { return None };
+        // The diagonal as places count: a row keeps columns from `row + k` on, or up to there.
+        let bound = rows.max(columns) as i64 + 1;
+        let k = KernelArg::Scalar(Scalar::Int(self.k.clamp(-bound, bound)));
+        let function = if self.upper { "upper_triangle" } else { "lower_triangle" };
+        let sizes = [KernelArg::Size(rows), KernelArg::Size(columns)];
+        let [rows, columns] = sizes;
+        Some(Loops::kernel(function, [KernelArg::Operand(0), rows, columns, k]))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

@@ -78,6 +78,10 @@ impl Operation for Expression {
         Folding::Passes(self.steps.len())
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        expression_loops(cx, self.clone())
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(call(self, cx))
     }
@@ -141,6 +145,19 @@ fn own_dtype(dtype: DType) -> Option<&'static str> {
         DType::I64 => Some("int"),
         _ => None,
     }
+}
+
+/// One step of as many operands as it has.
+pub(super) fn elementwise_loops(cx: &Site<'_>, step: Step, operands: u16) -> Option<Loops> {
+    expression_loops(cx, Expression::new((0..operands).map(Step::Input).chain([step]).collect()))
+}
+
+/// A loop over the result, whose operands are broadcast.
+pub(super) fn expression_loops(cx: &Site<'_>, expression: Expression) -> Option<Loops> {
+    let shape = cx.result_shape()?;
+    let operand = |n| Some((n, Strided::new(&cx.shape(n)?).expand(&shape)?));
+    let operands = (0..cx.node.inputs.len()).map(operand).collect::<Option<_>>()?;
+    Some(Loops::Passes(vec![Pass { result: Strided::new(&shape), operands, expression }]))
 }
 
 /// `elementwise([a, b], |[a, b]| (a - b) * 0.5)`.

@@ -55,6 +55,12 @@ impl Operation for Take {
         Some(vec![TensorData::from_bytes(rows.bytes, shape, x.dtype).ok()?])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let [outer, length, inner] = cx.around(self.axis)?;
+        let sizes = KernelArg::sizes("Axis", [("outer", outer), ("length", length), ("inner", inner)]);
+        Some(Loops::kernel("take", [KernelArg::Operand(0), KernelArg::Operand(1), sizes]))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let (axis, wrapped) = (self.axis, self.wrapped);
         let indices = Arg::Operand(1);
@@ -129,6 +135,16 @@ impl Operation for Gather {
         })?])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let args = [
+            KernelArg::Operand(0),
+            KernelArg::Operand(1),
+            along(self.axis, cx)?,
+            count_along(self.axis, cx)?,
+        ];
+        Some(Loops::kernel("gather", args))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(Arg::Operand(0).then("gather", [Arg::axis(self.axis), Arg::Operand(1)]))
     }
@@ -165,6 +181,20 @@ impl Operation for Scatter {
         let (x, indices, updates, axis, op) =
             (operands.get(0)?, operands.get(1)?, operands.get(2)?, self.axis, self.op);
         Some(vec![replaced(x, &gather_places(x, indices, axis)?, updates, op)?])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let function = match self.op {
+            ScatterOp::Assign => "scatter_assign",
+            ScatterOp::Add => "scatter_add",
+            ScatterOp::Mul | ScatterOp::Max | ScatterOp::Min => return None,
+        };
+        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2)];
+        let [x, indices, updates] = operands;
+        Some(Loops::kernel(
+            function,
+            [x, indices, updates, along(self.axis, cx)?, count_along(self.axis, cx)?],
+        ))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
@@ -213,10 +243,70 @@ impl Operation for SelectAssign {
         Some(vec![replaced(x, &all.collect::<Vec<_>>(), updates, self.op)?])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let function = match self.op {
+            ScatterOp::Assign => "select_assign",
+            ScatterOp::Add => "select_add",
+            ScatterOp::Mul | ScatterOp::Max | ScatterOp::Min => return None,
+        };
+        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2)];
+        let [x, indices, updates] = operands;
+        Some(Loops::kernel(function, [x, indices, updates, along(self.axis, cx)?]))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         let args = [Arg::axis(self.axis), Arg::Operand(1), Arg::Operand(2), Arg::options(&self.op)];
         Implementation::Call(Arg::Operand(0).then("select_assign", args))
     }
+}
+
+/// The sizes around an axis, for a kernel.
+fn along(axis: usize, cx: &Site<'_>) -> Option<KernelArg> {
+    let [outer, length, inner] = cx.around(axis)?;
+    Some(KernelArg::sizes("Axis", [("outer", outer), ("length", length), ("inner", inner)]))
+}
+
+/// How many indices there are along an axis, where all other axes have as many as `x`.
+fn count_along(axis: usize, cx: &Site<'_>) -> Option<KernelArg> {
+    let (x, indices) = (cx.shape(0)?, cx.shape(1)?);
+    let fits = x.len() == indices.len() && (0..x.len()).all(|n| n == axis || x[n] == indices[n]);
+    fits.then(|| indices.get(axis).copied().map(KernelArg::Size)).flatten()
+}
+
+/// The sizes of two axes of the first operand, of what is before them, between them and behind them, for a kernel. One axis is the second
+/// of two.
+pub(super) fn two_axes(cx: &Site<'_>, axes: &[usize]) -> Option<KernelArg> {
+    let shape = cx.shape(0)?;
+    let (rows, columns, before, between) = match *axes {
+        [axis] => (1, axis, elements(shape.get(..axis)?), 1),
+        [first, second] => (
+            *shape.get(first)?,
+            second,
+            elements(shape.get(..first)?),
+            elements(shape.get(first + 1..second)?),
+        ),
+        _ => return None,
+    };
+    let behind = elements(shape.get(columns + 1..)?);
+    let sizes = [
+        ("before", before),
+        ("rows", rows),
+        ("between", between),
+        ("columns", *shape.get(columns)?),
+        ("behind", behind),
+    ];
+    Some(KernelArg::sizes("TwoAxes", sizes))
+}
+
+/// Elements at places along one or two axes, in the order of these, for a kernel.
+pub(super) fn picked(cx: &Site<'_>, axes: &[(usize, Vec<usize>)]) -> Option<Loops> {
+    let sizes = two_axes(cx, &axes.iter().map(|(axis, _)| *axis).collect::<Vec<_>>())?;
+    let (rows, columns) = match axes {
+        [(_, places)] => (KernelArg::places("rows", &[0])?, places),
+        [(_, rows), (_, columns)] => (KernelArg::places("rows", rows)?, columns),
+        _ => return None,
+    };
+    Some(Loops::kernel("pick", [KernelArg::Operand(0), rows, KernelArg::places("columns", columns)?, sizes]))
 }
 
 /// `x` with updates, in order, at places of its elements.

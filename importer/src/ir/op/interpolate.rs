@@ -1,7 +1,9 @@
 //! Resizing.
 
+use super::indexing::{picked, two_axes};
 use super::prelude::*;
-use kiln_types::{CoordinateTransform, InterpolateMode};
+use crate::ir::MAX_TABLE;
+use kiln_types::{CoordinateTransform, InterpolateMode, InterpolateOptions, Taps, resized_axes};
 
 attributes! {
     /// One scale for several axes, which sizes of the run tell: the smallest or the largest of those that each would have.
@@ -53,6 +55,42 @@ impl Operation for Interpolate {
         Ok(vec![wanted])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let (from, to) = (cx.shape(0)?, sizes(&self.sizes)?);
+        let ratio = |(axis, &size): (usize, &usize)| match &self.scales {
+            Some(scales) => scales.get(axis).copied(),
+            None => Some(size as f64 / *from.get(axis)? as f64),
+        };
+        let is_long = from.iter().zip(&to).any(|(from, to)| from != to && (*from).max(*to) > MAX_TABLE);
+        if is_long || self.kept_ratio.is_some() || self.coordinates == CoordinateTransform::TfCropAndResize {
+            return None;
+        }
+        let options = InterpolateOptions {
+            output_size: to.as_slice().into(),
+            scales: to.iter().enumerate().map(ratio).collect::<Option<_>>()?,
+            mode: self.mode,
+            coordinates: self.coordinates,
+            antialias: self.antialias,
+            exclude_outside: self.exclude_outside,
+            roi: None,
+            extrapolation_value: self.extrapolation_value,
+        };
+        let axes: Vec<(usize, Vec<Taps>)> =
+            resized_axes(&from, &options).map(|(axis, resized)| (axis, resized.taps().collect())).collect();
+        match self.mode {
+            InterpolateMode::Nearest(_) => {
+                let nearest =
+                    |taps: &[Taps]| taps.iter().map(|taps| Some(taps.first()?.0)).collect::<Option<Vec<_>>>();
+                let places = axes.iter().map(|(axis, taps)| Some((*axis, nearest(taps)?)));
+                picked(cx, &places.collect::<Option<Vec<_>>>()?)
+            }
+            InterpolateMode::Linear | InterpolateMode::Cubic { .. } if cx.dtype(0).is_float() => {
+                mixed(cx, &axes)
+            }
+            InterpolateMode::Linear | InterpolateMode::Cubic { .. } => None,
+        }
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let from = cx.ty(0).map(|ty| ty.dims.as_slice()).unwrap_or_default();
         if self.is_plain(from) && cx.dtype(0).is_float() {
@@ -87,6 +125,38 @@ impl Operation for Interpolate {
         );
         Implementation::Call(Arg::call("tensor::module::interpolate_with", [Arg::Operand(0), options]))
     }
+}
+
+/// Sums of weighted elements along one or two axes, for a kernel.
+fn mixed(cx: &Site<'_>, axes: &[(usize, Vec<Taps>)]) -> Option<Loops> {
+    let sizes = two_axes(cx, &axes.iter().map(|(axis, _)| *axis).collect::<Vec<_>>())?;
+    let most = axes.iter().flat_map(|(_, taps)| taps).map(|taps| taps.len()).max().unwrap_or(1).max(1);
+    let mut tables = Vec::new();
+    let one = vec![Taps::from([(0, 1.0)])];
+    // An axis that stays the same is one of a single element.
+    for (n, names) in [(0, ["rows", "row_weights"]), (1, ["columns", "column_weights"])] {
+        let taps = match axes.len() {
+            1 => {
+                if n == 0 {
+                    &one
+                } else {
+                    &axes.first()?.1
+                }
+            }
+            _ => &axes.get(n)?.1,
+        };
+        let all = taps.iter().flat_map(|taps| {
+            let first = taps.first().copied().unwrap_or((0, 0.0));
+            taps.iter().copied().chain(std::iter::repeat((first.0, 0.0))).take(most)
+        });
+        let (places, weights): (Vec<usize>, Vec<f32>) =
+            all.map(|(place, weight)| (place, weight as f32)).unzip();
+        let count = weights.len();
+        tables.push(KernelArg::places(names[0], &places)?);
+        tables.push(KernelArg::Known(names[1], TensorData::new(weights, [count])));
+    }
+    let args = [KernelArg::Operand(0)].into_iter().chain(tables).chain([sizes, KernelArg::Size(most)]);
+    Some(Loops::kernel("mix", args.collect::<Vec<_>>()))
 }
 
 impl Interpolate {

@@ -70,6 +70,19 @@ impl Operation for Concat {
         Ok(sizeless.unwrap_or(Derivation::Concat(self.axis, parts)))
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let result = Strided::new(&cx.result_shape()?);
+        let mut start = 0;
+        let mut passes = Vec::new();
+        for n in 0..cx.node.inputs.len() {
+            let shape = cx.shape(n)?;
+            let end = start + shape.get(self.axis)?;
+            passes.push(Pass::copy(n, Strided::new(&shape), result.slice(self.axis, start, end, 1)?));
+            start = end;
+        }
+        Some(Loops::Passes(passes))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let operands = (0..cx.node.inputs.len()).map(Arg::Operand).collect();
         Implementation::Call(Arg::call("tensor::module::cat", [Arg::Array(operands), Arg::axis(self.axis)]))
@@ -103,6 +116,12 @@ impl Operation for Repeat {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         Some(vec![repeat(operands.get(0)?, &sizes(&self.times)?)?])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let from = Strided::new(&cx.shape(0)?).repeat(&sizes(&self.times)?);
+        let result = Strided::new(from.dims());
+        Some(Loops::Passes(vec![Pass::copy(0, from, result)]))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

@@ -39,6 +39,10 @@ impl Operation for Reshape {
         Ok(Derivation::Reshape(of.boxed(0)?, Some(sizes)))
     }
 
+    fn loops(&self, _: &Site<'_>) -> Option<Loops> {
+        Some(Loops::Same)
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(reshape(&self.dims, cx))
     }
@@ -78,6 +82,10 @@ impl Operation for Permute {
         Ok(Derivation::Permute(of.boxed(0)?, self.axes.clone()))
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        Some(Loops::copy(Strided::new(&cx.shape(0)?).permute(&self.axes)))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(permute(&self.axes))
     }
@@ -115,6 +123,10 @@ impl Operation for Expand {
     fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
         let sizes = sizes(&self.dims).ok_or_else(|| of.unknown())?;
         Ok(Derivation::Expand(of.boxed(0)?, sizes))
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        Some(Loops::copy(Strided::new(&cx.shape(0)?).expand(&sizes(&self.dims)?)?))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

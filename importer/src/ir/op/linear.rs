@@ -59,9 +59,39 @@ impl Operation for MatMul {
         Ok(Derivation::MatMul(of.boxed(0)?, of.boxed(1)?))
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let sizes = product_sizes(cx)?;
+        Some(Loops::kernel("matmul", [KernelArg::Operand(0), KernelArg::Operand(1), sizes]))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(Arg::Operand(0).then("matmul", [Arg::Operand(1)]))
     }
+}
+
+/// The sizes of a product of the first two operands, for a kernel.
+pub(super) fn product_sizes(cx: &Site<'_>) -> Option<KernelArg> {
+    let (a, b) = (cx.shape(0)?, cx.shape(1)?);
+    let ((lead_a, &[m, k]), (lead_b, &[_, n])) = (a.split_last_chunk::<2>()?, b.split_last_chunk::<2>()?);
+    let lead = Shape::from(lead_a).broadcast(&lead_b.into())?.dims;
+    let count = elements(&lead);
+    // Matrices of one side go with all of the other, or one by one.
+    let step = |lead_dims: &[usize]| match elements(lead_dims) {
+        1 => Some(0),
+        many => (many == count).then_some(1),
+    };
+    let (a_step, b_step) = (step(lead_a)?, step(lead_b)?);
+    Some(KernelArg::sizes(
+        "Product",
+        [
+            ("count", count),
+            ("m", m),
+            ("k", k),
+            ("n", n),
+            ("a_step", a_step * m * k),
+            ("b_step", b_step * k * n),
+        ],
+    ))
 }
 
 /// The dims of a product of operands of equal rank.
@@ -126,6 +156,14 @@ impl Operation for Linear {
             }
         }
         Some(vec![Elements::Float(out).store(x.dtype, [lead, &[n]].concat())])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let function = KernelArg::Function(self.activation);
+        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2)];
+        let [x, weight, bias] = operands;
+        let inputs = KernelArg::Size(*cx.shape(1)?.first()?);
+        Some(Loops::kernel("linear", [x, weight, bias, inputs, function]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

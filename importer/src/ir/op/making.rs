@@ -3,7 +3,7 @@
 use super::host::exact;
 use super::prelude::*;
 use crate::ir::builder::MAX_HOST_ELEMENTS;
-use kiln_types::{DType, Scalar};
+use kiln_types::{DType, Expression, Scalar, Step};
 
 attributes! {
     /// One value everywhere.
@@ -36,6 +36,12 @@ impl Operation for Fill {
         Some(vec![fill(&sizes(&self.dims)?, self.value, self.dtype)?])
     }
 
+    fn loops(&self, _: &Site<'_>) -> Option<Loops> {
+        let expression = Expression::new(vec![Step::Constant(self.value, self.dtype)]);
+        let result = Strided::new(&sizes(&self.dims)?);
+        Some(Loops::Passes(vec![Pass { result, operands: Vec::new(), expression }]))
+    }
+
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         let (value, dtype) = (self.value.to_f64(), self.dtype);
         let made = |name| with_dtype(Arg::call(name, [Arg::Array(Arg::sizes(&self.dims))]), dtype);
@@ -61,7 +67,7 @@ attributes! {
 
 impl Operation for Arange {
     facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
-    none!(derivation);
+    none!(derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (start, end, step) = (&self.start, &self.end, self.step);
@@ -131,7 +137,7 @@ attributes! {
 
 impl Operation for HostTensor {
     facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
-    none!(derivation);
+    none!(derivation, loops);
 
     fn infer(&self, _: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (values, dims) = (&self.values, &self.dims);

@@ -51,11 +51,13 @@ mod prelude {
     pub(super) use super::{Folding, Outcome};
     pub(super) use crate::data::{Elements, Strided, elements, fill};
     pub(super) use crate::ir::{
-        Arg, Config, Dim, Effect, Implementation, Infer, Layer, RuleError, RuleResult, Sources, TensorType,
+        Arg, Config, Dim, Effect, Fold, Implementation, Infer, KernelArg, Layer, Loops, Pass, RuleError,
+        RuleResult, Sources, TensorType,
     };
     pub(super) use kiln_types::{Derivation, TensorData, layers};
 }
 
+pub use activation::activation_call;
 pub use compare::Where;
 pub use control::{HostRead, If, Loop, LoopCondition};
 pub use convert::{Cast, Clamp, RoundTo};
@@ -79,7 +81,7 @@ pub use slice::{AxisRange, Slice};
 pub use softmax::{LogSoftmax, Softmax};
 
 use super::{
-    Dim, Effect, Graph, Implementation, Infer, Node, Region, RuleResult, RuntimeCall, Sources, Symbol,
+    Dim, Effect, Graph, Implementation, Infer, Loops, Node, Region, RuleResult, RuntimeCall, Sources, Symbol,
     TensorType, ValueId,
 };
 use crate::data::{is_long_and_empty, release};
@@ -191,6 +193,13 @@ macro_rules! operations {
                 match self {
                     $(Op::$name(operation) => operation.implementation(site),)*
                     $(Op::$plain => $plain.implementation(site),)*
+                }
+            }
+
+            fn without_runtime(&self, site: &Site<'_>) -> Option<Loops> {
+                match self {
+                    $(Op::$name(operation) => operation.loops(site),)*
+                    $(Op::$plain => $plain.loops(site),)*
                 }
             }
 
@@ -447,6 +456,11 @@ impl Op {
     /// What the runtime does for a node of this operation.
     pub fn implementation(&self, graph: &Graph, node: &Node) -> Implementation {
         self.implement(&Site { graph, node })
+    }
+
+    /// What source without a runtime does for a node of this operation; nothing when it cannot, or when a size is no number.
+    pub fn loops(&self, graph: &Graph, node: &Node) -> Option<Loops> {
+        self.without_runtime(&Site { graph, node })
     }
 
     /// Every symbol that the operation needs at run time.

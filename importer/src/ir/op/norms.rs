@@ -49,6 +49,13 @@ impl Operation for LayerNorm {
         Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
     }
 
+    fn loops(&self, _: &Site<'_>) -> Option<Loops> {
+        let epsilon = KernelArg::Float(shortest(self.epsilon));
+        let operands = [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2)];
+        let [x, weight, bias] = operands;
+        Some(Loops::kernel("layer_norm", [x, weight, bias, epsilon]))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let epsilon = self.epsilon;
         let args = vec![Arg::Operand(0), Arg::Operand(1), cx.option(2), Arg::Float(shortest(epsilon))];
@@ -89,6 +96,11 @@ impl Operation for RmsNorm {
         }
         affine(&mut values, &x.shape, Some(weight), None)?;
         Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
+    }
+
+    fn loops(&self, _: &Site<'_>) -> Option<Loops> {
+        let epsilon = KernelArg::Float(shortest(self.epsilon));
+        Some(Loops::kernel("rms_norm", [KernelArg::Operand(0), KernelArg::Operand(1), epsilon]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -139,6 +151,17 @@ impl Operation for GroupNorm {
         let (weight, bias) = (channel(weight).flatten(), channel(bias).flatten());
         affine(&mut values, &x.shape, weight.as_ref(), bias.as_ref())?;
         Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let shape = cx.shape(0)?;
+        let (channels, inner) = (*shape.get(1)?, elements(shape.get(2..)?));
+        let sizes =
+            KernelArg::sizes("Groups", [("groups", self.groups), ("channels", channels), ("inner", inner)]);
+        let epsilon = KernelArg::Float(shortest(self.epsilon));
+        let operands = [KernelArg::Operand(0), KernelArg::Optional(1), KernelArg::Optional(2)];
+        let [x, weight, bias] = operands;
+        Some(Loops::kernel("group_norm", [x, weight, bias, sizes, epsilon]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -206,6 +229,14 @@ impl Operation for BatchNorm {
         Some(vec![Elements::Float(values).store(x.dtype, x.shape.clone())])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let shape = cx.shape(0)?;
+        let inner = KernelArg::Size(elements(shape.get(2..)?));
+        let mut args: Vec<KernelArg> = (0..5).map(KernelArg::Operand).collect();
+        args.extend([inner, KernelArg::Float(shortest(self.epsilon))]);
+        Some(Loops::kernel("batch_norm", args))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let epsilon = self.epsilon;
         let mut args: Vec<Arg> = (0..5).map(Arg::Operand).collect();
@@ -250,6 +281,10 @@ impl Operation for Dropout {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         Some(vec![operands.get(0)?.clone()])
+    }
+
+    fn loops(&self, _: &Site<'_>) -> Option<Loops> {
+        Some(Loops::Same)
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

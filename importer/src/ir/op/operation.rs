@@ -4,7 +4,7 @@ use super::host::Host;
 use super::site::Site;
 use super::{Folding, Outcome};
 use crate::ir::{
-    Dim, Effect, Implementation, Infer, Region, RuleResult, RuntimeCall, Sources, Symbol, TensorType,
+    Dim, Effect, Implementation, Infer, Loops, Region, RuleResult, RuntimeCall, Sources, Symbol, TensorType,
 };
 use kiln_types::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -36,6 +36,8 @@ pub(super) trait Operation: Field {
     fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String>;
     /// What the runtime does for it.
     fn implementation(&self, cx: &Site<'_>) -> Implementation;
+    /// What source without a runtime does for it, where all sizes are numbers; nothing when such source cannot.
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops>;
 }
 
 /// Operands with known contents.
@@ -219,8 +221,8 @@ macro_rules! facts {
     };
 }
 
-/// What an operation does not have: contents in shape arithmetic (`host`), a value at build time (`evaluate`), or an expression
-/// that loaders of checkpoints know (`derivation`).
+/// What an operation does not have: contents in shape arithmetic (`host`), a value at build time (`evaluate`), an expression
+/// that loaders of checkpoints know (`derivation`), or a form without a runtime (`loops`).
 macro_rules! none {
     ($($what:ident),*) => {
         $(none!(@$what);)*
@@ -238,6 +240,11 @@ macro_rules! none {
     (@derivation) => {
         fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
             Err(of.unknown())
+        }
+    };
+    (@loops) => {
+        fn loops(&self, _: &Site<'_>) -> Option<Loops> {
+            None
         }
     };
 }

@@ -4,7 +4,7 @@ use super::indexing::rows;
 use super::join::concat;
 use super::prelude::*;
 use crate::ir::builder::MAX_HOST_ELEMENTS;
-use kiln_types::{PadMode, Scalar};
+use kiln_types::{Expression, PadMode, Scalar, Step};
 
 attributes! {
     /// A border.
@@ -76,6 +76,21 @@ impl Operation for Pad {
         Some(vec![result])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        if self.mode != PadMode::Constant {
+            return repeated(self.mode, &self.padding, cx);
+        }
+        let (x, result) = (cx.shape(0)?, Strided::new(&cx.result_shape()?));
+        let mut inside = result.clone();
+        for (axis, ((before, _), &size)) in self.padding.iter().zip(&x).enumerate() {
+            let before = before.as_size()?;
+            inside = inside.slice(axis, before, before.checked_add(size)?, 1)?;
+        }
+        let expression = Expression::new(vec![Step::Constant(self.value, cx.dtype(0))]);
+        let border = Pass { result, operands: Vec::new(), expression };
+        Some(Loops::Passes(vec![border, Pass::copy(0, Strided::new(&x), inside)]))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         // An amount that turns out negative cuts.
         let is_size = |pad: &Dim| cx.graph.least(pad, 0).is_some_and(|least| least >= 0);
@@ -115,6 +130,42 @@ fn host_pad(cx: &Host<'_>, padding: &[(Dim, Dim)], value: Scalar) -> Option<Vec<
     Some(values)
 }
 
+/// Loops that copy an image, and what of it stands in each part of its border.
+fn repeated(mode: PadMode, padding: &[(Dim, Dim)], cx: &Site<'_>) -> Option<Loops> {
+    /// Parts of two axes' borders, and of a third one's.
+    const MOST: usize = 27;
+    let x = cx.shape(0)?;
+    let mut parts = vec![(Strided::new(&x), Strided::new(&cx.result_shape()?))];
+    for (axis, ((before, after), &size)) in padding.iter().zip(&x).enumerate() {
+        let (before, after) = (before.as_size()?, after.as_size()?);
+        let end = before.checked_add(size)?;
+        // Where each part of the axis is in the result, and what of the operand it shows: from where up to where, by which step.
+        let shown = match mode {
+            PadMode::Constant => return None,
+            PadMode::Edge => [(0, 1, 1), (size.checked_sub(1)?, size, 1)],
+            PadMode::Reflect if size == 1 => [(0, 1, 1), (0, 1, 1)],
+            PadMode::Reflect => [(1, before + 1, -1), ((size - 1).checked_sub(after)?, size - 1, -1)],
+            PadMode::Wrap => [(size.checked_sub(before)?, size, 1), (0, after, 1)],
+        };
+        let [first, last] = shown;
+        let ranges = [(0, before, first), (before, end, (0, size, 1)), (end, end.checked_add(after)?, last)];
+        let mut next = Vec::new();
+        for (from, to) in &parts {
+            for &(start, end, (first, last, step)) in ranges.iter().filter(|(start, end, _)| start < end) {
+                let mut from = from.slice(axis, first, last, step)?;
+                if from.dims().get(axis) == Some(&1) {
+                    let mut dims = from.dims().to_vec();
+                    *dims.get_mut(axis)? = end - start;
+                    from = from.expand(&dims)?;
+                }
+                next.push((from, to.slice(axis, start, end, 1)?));
+            }
+        }
+        parts = Some(next).filter(|parts| parts.len() <= MOST)?;
+    }
+    Some(Loops::Passes(parts.into_iter().map(|(from, to)| Pass::copy(0, from, to)).collect()))
+}
+
 fn pad_axis(
     x: &TensorData,
     axis: usize,
@@ -136,20 +187,22 @@ fn pad_axis(
         return concat(&[&block(before)?, x, &block(after)?], axis);
     }
     let wanted = before.checked_add(size)?.checked_add(after)?;
-    let source = |i: usize| -> Option<usize> {
-        let (i, size) = (i as i64 - before as i64, size as i64);
-        let at = match mode {
-            PadMode::Edge => i.clamp(0, size - 1),
-            PadMode::Wrap => i.checked_rem_euclid(size)?,
-            _ if size == 1 => 0,
-            _ => {
-                let period = 2 * (size - 1);
-                let i = i.rem_euclid(period);
-                if i < size { i } else { period - i }
-            }
-        };
-        usize::try_from(at).ok()
-    };
-    let places: Vec<usize> = (0..wanted).map(source).collect::<Option<_>>()?;
+    let places: Vec<usize> = (0..wanted).map(|at| source(mode, at, before, size)).collect::<Option<_>>()?;
     rows(x, axis, &places)
+}
+
+/// Where along an axis of `size` elements what stands at a place comes from, `before` of whose elements are padding.
+fn source(mode: PadMode, at: usize, before: usize, size: usize) -> Option<usize> {
+    let (at, size) = (at as i64 - before as i64, size as i64);
+    let at = match mode {
+        PadMode::Edge => at.clamp(0, size - 1),
+        PadMode::Wrap => at.checked_rem_euclid(size)?,
+        PadMode::Reflect | PadMode::Constant if size == 1 => 0,
+        PadMode::Reflect | PadMode::Constant => {
+            let period = 2 * (size - 1);
+            let at = at.rem_euclid(period);
+            if at < size { at } else { period - at }
+        }
+    };
+    usize::try_from(at).ok()
 }

@@ -2,7 +2,9 @@
 
 use super::convert::cast_call;
 use super::prelude::*;
-use super::windows::{Window, Windows, check_options, each, need_places, result_shape, spatial_rank, three};
+use super::windows::{
+    Window, Windows, check_options, each, need_places, plane, result_shape, spatial_rank, three,
+};
 use kiln_types::{DType, PoolOp, PoolOptions};
 
 attributes! {
@@ -74,6 +76,42 @@ impl Operation for Pool {
         Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, x.shape[1], places))])
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let (x, result, options) = (cx.shape(0)?, cx.result_shape()?, &self.options);
+        // A window that may see nothing of the image has no largest element.
+        let sees = |(axis, &(before, after)): (usize, &(usize, usize))| {
+            let (dilation, reach) =
+                (options.dilation[axis], (options.kernel[axis] - 1) * options.dilation[axis]);
+            before <= reach && after <= reach && x.get(axis + 2).is_some_and(|&size| dilation <= size)
+        };
+        if !options.padding.iter().enumerate().all(sees) {
+            return None;
+        }
+        let before: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
+        let after: Vec<usize> = options.padding.iter().map(|&(_, after)| after).collect();
+        let sizes = KernelArg::Fields(
+            "Pool2d",
+            vec![
+                ("planes", KernelArg::Size(elements(x.get(..2)?))),
+                ("size", plane(x.get(2..)?, 1)?),
+                ("result", plane(result.get(2..)?, 1)?),
+                ("kernel", plane(&options.kernel, 1)?),
+                ("stride", plane(&options.stride, 1)?),
+                ("before", plane(&before, 0)?),
+                ("after", plane(&after, 0)?),
+                ("dilation", plane(&options.dilation, 1)?),
+            ],
+        );
+        match self.op {
+            PoolOp::Max => Some(Loops::kernel("max_pool2d", [KernelArg::Operand(0), sizes])),
+            PoolOp::Average { include_pad } => {
+                let include_pad = KernelArg::Bool(include_pad);
+                Some(Loops::kernel("average_pool2d", [KernelArg::Operand(0), sizes, include_pad]))
+            }
+            PoolOp::Lp { .. } => None,
+        }
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         // Integers of up to 16 bits are floats of 32, with which devices are faster.
         if self.op == PoolOp::Max && cx.dtype(0).is_int() && cx.dtype(0).size() > 2 {
@@ -94,7 +132,7 @@ attributes! {
 
 impl Operation for MaxPoolWithIndices {
     facts!(operands: ["x"], effect: Pure, folding: Never, result: Computed);
-    none!(host, evaluate, derivation);
+    none!(host, evaluate, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let maxima = infer_pool(cx, &self.options)?;
@@ -149,6 +187,19 @@ impl Operation for AdaptiveAvgPool {
             });
         }
         Some(vec![Elements::Float(out).store(x.dtype, result_shape(x, x.shape[1], places))])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let x = cx.shape(0)?;
+        let sizes = KernelArg::Fields(
+            "AdaptivePool2d",
+            vec![
+                ("planes", KernelArg::Size(elements(x.get(..2)?))),
+                ("size", plane(x.get(2..)?, 1)?),
+                ("result", plane(&self.output_size, 1)?),
+            ],
+        );
+        Some(Loops::kernel("adaptive_average_pool2d", [KernelArg::Operand(0), sizes]))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

@@ -2,8 +2,8 @@
 
 use super::binary::binary;
 use super::broadcast::broadcasts_to;
-use super::convolution::{Conv, conv_dims};
-use super::linear::matmul_dims;
+use super::convolution::{Conv, conv_dims, conv_sizes};
+use super::linear::{matmul_dims, product_sizes};
 use super::prelude::*;
 use kiln_types::{BinaryOp, ConvOptions, DType};
 
@@ -41,6 +41,20 @@ impl Operation for QuantizedMatMul {
         super::MatMul.evaluate(&Known { operands: &sides.each_ref().map(Some) })
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        // A zero point is one number, or one for each column of the right side.
+        let columns = *cx.shape(1)?.last()?;
+        let is_one = |n| cx.shape(n).is_none_or(|shape| elements(&shape) == 1);
+        if !is_one(2) || !cx.shape(3).is_none_or(|shape| [1, columns].contains(&elements(&shape))) {
+            return None;
+        }
+        let sizes = product_sizes(cx)?;
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
+        let [a, b, a_zero, b_zero] = operands;
+        Some(Loops::kernel("quantized_matmul", [a, b, a_zero, b_zero, sizes]))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let args = sides(cx).to_vec();
         Implementation::Call(Arg::call("tensor::module::quantized_matmul", args))
@@ -65,6 +79,19 @@ impl Operation for QuantizedConv {
         let sides = [centered(operands, 0, 2)?, centered(operands, 1, 3)?];
         let conv = Conv { options: self.options.clone(), activation: None };
         conv.evaluate(&Known { operands: &sides.each_ref().map(Some) })
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let sizes = conv_sizes(&self.options, cx)?;
+        let channels = *cx.shape(1)?.first()?;
+        let is_one = |n| cx.shape(n).is_none_or(|shape| elements(&shape) == 1);
+        if !is_one(2) || !cx.shape(3).is_none_or(|shape| [1, channels].contains(&elements(&shape))) {
+            return None;
+        }
+        let operands =
+            [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
+        let [x, weight, x_zero, weight_zero] = operands;
+        Some(Loops::kernel("quantized_conv2d", [x, weight, x_zero, weight_zero, sizes]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

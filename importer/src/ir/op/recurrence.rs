@@ -66,6 +66,61 @@ impl Operation for RnnOptions {
         Ok(types)
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let usual = self.kind.activations().repeat(self.direction.count());
+        let plain = self.clip.is_none()
+            && self.state_clip.is_none()
+            && cx.input(4).is_none()
+            && cx.input(7).is_none()
+            && self.activations == usual;
+        let function = match self.kind {
+            RnnKind::Rnn => "rnn",
+            RnnKind::Gru { linear_before_reset: true } => "gru",
+            RnnKind::Lstm { input_forget: false } => "lstm",
+            RnnKind::Gru { linear_before_reset: false } | RnnKind::Lstm { input_forget: true } => {
+                return None;
+            }
+        };
+        let (x, hidden, directions) = (cx.shape(0)?, self.hidden_size, self.direction.count());
+        let (&[first, second, input], true) = (x.as_slice(), plain) else { return None };
+        let (batch, steps) = if self.batch_first { (first, second) } else { (second, first) };
+        // Where the next batch and the next step are in the input, the next batch, step and direction in the results, and the next batch and direction in the states.
+        let (of_input, of_result, of_state) = match self.batch_first {
+            true => (
+                [steps * input, input],
+                [steps * directions * hidden, directions * hidden, hidden],
+                [directions * hidden, hidden],
+            ),
+            false => (
+                [input, batch * input],
+                [hidden, directions * batch * hidden, batch * hidden],
+                [hidden, batch * hidden],
+            ),
+        };
+        let sizes = KernelArg::Fields(
+            "Recurrent",
+            vec![
+                ("batch", KernelArg::Size(batch)),
+                ("steps", KernelArg::Size(steps)),
+                ("input", KernelArg::Size(input)),
+                ("hidden", KernelArg::Size(hidden)),
+                ("directions", KernelArg::Size(directions)),
+                ("reverse", KernelArg::Bool(self.direction == RnnDirection::Reverse)),
+                ("of_input", KernelArg::Sizes(of_input.to_vec())),
+                ("of_result", KernelArg::Sizes(of_result.to_vec())),
+                ("of_state", KernelArg::Sizes(of_state.to_vec())),
+            ],
+        );
+        let mut args =
+            vec![KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Operand(2), KernelArg::Optional(3)];
+        args.push(KernelArg::Optional(5));
+        if matches!(self.kind, RnnKind::Lstm { .. }) {
+            args.push(KernelArg::Optional(6));
+        }
+        args.extend([sizes, KernelArg::Scratch(2 * self.kind.gates() * hidden)]);
+        Some(Loops::kernel(function, args))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let call = || Implementation::Call(function(self, cx));
         layer(self, cx).map_or_else(call, Implementation::Layer)

@@ -90,6 +90,14 @@ impl Operation for Reduce {
         Ok(Derivation::Reshape(Box::new(kept), Some(left)))
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let shape = cx.shape(0)?;
+        let kept = (0..shape.len()).filter(|axis| !self.axes.contains(axis));
+        let order: Vec<usize> = kept.chain(self.axes.iter().copied()).collect();
+        let operand = Strided::new(&shape).permute(&order);
+        Some(Loops::Fold(Fold { op: self.op, operand, folded: self.axes.len() }))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(reduce_call(self.op, &self.axes, self.keep_dims, cx))
     }
@@ -140,6 +148,16 @@ impl Operation for ArgReduce {
             Elements::Int(x) => best_places(&x, run, |new, old| better(Some(new.cmp(old)))),
         };
         Some(vec![Elements::Int(best).store(DType::I64, folded(&x.shape, &[axis], keep_dims))])
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        let [outer, length, inner] = cx.around(self.axis)?;
+        let sizes = KernelArg::sizes("Axis", [("outer", outer), ("length", length), ("inner", inner)]);
+        let function = match self.op {
+            ArgReduceOp::Max => "argmax",
+            ArgReduceOp::Min => "argmin",
+        };
+        Some(Loops::kernel(function, [KernelArg::Operand(0), sizes, KernelArg::Bool(self.select_last)]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

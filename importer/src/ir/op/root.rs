@@ -1,8 +1,9 @@
 //! Roots of sums of squares.
 
+use super::elementwise::elementwise_loops;
 use super::prelude::*;
 use super::unary::unary;
-use kiln_types::UnaryOp;
+use kiln_types::{Step, UnaryOp};
 
 /// A square root whose derivative at 0 counts as 0. A pass makes it late: what raises patterns or folds looks for plain roots.
 pub struct RootOfSquares;
@@ -23,6 +24,10 @@ impl Operation for RootOfSquares {
 
     fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
         Ok(Derivation::Unary(UnaryOp::Sqrt, of.boxed(0)?))
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        elementwise_loops(cx, Step::Unary(UnaryOp::Sqrt, 0), 1)
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

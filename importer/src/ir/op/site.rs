@@ -1,5 +1,6 @@
 //! A node as its implementation sees it.
 
+use crate::data::elements;
 use crate::ir::{Arg, Graph, Node, TensorType, ValueId, scalars};
 use kiln_types::DType;
 
@@ -28,6 +29,17 @@ impl<'a> Site<'a> {
     /// The known dims of the `n`-th operand.
     pub(super) fn shape(&self, n: usize) -> Option<Vec<usize>> {
         self.ty(n).and_then(TensorType::shape)
+    }
+
+    /// The known dims of the first result.
+    pub(super) fn result_shape(&self) -> Option<Vec<usize>> {
+        self.output().and_then(TensorType::shape)
+    }
+
+    /// The elements of the first operand before an axis, along it, and behind it.
+    pub(super) fn around(&self, axis: usize) -> Option<[usize; 3]> {
+        let shape = self.shape(0)?;
+        Some([elements(shape.get(..axis)?), *shape.get(axis)?, elements(shape.get(axis + 1..)?)])
     }
 
     /// The dtype of the `n`-th operand.

@@ -74,6 +74,10 @@ impl Operation for Slice {
         Ok(cut)
     }
 
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        Some(Loops::copy(cut(Strided::new(&cx.shape(0)?), &self.ranges)?))
+    }
+
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         Implementation::Call(call(&self.ranges, cx))
     }

@@ -20,7 +20,7 @@ attributes! {
 
 /// Both differ in the logarithm alone.
 macro_rules! softmax {
-    ($ty:ty, $log:literal, $function:literal) => {
+    ($ty:ty, $log:literal, $function:literal, $kernel:literal) => {
         impl Operation for $ty {
             facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
             none!(host, derivation);
@@ -36,6 +36,12 @@ macro_rules! softmax {
                 Some(vec![softmax(operands.get(0)?, self.axis, $log)?])
             }
 
+            fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+                let [outer, length, inner] = cx.around(self.axis)?;
+                let sizes = KernelArg::sizes("Axis", [("outer", outer), ("length", length), ("inner", inner)]);
+                Some(Loops::kernel($kernel, [KernelArg::Operand(0), sizes]))
+            }
+
             fn implementation(&self, _: &Site<'_>) -> Implementation {
                 Implementation::Call(Arg::call($function, [Arg::Operand(0), Arg::axis(self.axis)]))
             }
@@ -43,8 +49,8 @@ macro_rules! softmax {
     };
 }
 
-softmax!(Softmax, false, "tensor::activation::softmax");
-softmax!(LogSoftmax, true, "tensor::activation::log_softmax");
+softmax!(Softmax, false, "tensor::activation::softmax", "softmax");
+softmax!(LogSoftmax, true, "tensor::activation::log_softmax", "log_softmax");
 
 fn softmax(x: &TensorData, axis: usize, log: bool) -> Option<TensorData> {
     let size = *x.shape.get(axis)?;

@@ -1,8 +1,9 @@
 //! One number into one.
 
+use super::elementwise::elementwise_loops;
 use super::host::{exact, fits};
 use super::prelude::*;
-use kiln_types::{CompareOp, DType, UnaryOp};
+use kiln_types::{CompareOp, DType, Step, UnaryOp};
 
 impl Operation for UnaryOp {
     facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
@@ -24,6 +25,10 @@ impl Operation for UnaryOp {
 
     fn derivation(&self, of: &Sources<'_>) -> Result<Derivation, String> {
         Ok(Derivation::Unary(*self, of.boxed(0)?))
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        elementwise_loops(cx, Step::Unary(*self, 0), 1)
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

@@ -1,7 +1,7 @@
 //! Windows that slide over spatial axes: `[batch, channels, spatial…]`, 1 to 3 spatial axes.
 
 use super::rules::{attribute, misfit};
-use crate::ir::{Dim, RuleError, RuleResult, TensorType};
+use crate::ir::{Dim, KernelArg, RuleError, RuleResult, TensorType};
 use kiln_types::TensorData;
 
 /// A window along one spatial axis.
@@ -69,6 +69,15 @@ pub(super) fn three<T: Copy>(values: &[T], missing: T) -> Option<[T; 3]> {
     let skip = 3usize.checked_sub(values.len())?;
     all[skip..].copy_from_slice(values);
     Some(all)
+}
+
+/// Two spatial sizes for a kernel, a missing one in front; nothing where there are three.
+pub(super) fn plane(values: &[usize], missing: usize) -> Option<KernelArg> {
+    match *values {
+        [width] => Some(KernelArg::Sizes(vec![missing, width])),
+        [height, width] => Some(KernelArg::Sizes(vec![height, width])),
+        _ => None,
+    }
 }
 
 /// Visits the cells of a box in row-major order.

@@ -24,10 +24,11 @@ pub use elementwise::{
     ElementwiseProgram, activation, clamp, elementwise, elementwise_moments, elementwise_sums, mask_fill,
 };
 pub use gradient::*;
+pub use kiln_types::{ResizedAxis, Taps, resized_axes};
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
 pub use quantized::{Quantized, ZeroPoint, quantized_conv, quantized_matmul};
 pub use random::{Draws, bounds, random_data};
-pub use resize::{ResizedAxis, Taps, adaptive_avg_pool, adaptive_taps, interpolate, resized_axes};
+pub use resize::{adaptive_avg_pool, adaptive_taps, interpolate};
 pub use rnn::{RnnOperands, RnnOutput, rnn, rnn_with};
 pub use sampling::{GridSampleOptions, SampleMode, SamplePadding};
 pub use shape::{pad, repeat, topk};

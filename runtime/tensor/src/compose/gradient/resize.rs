@@ -2,7 +2,8 @@
 
 use crate::backend::{Backend, Primitive};
 use crate::compose::calc::{T, along, indices, mul, weights};
-use crate::compose::resize::{MAX_GATHERED_TAPS, Taps, outside, resized_axes, times_matrix};
+use crate::compose::resize::{MAX_GATHERED_TAPS, outside, times_matrix};
+use crate::compose::{Taps, resized_axes};
 use crate::{InterpolateOptions, Scalar, ScatterOp, Shape};
 use alloc::{vec, vec::Vec};
 

@@ -1,0 +1,149 @@
+// Products of matrices.
+
+/// The sizes of products of matrices: `count` of `[m, k]` by `[k, n]`, and how far apart those of either side are.
+struct Product {
+    count: usize,
+    m: usize,
+    k: usize,
+    n: usize,
+    a_step: usize,
+    b_step: usize,
+}
+
+/// Products of matrices.
+fn matmul(a: &[f32], b: &[f32], sizes: &Product, out: &mut [f32]) {
+    let &Product { count, m, k, n, a_step, b_step } = sizes;
+    for at in 0..count {
+        let (a, b) = (&a[at * a_step..][..m * k], &b[at * b_step..][..k * n]);
+        multiply(a, b, [k, n], None, |x| x, &mut out[at * m * n..][..m * n]);
+    }
+}
+
+/// A linear layer on rows of `inputs` numbers, with a weight `[inputs, outputs]`.
+fn linear(
+    x: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    inputs: usize,
+    activation: impl Fn(f32) -> f32,
+    out: &mut [f32],
+) {
+    multiply(x, weight, [inputs, weight.len() / inputs], bias, activation, out);
+}
+
+/// A product of rows of `k` numbers and `[k, n]`, four rows at a time, with a bias for each column and a function of each result.
+fn multiply(
+    a: &[f32],
+    b: &[f32],
+    [k, n]: [usize; 2],
+    bias: Option<&[f32]>,
+    activation: impl Fn(f32) -> f32,
+    out: &mut [f32],
+) {
+    let four = out.len() / (4 * n) * 4;
+    for (a, out) in a.chunks_exact(4 * k).zip(out.chunks_exact_mut(4 * n)) {
+        multiply_rows::<4>(a, b, [k, n], bias, &activation, out);
+    }
+    for (a, out) in a[four * k..].chunks_exact(k).zip(out[four * n..].chunks_exact_mut(n)) {
+        multiply_rows::<1>(a, b, [k, n], bias, &activation, out);
+    }
+}
+
+/// How many columns of one row are computed together: their sums fit the registers.
+const WIDE: usize = if cfg!(target_arch = "arm") { 16 } else { 32 };
+
+/// A product of `R` rows, in blocks of columns whose sums stay in registers.
+fn multiply_rows<const R: usize>(
+    a: &[f32],
+    b: &[f32],
+    [k, n]: [usize; 2],
+    bias: Option<&[f32]>,
+    activation: impl Fn(f32) -> f32,
+    out: &mut [f32],
+) {
+    let mut column = 0;
+    while column < n {
+        column += match n - column {
+            WIDE.. if R == 1 => multiply_block::<R, WIDE>(a, b, [k, n, column], bias, &activation, out),
+            8.. => multiply_block::<R, 8>(a, b, [k, n, column], bias, &activation, out),
+            4.. => multiply_block::<R, 4>(a, b, [k, n, column], bias, &activation, out),
+            _ => multiply_block::<R, 1>(a, b, [k, n, column], bias, &activation, out),
+        };
+    }
+}
+
+/// A product of `R` rows and `C` columns from `column` on; it yields `C`.
+fn multiply_block<const R: usize, const C: usize>(
+    a: &[f32],
+    b: &[f32],
+    [k, n, column]: [usize; 3],
+    bias: Option<&[f32]>,
+    activation: impl Fn(f32) -> f32,
+    out: &mut [f32],
+) -> usize {
+    let mut sums = [[0.0; C]; R];
+    if let Some(bias) = bias {
+        sums.fill(core::array::from_fn(|c| bias[column + c]));
+    }
+    for (at, b) in b.chunks_exact(n).enumerate() {
+        let Some(b) = b[column..].first_chunk::<C>() else { return C };
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let x = a[row * k + at];
+            for (sum, &b) in sums.iter_mut().zip(b) {
+                *sum += x * b;
+            }
+        }
+    }
+    for (row, sums) in sums.into_iter().enumerate() {
+        for (out, sum) in out[row * n + column..].iter_mut().zip(sums) {
+            *out = activation(sum);
+        }
+    }
+    C
+}
+
+/// The sum of products of numbers, as eight sums that are added up at last.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let ((a, last_a), (b, last_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let mut sums = [0.0; 8];
+    for (a, b) in a.iter().zip(b) {
+        for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += a * b;
+        }
+    }
+    let last: f32 = last_a.iter().zip(last_b).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + last
+}
+
+/// A product of matrices of integers less their zero points: one for `a`, one for `b` or one for each of its columns.
+fn quantized_matmul<A: Copy + Into<i32>, B: Copy + Into<i32>>(
+    a: &[A],
+    b: &[B],
+    a_zero: Option<&[A]>,
+    b_zero: Option<&[B]>,
+    sizes: &Product,
+    out: &mut [i32],
+) {
+    let &Product { count, m, k, n, a_step, b_step } = sizes;
+    let a_zero: i32 = a_zero.map_or(0, |zero| zero[0].into());
+    for at in 0..count {
+        let (a, b) = (&a[at * a_step..][..m * k], &b[at * b_step..][..k * n]);
+        let out = &mut out[at * m * n..][..m * n];
+        for (row, out) in a.chunks_exact(k).zip(out.chunks_exact_mut(n)) {
+            out.fill(0);
+            let mut sum = 0i32;
+            for (&a, b) in row.iter().zip(b.chunks_exact(n)) {
+                let a = a.into() - a_zero;
+                sum = sum.wrapping_add(a);
+                for (out, &b) in out.iter_mut().zip(b) {
+                    *out = out.wrapping_add(a.wrapping_mul(b.into()));
+                }
+            }
+            if let Some(zero) = b_zero {
+                for (out, &zero) in out.iter_mut().zip(zero.iter().cycle()) {
+                    *out = out.wrapping_sub(sum.wrapping_mul(zero.into()));
+                }
+            }
+        }
+    }
+}

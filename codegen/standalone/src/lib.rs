@@ -1,0 +1,57 @@
+//! Turns Kiln IR of small models into Rust source that needs no runtime and allocates nothing.
+//!
+//! The way: `program` asks each operation for its loops and decides which values are one tensor, `memory` shares memory out, `emit` writes
+//! the source. The kernels that it calls are functions as text (`library`), which it brings along. Nothing here knows an operator.
+
+mod emit;
+mod error;
+mod library;
+mod memory;
+mod program;
+mod weights;
+
+#[cfg(test)]
+mod kernels;
+
+pub use emit::{GoldenTest, golden_tests};
+pub use error::{StandaloneError, Unfit};
+
+use emit::Emitter;
+use kiln_codegen::RecordPath;
+use kiln_importer::ir::Graph;
+use memory::Memory;
+use program::Program;
+
+/// How source is generated.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the model's struct.
+    pub model_name: String,
+    /// Name of the model's file, for the head of the source; without folders.
+    pub source_name: String,
+    /// Where the source finds the file with the weights.
+    pub weights: RecordPath,
+}
+
+/// A model as source that needs no runtime.
+#[derive(Clone, Debug)]
+pub struct Standalone {
+    /// The source.
+    pub source: String,
+    /// The contents of the file with the weights; empty where there are none.
+    pub weights: Vec<u8>,
+    /// How many bytes of memory a model takes beside its weights.
+    pub memory: u64,
+    /// Whether the source calls functions of the crate `libm`.
+    pub needs_libm: bool,
+}
+
+/// Generates the source of a model.
+///
+/// # Errors
+/// What of the model such source cannot have: sizes that are no numbers, dtypes, operations.
+pub fn generate(graph: &Graph, options: &Options) -> Result<Standalone, StandaloneError> {
+    let program = Program::new(graph)?;
+    let memory = Memory::new(&program)?;
+    Emitter::new(&program, &memory).finish(options)
+}

@@ -1,0 +1,68 @@
+//! What is known of a model: numbers beside the source, and the struct by which it reads them.
+
+use crate::program::{TensorId, rust_type};
+use kiln_codegen::names::{self, Names, ident};
+use kiln_types::{DType, TensorData};
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+use std::collections::BTreeMap;
+
+/// A known tensor.
+struct Weight {
+    name: String,
+    data: TensorData,
+}
+
+/// Every known tensor that is read.
+#[derive(Default)]
+pub(crate) struct Weights {
+    weights: Vec<Weight>,
+    of: BTreeMap<TensorId, usize>,
+    names: Names,
+}
+
+impl Weights {
+    /// The field of a tensor, by its name in the file.
+    pub(crate) fn field(&mut self, tensor: TensorId, name: &str, data: &TensorData) -> String {
+        let at = *self.of.entry(tensor).or_insert_with(|| {
+            let name = self.names.fresh(&names::snake(name, "constant"));
+            self.weights.push(Weight { name, data: data.clone() });
+            self.weights.len() - 1
+        });
+        self.weights[at].name.clone()
+    }
+
+    /// In the order of the file: wide elements first, so that nothing is between the fields.
+    fn ordered(&self) -> Vec<&Weight> {
+        let mut weights: Vec<&Weight> = self.weights.iter().collect();
+        weights.sort_by_key(|weight| std::cmp::Reverse(weight.data.dtype.size()));
+        weights
+    }
+
+    /// The fields of the struct.
+    pub(crate) fn declarations(&self) -> Vec<TokenStream> {
+        let field = |weight: &Weight| {
+            let (name, ty) = (ident(&weight.name), ident(rust_type(weight.data.dtype).unwrap_or_default()));
+            let len = Literal::usize_unsuffixed(weight.data.num_elements());
+            quote!(#name: [#ty; #len])
+        };
+        self.ordered().into_iter().map(field).collect()
+    }
+
+    /// How many bytes they take.
+    pub(crate) fn size(&self) -> u64 {
+        self.weights.iter().map(|weight| weight.data.bytes.len() as u64).fold(0, u64::saturating_add)
+    }
+
+    /// The contents of the file: the fields one behind the other, little-endian, filled up to whole elements of the widest dtype.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for weight in self.ordered() {
+            bytes.extend_from_slice(&weight.data.bytes);
+        }
+        let widest =
+            self.weights.iter().map(|weight| weight.data.dtype.size()).max().unwrap_or(DType::U8.size());
+        bytes.resize(bytes.len().next_multiple_of(widest), 0);
+        bytes
+    }
+}
