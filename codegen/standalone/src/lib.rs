@@ -5,6 +5,7 @@
 
 mod emit;
 mod error;
+mod join;
 mod library;
 mod memory;
 mod program;

@@ -83,6 +83,7 @@ impl<'g> Program<'g> {
         }
         building.outputs()?;
         let mut program = building.program;
+        program.join_loops();
         program.write_in_place();
         Ok(program)
     }

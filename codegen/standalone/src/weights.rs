@@ -2,7 +2,7 @@
 
 use crate::program::{TensorId, rust_type};
 use kiln_codegen::names::{self, Names, ident};
-use kiln_types::{DType, TensorData};
+use kiln_types::TensorData;
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 use std::collections::BTreeMap;
@@ -46,7 +46,23 @@ impl Weights {
             let len = Literal::usize_unsuffixed(weight.data.num_elements());
             quote!(#name: [#ty; #len])
         };
-        self.ordered().into_iter().map(field).collect()
+        let fields = self.ordered().into_iter().map(field);
+        // A field for what fills up the file: where numbers need not be aligned, nothing else would.
+        let rest = match self.padding() {
+            0 => None,
+            len => {
+                let len = Literal::usize_unsuffixed(len);
+                Some(quote!(_padding: [u8; #len]))
+            }
+        };
+        fields.chain(rest).collect()
+    }
+
+    /// How many bytes fill up the file to whole elements of the widest dtype.
+    fn padding(&self) -> usize {
+        let widest = self.weights.iter().map(|weight| weight.data.dtype.size()).max().unwrap_or(1);
+        let len: usize = self.weights.iter().map(|weight| weight.data.bytes.len()).sum();
+        len.next_multiple_of(widest) - len
     }
 
     /// How many bytes they take.
@@ -60,9 +76,7 @@ impl Weights {
         for weight in self.ordered() {
             bytes.extend_from_slice(&weight.data.bytes);
         }
-        let widest =
-            self.weights.iter().map(|weight| weight.data.dtype.size()).max().unwrap_or(DType::U8.size());
-        bytes.resize(bytes.len().next_multiple_of(widest), 0);
+        bytes.resize(bytes.len() + self.padding(), 0);
         bytes
     }
 }
