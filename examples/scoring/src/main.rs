@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release --manifest-path examples/scoring/Cargo.toml
-//! cargo run --release --manifest-path examples/scoring/Cargo.toml -- "SELECT count(*) FROM digits WHERE read_digit(pixels)['digit'] <> label"
+//! cargo run --release --manifest-path examples/scoring/Cargo.toml -- "SELECT count(*) FROM digits WHERE get_field(read_digit(pixels), 'digit') <> label"
 //! ```
 //!
 //! The table `digits` has a row for each image of the held-out part of scikit-learn's digits: `id`, `label`, and `pixels`, a list of 64
@@ -31,7 +31,7 @@ const PIXELS: usize = 8 * 8;
 
 const BY_LABEL: &str = "
     SELECT label, count(*) AS images, sum(CASE WHEN digit = label THEN 1 ELSE 0 END) AS right
-    FROM (SELECT label, read_digit(pixels)['digit'] AS digit FROM digits)
+    FROM (SELECT label, get_field(read_digit(pixels), 'digit') AS digit FROM digits)
     GROUP BY label ORDER BY label";
 
 /// The network as a function of SQL.
@@ -97,8 +97,10 @@ mod tests {
     #[tokio::test]
     async fn answers_are_pytorchs() {
         let context = session().expect("a session");
-        let frame =
-            context.sql("SELECT read_digit(pixels)['digit'] FROM digits ORDER BY id").await.expect("a plan");
+        let frame = context
+            .sql("SELECT get_field(read_digit(pixels), 'digit') FROM digits ORDER BY id")
+            .await
+            .expect("a plan");
         let batches = frame.collect().await.expect("scores");
         let digits = batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values());
         let answers: String = digits.map(ToString::to_string).collect();

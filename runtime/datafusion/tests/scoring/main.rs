@@ -167,9 +167,12 @@ async fn literals_are_scored_once_and_stand_beside_columns() {
     assert_eq!(*calls.lock().expect("no panic"), [[2, 3], [1, 3]]);
 }
 
+/// What a config is given as sizes of batches.
+type Sizes = fn(ScoringFunctionConfig) -> ScoringFunctionConfig;
+
 #[tokio::test]
 async fn batches_are_scored_in_parts() {
-    let cases: [(&str, fn(ScoringFunctionConfig) -> ScoringFunctionConfig, &[usize]); 5] = [
+    let cases: [(&str, Sizes, &[usize]); 5] = [
         ("default", |config| config, &[10]),
         ("at most 4", |config| config.with_max_batch_size(4), &[4, 4, 2]),
         ("at most 5", |config| config.with_max_batch_size(5), &[5, 5]),
