@@ -28,6 +28,18 @@ impl Emitter<'_, '_> {
             return Err(StandaloneError::TooLarge { what: "bytes of weights", size, most: MOST_BYTES });
         }
         let weights = self.weights.bytes();
+        let mut words = BTreeSet::new();
+        named(body.clone(), &mut words);
+        let kernels = library::texts(words.iter().map(String::as_str));
+        // The kernel that looks up a place ends the program where there is none.
+        let panics = kernels.iter().any(|kernel| kernel.contains("fn place_of("));
+        let panics = panics.then(|| {
+            quote! {
+                ///
+                /// # Panics
+                /// When an index is beyond the axis that it is an index of.
+            }
+        });
         let model = ident(&options.model_name);
         let (structure, new) = self.memory_of_model()?;
         let docs = self.docs(weights.len());
@@ -51,6 +63,7 @@ impl Emitter<'_, '_> {
                 }
                 #blank
                 /// Runs the model. What it returns is in its memory, until it runs again.
+                #panics
                 #many_inputs
                 #many_outputs
                 #[allow(clippy::needless_range_loop, reason = "a loop may look up elements of several tensors")]
@@ -63,9 +76,6 @@ impl Emitter<'_, '_> {
                 }
             }
         };
-        let mut words = BTreeSet::new();
-        named(tokens.clone(), &mut words);
-        let kernels = library::texts(words.iter().map(String::as_str));
         let needs_libm = kernels.iter().any(|kernel| kernel.contains("libm::"));
         let mut source = print::print(&header(options, needs_libm), tokens)?;
         for kernel in kernels {
