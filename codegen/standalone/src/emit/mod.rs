@@ -299,7 +299,7 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 let value = float(*value);
                 quote!(Some(#value))
             }
-            KernelArg::Function(None) => quote!(|x| x),
+            KernelArg::Function(None) => quote!(core::convert::identity),
             KernelArg::Function(Some(activation)) => {
                 let (function, numbers) = activation_call(*activation);
                 let (function, numbers) = (ident(function), numbers.iter().map(|&value| float(value)));

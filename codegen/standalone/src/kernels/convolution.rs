@@ -203,6 +203,16 @@ fn add_windows<X: Copy, W: Copy, S: Copy>(
     }
 }
 
+/// Adds a product; a function of its own, so that all convolutions share what calls it.
+fn add_product(sum: f32, x: f32, weight: f32, _: usize) -> f32 {
+    sum + x * weight
+}
+
+/// Adds a sum of products.
+fn add_dot(sum: f32, x: &[f32], weights: &[f32], _: usize) -> f32 {
+    sum + dot(x, weights)
+}
+
 /// Begins a convolution with its bias.
 fn start_channels(bias: Option<&[f32]>, sizes: &Conv2d, out: &mut [f32]) {
     for (at, out) in out.chunks_exact_mut(sizes.result[0] * sizes.result[1]).enumerate() {
@@ -233,8 +243,7 @@ fn conv2d(
     out: &mut [f32],
 ) {
     start_channels(bias, sizes, out);
-    let add = |sum: f32, x: f32, weight: f32, _: usize| sum + x * weight;
-    add_convolution((x, weight), sizes, (0.0, add), out);
+    add_convolution((x, weight), sizes, (0.0, add_product), out);
     finish_channels(residual, activation, out);
 }
 
@@ -249,7 +258,7 @@ fn conv2d_depthwise(
     out: &mut [f32],
 ) {
     start_channels(bias, sizes, out);
-    add_lines((x, weight), sizes, |sum: f32, x: f32, weight: f32, _| sum + x * weight, out);
+    add_lines((x, weight), sizes, add_product, out);
     finish_channels(residual, activation, out);
 }
 
@@ -264,7 +273,7 @@ fn conv2d_wide(
     out: &mut [f32],
 ) {
     start_channels(bias, sizes, out);
-    add_windows((x, weight), sizes, |sum: f32, x: &[f32], weights: &[f32], _| sum + dot(x, weights), out);
+    add_windows((x, weight), sizes, add_dot, out);
     finish_channels(residual, activation, out);
 }
 

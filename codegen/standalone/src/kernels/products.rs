@@ -15,7 +15,7 @@ fn matmul(a: &[f32], b: &[f32], sizes: &Product, out: &mut [f32]) {
     let &Product { count, m, k, n, a_step, b_step } = sizes;
     for at in 0..count {
         let (a, b) = (&a[at * a_step..][..m * k], &b[at * b_step..][..k * n]);
-        multiply(a, b, [k, n], None, |x| x, &mut out[at * m * n..][..m * n]);
+        multiply(a, b, [k, n], None, &mut out[at * m * n..][..m * n]);
     }
 }
 
@@ -28,24 +28,26 @@ fn linear(
     activation: impl Fn(f32) -> f32,
     out: &mut [f32],
 ) {
-    multiply(x, weight, [inputs, weight.len() / inputs], bias, activation, out);
+    multiply(x, weight, [inputs, weight.len() / inputs], bias, out);
+    for out in out {
+        *out = activation(*out);
+    }
 }
 
-/// A product of rows of `k` numbers and `[k, n]`, four rows at a time, with a bias for each column and a function of each result.
+/// A product of rows of `k` numbers and `[k, n]`, four rows at a time, with a bias for each column.
 fn multiply(
     a: &[f32],
     b: &[f32],
     [k, n]: [usize; 2],
     bias: Option<&[f32]>,
-    activation: impl Fn(f32) -> f32,
     out: &mut [f32],
 ) {
     let four = out.len() / (4 * n) * 4;
     for (a, out) in a.chunks_exact(4 * k).zip(out.chunks_exact_mut(4 * n)) {
-        multiply_rows::<4>(a, b, [k, n], bias, &activation, out);
+        multiply_rows::<4>(a, b, [k, n], bias, out);
     }
     for (a, out) in a[four * k..].chunks_exact(k).zip(out[four * n..].chunks_exact_mut(n)) {
-        multiply_rows::<1>(a, b, [k, n], bias, &activation, out);
+        multiply_rows::<1>(a, b, [k, n], bias, out);
     }
 }
 
@@ -58,16 +60,15 @@ fn multiply_rows<const R: usize>(
     b: &[f32],
     [k, n]: [usize; 2],
     bias: Option<&[f32]>,
-    activation: impl Fn(f32) -> f32,
     out: &mut [f32],
 ) {
     let mut column = 0;
     while column < n {
         column += match n - column {
-            WIDE.. if R == 1 => multiply_block::<R, WIDE>(a, b, [k, n, column], bias, &activation, out),
-            8.. => multiply_block::<R, 8>(a, b, [k, n, column], bias, &activation, out),
-            4.. => multiply_block::<R, 4>(a, b, [k, n, column], bias, &activation, out),
-            _ => multiply_block::<R, 1>(a, b, [k, n, column], bias, &activation, out),
+            WIDE.. if R == 1 => multiply_block::<R, WIDE>(a, b, [k, n, column], bias, out),
+            8.. => multiply_block::<R, 8>(a, b, [k, n, column], bias, out),
+            4.. => multiply_block::<R, 4>(a, b, [k, n, column], bias, out),
+            _ => multiply_block::<R, 1>(a, b, [k, n, column], bias, out),
         };
     }
 }
@@ -78,7 +79,6 @@ fn multiply_block<const R: usize, const C: usize>(
     b: &[f32],
     [k, n, column]: [usize; 3],
     bias: Option<&[f32]>,
-    activation: impl Fn(f32) -> f32,
     out: &mut [f32],
 ) -> usize {
     let mut sums = [[0.0; C]; R];
@@ -96,7 +96,7 @@ fn multiply_block<const R: usize, const C: usize>(
     }
     for (row, sums) in sums.into_iter().enumerate() {
         for (out, sum) in out[row * n + column..].iter_mut().zip(sums) {
-            *out = activation(sum);
+            *out = sum;
         }
     }
     C
