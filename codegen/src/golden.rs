@@ -79,13 +79,7 @@ fn test(
     model: &proc_macro2::Ident,
     tolerance: &TokenStream,
 ) -> TokenStream {
-    let path = match data {
-        RecordPath::OutDir(path) => {
-            let path = literals::string(&format!("/{path}"));
-            quote!(concat!(env!("OUT_DIR"), #path))
-        }
-        RecordPath::Given(path) => literals::string(path),
-    };
+    let path = data.tokens();
     let load = inputs.iter().enumerate().map(|(i, (dtype, rank))| {
         let (x, message) = (format_ident!("x{i}"), literals::string(&format!("input {i}")));
         let (i, rank) = (Literal::usize_unsuffixed(i), Literal::usize_unsuffixed(*rank));

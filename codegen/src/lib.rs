@@ -23,6 +23,8 @@ pub use record::{Generated, RecordFormat};
 
 use kiln_importer::ir::Graph;
 use kiln_types::Precision;
+use proc_macro2::TokenStream;
+use quote::quote;
 use structs::Program;
 use tree::ModuleTree;
 
@@ -33,6 +35,19 @@ pub enum RecordPath {
     OutDir(String),
     /// As given, relative to the directory in which the program runs (or, embedded, to the source file).
     Given(String),
+}
+
+impl RecordPath {
+    /// The path as an expression of the source.
+    pub fn tokens(&self) -> TokenStream {
+        match self {
+            RecordPath::OutDir(path) => {
+                let path = literals::string(&format!("/{}", path.trim_start_matches('/')));
+                quote!(concat!(env!("OUT_DIR"), #path))
+            }
+            RecordPath::Given(path) => literals::string(path),
+        }
+    }
 }
 
 /// How source is generated.

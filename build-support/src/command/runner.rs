@@ -27,7 +27,7 @@ impl Module {
 }
 
 /// The crate's manifest. Run from a checkout, it uses the checkout's runtime; installed, the published one.
-pub(super) fn manifest(backend: Backend, profiled: bool, name: &str) -> String {
+pub(super) fn manifest(target: Target, profiled: bool, name: &str) -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime");
     let place = match checkout.canonicalize() {
         Ok(path) if path.join("Cargo.toml").exists() => format!("path = {:?}", path.display().to_string()),
@@ -36,10 +36,12 @@ pub(super) fn manifest(backend: Backend, profiled: bool, name: &str) -> String {
     format!(
         "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
          [dependencies]\nkiln = {{ {place}, default-features = false, features = [\"std\", \"{}\"{}] }}\n\
-         libm = \"0.2\"\n\n\
+         {}\n\
          [profile.release]\ndebug = false\n\n[workspace]\n",
-        backend.feature(),
-        if profiled { ", \"profile\"" } else { "" }
+        target.backend.feature(),
+        if profiled { ", \"profile\"" } else { "" },
+        // Source without a runtime may need it.
+        if target.standalone { "libm = \"0.2\"\n" } else { "" }
     )
 }
 

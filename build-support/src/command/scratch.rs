@@ -109,7 +109,12 @@ impl Scratch {
             let fits = |set: &DataSet| {
                 set.inputs.iter().zip(&compiled.inputs).all(|(data, port)| port.has(&data.shape))
             };
+            let count = sets.len();
             sets.retain(fits);
+            if sets.is_empty() && count > 0 {
+                let reason = "no data set has the sizes that are bound".to_owned();
+                return Err(BuildError::Golden { path: dir.to_owned(), reason });
+            }
         }
         for (i, set) in sets.iter().enumerate() {
             write_golden(set, &data.join(format!("golden_{i}.safetensors")))?;
@@ -151,7 +156,7 @@ impl Scratch {
         files.hash(&mut hasher);
         // The name is the crate's own: two runs at once must not take each other's executable from the shared target.
         let name = format!("kiln-scratch-{:016x}", hasher.finish());
-        let manifest = runner::manifest(self.to.backend, self.profiled, &name);
+        let manifest = runner::manifest(self.to, self.profiled, &name);
         files.push(("Cargo.toml".to_owned(), manifest.into_bytes()));
         let crate_dir = self.root.join("crates").join(&name);
         for (path, text) in &files {

@@ -4,7 +4,7 @@ use super::{Emitter, Result, syntax};
 use crate::names::{comment, ident};
 use crate::print::markers;
 use crate::tree::Checkpoints;
-use crate::{RecordFormat, RecordPath, literals};
+use crate::{RecordFormat, literals};
 use kiln_importer::ir::{Dim, Key, ValueId};
 use kiln_types::Precision;
 use proc_macro2::TokenStream;
@@ -212,7 +212,7 @@ impl Emitter<'_> {
             (Checkpoints::Taken { constants: false }, ..) => quote!(Self::new),
             (_, Some(_), _) => quote!(Self::from_embedded),
             (_, None, Some(path)) => {
-                let path = record_path(path);
+                let path = path.tokens();
                 quote!(Self::from_file, #path)
             }
             (_, None, None) => {
@@ -240,7 +240,7 @@ impl Emitter<'_> {
         let blank = markers::blank();
         let backend = self.uses.path("tensor::backend::Backend");
         let record = self.options.embed.as_ref().map(|path| {
-            let path = record_path(path);
+            let path = path.tokens();
             let runtime = ident(&self.options.runtime_crate);
             quote! {
                 #blank
@@ -251,7 +251,7 @@ impl Emitter<'_> {
         let body = match (&self.options.embed, &self.options.default_record) {
             (Some(_), _) => quote!(Self::from_embedded(&B::Device::default())),
             (None, Some(path)) if !self.options.no_std => {
-                let path = record_path(path);
+                let path = path.tokens();
                 quote!(Self::from_file(#path, &B::Device::default()))
             }
             _ => return TokenStream::new(),
@@ -384,15 +384,5 @@ fn input_dim(ty: &impl ToTokens, dim: &Dim, is_repeated: bool) -> TokenStream {
             if is_repeated { quote!(#ty::Repeated(#symbol)) } else { quote!(#ty::Symbol(#symbol)) }
         }
         _ => quote!(#ty::Any),
-    }
-}
-
-fn record_path(path: &RecordPath) -> TokenStream {
-    match path {
-        RecordPath::OutDir(path) => {
-            let path = literals::string(&format!("/{}", path.trim_start_matches('/')));
-            quote!(concat!(env!("OUT_DIR"), #path))
-        }
-        RecordPath::Given(path) => literals::string(path),
     }
 }

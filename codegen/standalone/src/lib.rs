@@ -41,10 +41,6 @@ pub struct Standalone {
     pub source: String,
     /// The contents of the file with the weights; empty where there are none.
     pub weights: Vec<u8>,
-    /// How many bytes of memory a model takes beside its weights.
-    pub memory: u64,
-    /// Whether the source calls functions of the crate `libm`.
-    pub needs_libm: bool,
 }
 
 /// Generates the source of a model.

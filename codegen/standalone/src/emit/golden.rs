@@ -1,6 +1,6 @@
 //! The tests that hold source without a runtime against golden data.
 
-use super::{int, model::path};
+use super::int;
 use crate::error::StandaloneError;
 use crate::program::rust_type;
 use kiln_codegen::RecordPath;
@@ -87,7 +87,7 @@ fn reading(dtype: DType, len: usize) -> Result<TokenStream, StandaloneError> {
 
 /// Runs on the inputs, and compares.
 fn test(golden: &GoldenTest) -> Result<TokenStream, StandaloneError> {
-    let path = path(&golden.data);
+    let path = golden.data.tokens();
     let mut statements = TokenStream::new();
     let mut args = Vec::new();
     for (n, &(dtype, len)) in golden.inputs.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::program::rust_type;
 use crate::{Options, Standalone, library};
 use kiln_codegen::names::{comment, ident};
 use kiln_codegen::print::markers;
-use kiln_codegen::{GENERATED_MARK, RecordPath, print};
+use kiln_codegen::{GENERATED_MARK, print};
 use kiln_importer::ir::ValueId;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -83,7 +83,7 @@ impl Emitter<'_, '_> {
             source.push_str(kernel);
             source.push('\n');
         }
-        Ok(Standalone { source, weights, memory: self.memory.bytes(), needs_libm })
+        Ok(Standalone { source, weights })
     }
 
     /// The statements of `forward`, and its result.
@@ -175,7 +175,7 @@ impl Emitter<'_, '_> {
         if fields.is_empty() {
             return TokenStream::new();
         }
-        let (len, path) = (int(weights.len()), path(&options.weights));
+        let (len, path) = (int(weights.len()), options.weights.tokens());
         let blank = markers::blank();
         quote! {
             #[cfg(target_endian = "big")]
@@ -190,17 +190,6 @@ impl Emitter<'_, '_> {
             static WEIGHTS: Weights = unsafe { core::mem::transmute::<[u8; #len], Weights>(*include_bytes!(#path)) };
             #blank
         }
-    }
-}
-
-/// How the source names a file.
-pub(super) fn path(path: &RecordPath) -> TokenStream {
-    match path {
-        RecordPath::OutDir(path) => {
-            let path = kiln_codegen::literals::string(&format!("/{}", path.trim_start_matches('/')));
-            quote!(concat!(env!("OUT_DIR"), #path))
-        }
-        RecordPath::Given(path) => kiln_codegen::literals::string(path),
     }
 }
 

@@ -136,7 +136,8 @@ pub(super) fn conv_sizes(options: &ConvOptions, cx: &Site<'_>) -> Option<KernelA
     let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
     // Kernels count places in 32 bits.
     const MOST: usize = 1 << 28;
-    let all = [x.as_slice(), &weight, &result, &padding, &options.stride, &options.dilation];
+    let after: Vec<usize> = options.padding.iter().map(|&(_, after)| after).collect();
+    let all = [x.as_slice(), &weight, &result, &padding, &after, &options.stride, &options.dilation];
     if all.into_iter().flatten().any(|&size| size > MOST) {
         return None;
     }

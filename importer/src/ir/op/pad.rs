@@ -144,7 +144,10 @@ fn repeated(mode: PadMode, padding: &[(Dim, Dim)], cx: &Site<'_>) -> Option<Loop
             PadMode::Constant => return None,
             PadMode::Edge => [(0, 1, 1), (size.checked_sub(1)?, size, 1)],
             PadMode::Reflect if size == 1 => [(0, 1, 1), (0, 1, 1)],
-            PadMode::Reflect => [(1, before + 1, -1), ((size - 1).checked_sub(after)?, size - 1, -1)],
+            PadMode::Reflect => {
+                let last = size.checked_sub(1)?;
+                [(1, before.checked_add(1)?, -1), (last.checked_sub(after)?, last, -1)]
+            }
             PadMode::Wrap => [(size.checked_sub(before)?, size, 1), (0, after, 1)],
         };
         let [first, last] = shown;

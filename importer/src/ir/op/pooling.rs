@@ -80,8 +80,8 @@ impl Operation for Pool {
         let (x, result, options) = (cx.shape(0)?, cx.result_shape()?, &self.options);
         // A window that may see nothing of the image has no largest element.
         let sees = |(axis, &(before, after)): (usize, &(usize, usize))| {
-            let (dilation, reach) =
-                (options.dilation[axis], (options.kernel[axis] - 1) * options.dilation[axis]);
+            let dilation = options.dilation[axis];
+            let reach = (options.kernel[axis] - 1).saturating_mul(dilation);
             before <= reach && after <= reach && x.get(axis + 2).is_some_and(|&size| dilation <= size)
         };
         if !options.padding.iter().enumerate().all(sees) {
