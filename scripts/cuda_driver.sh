@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The code that calls NVIDIA's libraries, where there are none: on a library of the host's that stands in for the driver, NVRTC, cuBLASLt and cuDNN
+# The code that calls NVIDIA's libraries, where there are none: on a library of the host's that stands in for the driver, NVRTC, cuBLASLt, cuDNN and NCCL
 # (tests/cuda_driver), the numeric suite, graphs and large products, and the folders that are given, verified.
 #
 #     scripts/cuda_driver.sh [CASE_DIR…]
@@ -16,7 +16,7 @@ fi
 cargo build --quiet "${library[@]}" --lib
 place="$PWD/target/cuda_driver"
 mkdir -p "$place"
-for name in cuda nvrtc cublasLt cudnn; do
+for name in cuda nvrtc cublasLt cudnn nccl; do
     ln -sf ../debug/libkiln_cuda_driver.so "$place/lib$name.so"
 done
 # The driver's cache starts empty, so that compiling is tried; what the host's compiler made serves all tests.

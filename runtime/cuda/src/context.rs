@@ -7,6 +7,7 @@ mod launch;
 mod lent;
 mod memory;
 mod product;
+mod sums;
 mod tune;
 
 use crate::batch::{Batch, SHORT, Seen};

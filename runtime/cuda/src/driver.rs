@@ -3,6 +3,7 @@
 mod allocator;
 mod blas;
 mod dnn;
+mod nccl;
 pub mod nvidia;
 mod staging;
 
@@ -122,6 +123,14 @@ pub trait Driver: Any + Debug + Send + Sync {
         bytes: usize,
     ) -> Result<bool, DriverError>;
 
+    /// Has memory of this device and of others of the same driver hold the sums of what they hold, by a library, if there is one: after what was asked of
+    /// all of them so far, and before what is asked of any later. Says whether it does. The first of `sets` is of this device, the others are of `others`; those at
+    /// the same place of all sets are equally many numbers of one dtype.
+    ///
+    /// # Errors
+    /// When the library fails, which leaves anything in the memory.
+    fn all_reduce(&self, others: &[&dyn Driver], sets: &[Vec<Numbers>]) -> Result<bool, DriverError>;
+
     /// Waits until all is done.
     ///
     /// # Errors
@@ -207,6 +216,17 @@ pub struct KernelLaunch<'a> {
     pub words: &'a [u32],
     /// Whether these are one argument, a [table](kiln_gpu::language::cuda::batch).
     pub is_table: bool,
+}
+
+/// Numbers in memory of a device, one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Where the first is.
+    pub start: Address,
+    /// How many there are.
+    pub count: usize,
+    /// Their dtype.
+    pub dtype: DType,
 }
 
 /// A batch of matrix products, `activation(lhs · rhs + bias + added)`, with a number of the bias for each column, added to all rows.
@@ -317,7 +337,7 @@ pub struct Epilogue {
 pub const WAYS: usize = 8;
 
 /// The variable that names libraries of NVIDIA's which are not to be used though they are there, with commas between them: `cublaslt`,
-/// `cudnn`; `cublaslt-bgrad` leaves it the products, but not the sums beside them that are gradients of biases: these were slow for some shapes on an A100 with CUDA 11.7
+/// `cudnn`, `nccl`; `cublaslt-bgrad` leaves it the products, but not the sums beside them that are gradients of biases: these were slow for some shapes on an A100 with CUDA 11.7
 /// (github.com/NVIDIA/CUDALibrarySamples, issue 90).
 pub const WITHOUT: &str = "KILN_CUDA_WITHOUT";
 

@@ -1,13 +1,14 @@
 //! What the operations ask of a device.
 
 use crate::CudaTensor;
+use crate::context::Context;
 use crate::device::{CudaDevice, expect, expect_context};
 use crate::graph::salt;
 use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
 use kiln_gpu::runtime::{
-    Amendment, Convolution, ConvolutionShape, Last, Launch, Limits, MatrixProduct, Runtime, Way,
+    Amendment, Convolution, ConvolutionShape, Last, Launch, Limits, MatrixProduct, Numbers, Runtime, Way,
 };
 use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
@@ -66,6 +67,11 @@ impl Runtime for CudaRuntime {
 
     fn copy_between(from: &CudaDevice, part: &(Memory, Range<usize>), to: &CudaDevice) -> Option<Memory> {
         expect_context(to).copy_from(&expect_context(from), part)
+    }
+
+    fn all_reduce(devices: &[CudaDevice], sets: &[Vec<Numbers<Self>>]) -> bool {
+        let contexts: Vec<_> = devices.iter().map(expect_context).collect();
+        Context::all_reduce(&contexts, sets)
     }
 
     fn bytes(memory: &Memory) -> usize {

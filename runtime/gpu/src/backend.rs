@@ -9,7 +9,7 @@ use crate::kernels::{
     random, recurrent, sort,
 };
 use crate::language::Storage;
-use crate::runtime::Runtime;
+use crate::runtime::{Numbers, Runtime};
 use crate::tensor::{GpuTensor, element_bytes, held_as, require, supports};
 use core::future::Future;
 use core::marker::PhantomData;
@@ -209,6 +209,35 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         match Self::into_data(tensor) {
             Ok(data) => Self::from_data(data, device),
             Err(error) => panic!("to_device: {error}"),
+        }
+    }
+
+    fn all_reduce(sets: Vec<Vec<T<R>>>) -> Vec<Vec<T<R>>> {
+        if sets.len() < 2 {
+            return sets;
+        }
+        let mut sets = sets;
+        let mut devices: Vec<R::Device> = Vec::with_capacity(sets.len());
+        for set in &sets {
+            match set.first() {
+                Some(tensor) if !devices.contains(&tensor.device) => devices.push(tensor.device.clone()),
+                _ => return compose::all_reduce::<Self>(sets),
+            }
+        }
+        // The library writes the sums where the numbers are.
+        for tensor in sets.iter_mut().flatten() {
+            if !tensor.is_writable() {
+                *tensor = elementwise::copy(tensor);
+            }
+        }
+        let numbers = |tensor: &T<R>| {
+            let (memory, bytes) = byte_range(tensor);
+            Numbers { memory, bytes, dtype: tensor.dtype }
+        };
+        let numbers: Vec<Vec<_>> = sets.iter().map(|set| set.iter().map(numbers).collect()).collect();
+        match R::all_reduce(&devices, &numbers) {
+            true => sets,
+            false => compose::all_reduce::<Self>(sets),
         }
     }
 

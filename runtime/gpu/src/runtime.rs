@@ -10,6 +10,17 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::ops::Range;
 
+/// Numbers that lie one after another.
+#[derive(Clone, Debug)]
+pub struct Numbers<R: Runtime> {
+    /// Where they lie.
+    pub memory: R::Memory,
+    /// Which bytes of it they are.
+    pub bytes: Range<usize>,
+    /// Their dtype.
+    pub dtype: DType,
+}
+
 /// A kind of GPU.
 ///
 /// Launches run one after another: each sees what those before it wrote. None is waited for but by reads and
@@ -45,6 +56,14 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     ) -> Option<Self::Memory> {
         let _ = (from, part, to);
         None
+    }
+
+    /// Has memory of several devices hold the sums of what they hold, by a library of the vendor's that moves numbers between its devices; says
+    /// whether it does. Each of `sets` has numbers on one of the devices, of which each is named once; those at the same place of
+    /// all sets are equally many of one dtype.
+    fn all_reduce(devices: &[Self::Device], sets: &[Vec<Numbers<Self>>]) -> bool {
+        let _ = (devices, sets);
+        false
     }
 
     /// Number of bytes of memory.

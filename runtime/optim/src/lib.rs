@@ -1,7 +1,7 @@
 //! Optimizers: how parameters move by their gradients.
 //!
 //! - [`GradientsParams`]: gradients by parameter, from [`Tensor::backward`](kiln_core::Tensor::backward);
-//!   [`GradientsAccumulator`] sums them over several batches.
+//!   [`GradientsAccumulator`] sums them over several batches, [`GradientsParams::all_reduce`] over several devices.
 //! - [`Optimizer`]: takes a module and gradients, yields the module after a step. One is made of a [`SimpleOptimizer`],
 //!   which knows a single tensor, by [`OptimizerAdaptor`], which keeps a state for each parameter.
 //! - [`ParamGroup`]: several optimizers on one module, by the paths of parameters.
@@ -12,6 +12,7 @@
 //! optimizer names.
 
 mod accumulator;
+mod all_reduce;
 mod clipping;
 mod gradients;
 mod groups;
@@ -23,6 +24,7 @@ mod optimizers;
 mod simple;
 
 pub use accumulator::GradientsAccumulator;
+pub use all_reduce::ReduceOperation;
 pub use clipping::{GradientClipping, GradientClippingConfig};
 pub use gradients::GradientsParams;
 pub use groups::ParamGroup;

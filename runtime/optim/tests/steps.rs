@@ -271,3 +271,39 @@ fn gradients_of_several_devices_are_summed() {
     let got = config.init().step_multi(LR, model, sets(&[1.0, 2.0]));
     assert_eq!(numbers(&got), numbers(&wanted));
 }
+
+/// What a set lacks counts as zeros, and comes out all the same; a parameter that no set has stays without.
+#[test]
+fn gradients_of_devices_become_their_sum_or_mean_on_each() {
+    let goldens = Goldens::read();
+    let (model, device) = (goldens.model(), Default::default());
+    let (weight, bias) = (model.weight.id, ParamId::new());
+    let ones = Tensor::<Inner, 2>::ones([3, 4], &device);
+    let sets = || {
+        [Some(1.0), None, Some(2.5)]
+            .map(|factor| {
+                let mut grads = GradientsParams::new();
+                factor.into_iter().for_each(|factor| grads.register(weight, ones.clone() * factor));
+                grads.register(bias, Tensor::<Inner, 1>::ones([2], &device));
+                grads
+            })
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
+    for (operation, factor) in [(ReduceOperation::Sum, 3.5), (ReduceOperation::Mean, 3.5 / 3.0)] {
+        let reduced = GradientsParams::all_reduce::<B, _>(sets(), &[device; 3], &model, operation);
+        assert_eq!(reduced.len(), 3);
+        for set in reduced {
+            let gradient = set.get::<Inner, 2>(weight).expect("a gradient");
+            gradient.into_data().assert_approx_eq::<f64>(
+                &(ones.clone() * factor).into_data(),
+                kiln_core::tensor::Tolerance::default(),
+            );
+            // It is no parameter of the module.
+            assert_eq!(set.get::<Inner, 1>(bias).map(Tensor::into_data), Some(TensorData::from([1.0, 1.0])));
+        }
+    }
+    let one =
+        GradientsParams::all_reduce::<B, _>(sets().split_off(2), &[device], &model, ReduceOperation::Mean);
+    assert_eq!(one[0].get::<Inner, 2>(weight).map(Tensor::into_data), Some((ones * 2.5).into_data()));
+}

@@ -94,6 +94,7 @@ impl<B: Backend> Backend for Profiled<B> {
         fn into_data_all_async(tensors: Vec<T<B>>) -> impl Future<Output = Result<Vec<TensorData>, ExecutionError>> + Send;
         fn device(tensor: &T<B>) -> B::Device;
         fn to_device(tensor: T<B>, device: &B::Device) -> T<B>;
+        fn all_reduce(sets: Vec<Vec<T<B>>>) -> Vec<Vec<T<B>>>;
         fn prepare(tensor: T<B>) -> T<B>;
         fn nonzero_async(tensor: T<B>) -> impl Future<Output = Result<T<B>, ExecutionError>> + Send;
         fn random_key(device: &B::Device) -> u64;

@@ -10,6 +10,7 @@ use kiln_core::tensor::{Tensor, Tolerance};
 use kiln_data::dataloader::DataLoaderBuilder;
 use kiln_data::dataloader::batcher::Batcher;
 use kiln_optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
+use kiln_optim::momentum::MomentumConfig;
 use kiln_optim::{AdamConfig, GradientsAccumulator, GradientsParams, SgdConfig};
 use kiln_train::checkpoint::{
     CheckpointingStrategy, ComposedCheckpointingStrategy, KeepLastNCheckpoints, MetricCheckpointingStrategy,
@@ -250,6 +251,36 @@ fn several_devices_share_the_items() {
     assert_eq!(seen.train.len(), 8, "each device's batch is measured");
     let last = seen.train.last().expect("a step").0;
     assert_eq!((last.iteration, last.progress.items_processed), (4, 110));
+}
+
+/// Each device has a model and an optimizer of its own: by hand, half as large a step along the sum is the same one.
+#[test]
+fn several_devices_take_the_same_steps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let device = Default::default();
+    let start = ModelConfig::new().with_dropout(0.0).init::<Trained>(&device);
+    let (train, valid) = loaders(0);
+    let (first, second) = (train.slice(0, 55), train.slice(55, 110));
+    let mut by_hand = copied(&start);
+    let config = SgdConfig::new().with_momentum(Some(MomentumConfig::new()));
+    let mut optim = config.init::<Trained, Model<Trained>>();
+    for _ in 0..2 {
+        for (a, b) in first.iter().zip(second.iter()) {
+            let mut sum = GradientsAccumulator::new();
+            // The other device's running statistics are its own.
+            let other = copied(&by_hand);
+            sum.accumulate(&by_hand, TrainStep::step(&by_hand, a).grads);
+            sum.accumulate(&by_hand, TrainStep::step(&other, b).grads);
+            by_hand = optim.step(0.025, by_hand, sum.grads());
+        }
+    }
+    let result = LearnerBuilder::new(folder.path())
+        .num_epochs(2)
+        .learning_strategy(LearningStrategy::DistributedDataParallel { devices: vec![device, device] })
+        .renderer(Notes::default())
+        .build(start, config.init(), 0.05)
+        .fit(train, valid);
+    assert_eq!(parameters(&*result), parameters(&by_hand));
 }
 
 #[test]

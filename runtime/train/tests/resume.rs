@@ -17,7 +17,8 @@ use kiln_train::metric::store::{Aggregate, Direction, Split};
 use kiln_train::metric::{AccuracyMetric, LearningRateMetric, LossMetric};
 use kiln_train::renderer::CliMetricsRenderer;
 use kiln_train::{
-    LearnerBuilder, MetricEarlyStoppingStrategy, MixedPrecision, StoppingCondition, TrainingInterrupter,
+    LearnerBuilder, LearningStrategy, MetricEarlyStoppingStrategy, MixedPrecision, StoppingCondition,
+    TrainingInterrupter,
 };
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,6 +84,8 @@ struct Run {
     after: Option<usize>,
     epochs: usize,
     devices: usize,
+    /// Whether each device has a copy of the model.
+    copies: bool,
     /// In 16 bits, with losses whose gradients overflow at first.
     mixed: bool,
     /// That of the parameters.
@@ -92,7 +95,16 @@ struct Run {
 impl Run {
     fn new(trouble: Trouble) -> Self {
         let dtype = DType::F32;
-        Self { trouble, workers: 0, after: None, epochs: EPOCHS, devices: 1, mixed: false, dtype }
+        Self {
+            trouble,
+            workers: 0,
+            after: None,
+            epochs: EPOCHS,
+            devices: 1,
+            copies: false,
+            mixed: false,
+            dtype,
+        }
     }
 }
 
@@ -123,7 +135,10 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
         ))
         .grads_accumulation(2)
         .num_epochs(run.epochs)
-        .devices(vec![device; run.devices])
+        .learning_strategy(match run.copies {
+            true => LearningStrategy::DistributedDataParallel { devices: vec![device; run.devices] },
+            false => LearningStrategy::MultiDeviceNaive(vec![device; run.devices]),
+        })
         .with_application_logger(None)
         .renderer(CliMetricsRenderer::to(std::io::sink()));
     let builder = match run.after {
@@ -239,16 +254,23 @@ fn with_several_devices() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let start = start(folder.path());
-    let run = |folder: &Path, trouble: Trouble| {
-        train::<Trained>(&start, folder, Run { devices: 3, ..Run::new(trouble) });
-    };
-    let whole = folder.path().join("whole");
-    run(&whole, Trouble::None);
-    for batch in [7, 16, 29, 40] {
-        let folder = folder.path().join(format!("killed-{batch}"));
-        catch_unwind(AssertUnwindSafe(|| run(&folder, Trouble::Panic(batch)))).expect_err("a panic");
-        run(&folder, Trouble::None);
-        assert_same(&files(&folder), &files(&whole), &format!("killed with batch {batch}"));
+    for (copies, mixed) in [(false, false), (true, false), (true, true)] {
+        let run = |folder: &Path, trouble: Trouble| {
+            train::<Trained>(&start, folder, Run { devices: 3, copies, mixed, ..Run::new(trouble) });
+        };
+        let folder = folder.path().join(format!("{copies}-{mixed}"));
+        let whole = folder.join("whole");
+        run(&whole, Trouble::None);
+        for batch in [7, 16, 29, 40] {
+            let folder = folder.join(format!("killed-{batch}"));
+            catch_unwind(AssertUnwindSafe(|| run(&folder, Trouble::Panic(batch)))).expect_err("a panic");
+            run(&folder, Trouble::None);
+            assert_same(
+                &files(&folder),
+                &files(&whole),
+                &format!("killed with batch {batch}, {copies}, {mixed}"),
+            );
+        }
     }
 }
 

@@ -349,6 +349,35 @@ pub(crate) fn call(stream: *mut c_void, call: Box<dyn Call>) -> bool {
     ready().and_then(|mut state| state.ask(stream.cast(), Work::Library(call))).is_ok()
 }
 
+/// Queues what a library does on several streams at once, whichever context is current: when all that was asked of each before is done, and before what
+/// is asked of any later.
+pub(crate) fn call_together(streams: &[u64], call: Box<dyn Call>) -> bool {
+    let [first, others @ ..] = streams else { return false };
+    let current = CURRENT.get();
+    let ask = |stream: u64, work: Work| {
+        let context = state().streams.get(&stream).map_or(0, |queue| queue.context);
+        CURRENT.set(context);
+        ready().and_then(|mut state| state.ask(stream as sys::CUstream, work))
+    };
+    // Such events are nobody's but this call's.
+    let [before, after] = [(); 2].map(|()| NEXT_EVENT.fetch_sub(1, Ordering::Relaxed));
+    let queue = || {
+        for &other in others {
+            ask(other, Work::Record(before))?;
+            ask(*first, Work::Wait(before))?;
+        }
+        ask(*first, Work::Library(call))?;
+        ask(*first, Work::Record(after))?;
+        others.iter().try_for_each(|&other| ask(other, Work::Wait(after)))
+    };
+    let asked: Result<(), CUresult> = queue();
+    CURRENT.set(current);
+    asked.is_ok()
+}
+
+/// Events of calls on several streams, which have no handles.
+static NEXT_EVENT: AtomicU64 = AtomicU64::new(u64::MAX);
+
 // All of what follows is declared, with what must hold, in the CUDA driver API's reference.
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! What `kiln-cuda` asks of CUDA's driver, of NVRTC, of cuBLASLt and of cuDNN, done on the host: one library that stands in for them where there is no
+//! What `kiln-cuda` asks of CUDA's driver, of NVRTC, of cuBLASLt, of cuDNN and of NCCL, done on the host: one library that stands in for them where there is no
 //! GPU, so that the code that calls them runs in tests. `scripts/cuda_driver.sh` puts it under their names.
 //!
 //! It is as strict as the documents of NVIDIA's libraries are: a stream's work is done when it is waited for and not before, memory must be
@@ -7,6 +7,7 @@
 mod blas;
 mod dnn;
 mod driver;
+mod nccl;
 mod nvrtc;
 
 use std::path::PathBuf;

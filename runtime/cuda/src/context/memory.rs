@@ -157,14 +157,15 @@ impl Context {
         (memory, range): &(Memory, Range<usize>),
     ) -> Option<Memory> {
         let copy = self.allocate(range.len());
-        let [mut own, mut others] = self.both(other);
+        let mut states = Self::all(&[self, other]);
+        let [own, others] = &mut *states else { return None };
         // A graph holds no copies between devices.
         if own.captures() || others.captures() {
             return None;
         }
         // The kernels that wait may still use the buffers, or are to write them.
-        other.launch_waiting(&mut others);
-        self.launch_waiting(&mut own);
+        other.launch_waiting(others);
+        self.launch_waiting(own);
         let part = other.part(memory)?;
         if others.missing(&[part]).is_some() {
             // Whoever reads it is told why.
@@ -181,19 +182,21 @@ impl Context {
         }
     }
 
-    /// The states of two devices, once no other thread writes down what is asked of either. Nobody waits for one with the other's in hand.
-    fn both<'a>(&'a self, other: &'a Self) -> [MutexGuard<'a, State>; 2] {
+    /// The states of several devices, each of which is named once, when no other thread writes down what is asked of one. Nobody waits for one with another's
+    /// in hand.
+    pub(super) fn all<'a>(contexts: &[&'a Self]) -> Vec<MutexGuard<'a, State>> {
+        let mut order: Vec<usize> = (0..contexts.len()).collect();
+        order.sort_unstable_by_key(|&place| std::ptr::from_ref(contexts[place]));
         loop {
-            drop(self.state());
-            drop(other.state());
-            let is_first = std::ptr::from_ref(self) < std::ptr::from_ref(other);
-            let [first, second] =
-                if is_first { [self, other] } else { [other, self] }.map(|of| lock(&of.state));
+            contexts.iter().for_each(|context| drop(context.state()));
+            let mut states: Vec<_> =
+                order.iter().map(|&place| (place, lock(&contexts[place].state))).collect();
             let is_free = |state: &State| {
                 state.capture.as_ref().is_none_or(|capture| capture.thread == thread::current().id())
             };
-            if is_free(&first) && is_free(&second) {
-                return if is_first { [first, second] } else { [second, first] };
+            if states.iter().all(|(_, state)| is_free(state)) {
+                states.sort_unstable_by_key(|&(place, _)| place);
+                return states.into_iter().map(|(_, state)| state).collect();
             }
         }
     }

@@ -3,10 +3,11 @@
 use super::allocator::Allocator;
 use super::blas::{self, Blas, WORKSPACE_BYTES};
 use super::dnn::{self, Dnn, Lack};
+use super::nccl::{self, Group};
 use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, Uploads};
 use super::{
-    Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Pending,
-    Product, Written, is_wanted,
+    Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Numbers,
+    Pending, Product, Written, is_wanted,
 };
 use crate::InitError;
 use crate::cache::Cache;
@@ -43,6 +44,19 @@ impl Primary {
     /// Makes the device the one that this thread's calls are for. It is not given up while what this returns lives, of which a thread has
     /// one at a time.
     pub fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, DriverError> {
+        let is_open = self.hold()?;
+        // SAFETY: the context was not given up.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))?;
+        Ok(is_open)
+    }
+
+    /// The device's number.
+    pub fn ordinal(&self) -> sys::CUdevice {
+        self.device
+    }
+
+    /// Has the device not be given up while what this returns lives, of which a thread has one at a time.
+    fn hold(&self) -> Result<RwLockReadGuard<'_, bool>, DriverError> {
         let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
         if !*is_open {
             return Err(DriverError {
@@ -52,8 +66,6 @@ impl Primary {
                 is_fault: false,
             });
         }
-        // SAFETY: the context was not given up.
-        unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))?;
         Ok(is_open)
     }
 
@@ -134,6 +146,8 @@ pub struct Nvidia {
     /// Host memory that the device copies to at full speed, by size: kept, since it is dear to get.
     staging: Arc<Mutex<Vec<Staging>>>,
     uploads: Mutex<Uploads>,
+    /// Devices, this one first, that added up together.
+    groups: Mutex<Vec<Group>>,
 }
 
 impl fmt::Debug for Nvidia {
@@ -292,6 +306,7 @@ impl Nvidia {
             compiler: [&compiler_version(), &*OPTIONS.join(" ")].join(" "),
             staging: Arc::default(),
             uploads: Mutex::default(),
+            groups: Mutex::default(),
         })
     }
 
@@ -568,6 +583,35 @@ impl Driver for Nvidia {
         }
         .map_err(failed("cuStreamWaitEvent"))?;
         Ok(true)
+    }
+
+    fn all_reduce(&self, others: &[&dyn Driver], sets: &[Vec<Numbers>]) -> Result<bool, DriverError> {
+        let others = others.iter().map(|&other| (other as &dyn std::any::Any).downcast_ref::<Self>());
+        let Some(all) = std::iter::once(Some(self)).chain(others).collect::<Option<Vec<&Self>>>() else {
+            return Ok(false);
+        };
+        let named = |&numbers: &Numbers| Some((numbers, nccl::data_type(numbers.dtype)?));
+        let named: Option<Vec<Vec<_>>> = sets.iter().map(|set| set.iter().map(named).collect()).collect();
+        let Some(sets) = named else { return Ok(false) };
+        let _held: Vec<_> = all.iter().map(|device| device.primary.hold()).collect::<Result<_, _>>()?;
+        let devices: Vec<Arc<Primary>> = all.iter().map(|device| device.primary.clone()).collect();
+        let streams: Vec<*mut c_void> = all.iter().map(|device| device.stream.cast()).collect();
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match groups.iter().position(|group| group.is_of(&devices)) {
+            Some(place) => place,
+            None => {
+                let Some(group) = Group::new(devices) else { return Ok(false) };
+                groups.push(group);
+                groups.len() - 1
+            }
+        };
+        // SAFETY: the contexts are held; the memory has so many numbers, as the caller says, and outlives what is asked for later on its
+        // stream.
+        let asked = unsafe { groups[place].all_reduce(&streams, &sets) };
+        if asked.is_err() {
+            groups.swap_remove(place).abort();
+        }
+        asked
     }
 
     fn synchronize(&self) -> Result<(), DriverError> {

@@ -7,7 +7,7 @@ pub mod numbers;
 use kiln_cuda::cache::{Cache, FOLDER};
 use kiln_cuda::driver::{
     Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Matrices,
-    Pending, Product, Written,
+    Numbers, Pending, Product, Written,
 };
 use kiln_cuda::{CudaDevice, InitError};
 use kiln_cuda_host::{self as kernels, HostFunction};
@@ -37,6 +37,8 @@ pub struct Faults {
     pub library: bool,
     /// How long each of the library's ways takes, the one that it advises first before the others; it has one unless there are more.
     pub ways: Vec<Duration>,
+    /// Whether there is a library that adds up over devices, or why it fails.
+    pub sums: Option<Result<(), &'static str>>,
     /// How much longer than usual each kernel takes.
     pub kernels: Duration,
     /// What is done before the device opens.
@@ -389,6 +391,39 @@ impl Driver for Host {
         self.whole()?.note(|| format!("copy {bytes}"));
         // SAFETY: both memories have room for the bytes.
         unsafe { std::ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes) };
+        Ok(true)
+    }
+
+    fn all_reduce(&self, others: &[&dyn Driver], sets: &[Vec<Numbers>]) -> Result<bool, DriverError> {
+        {
+            let mut state = self.whole()?;
+            let Some(works) = state.faults.sums else { return Ok(false) };
+            state.note(|| format!("sums of {} × {}", sets.len(), sets[0].len()));
+            works.map_err(|reason| error("all_reduce", reason))?;
+        }
+        for &other in others {
+            let other: &dyn std::any::Any = other;
+            drop(other.downcast_ref::<Self>().expect("a device of the host's").whole()?);
+        }
+        assert!(sets.iter().all(|set| set.len() == sets[0].len()), "sets of equal lengths");
+        for place in 0..sets[0].len() {
+            let numbers: Vec<Numbers> = sets.iter().map(|set| set[place]).collect();
+            let Numbers { count, dtype, .. } = numbers[0];
+            assert!(
+                numbers.iter().all(|of| (of.count, of.dtype) == (count, dtype)),
+                "equally many of one dtype"
+            );
+            assert_eq!(dtype, DType::F32, "what tests add");
+            // SAFETY: each has so many numbers, and nobody else uses them meanwhile.
+            let mut slices: Vec<&mut [f32]> = numbers
+                .iter()
+                .map(|of| unsafe { std::slice::from_raw_parts_mut(of.start.0 as *mut f32, count) })
+                .collect();
+            for at in 0..count {
+                let sum = slices.iter().map(|slice| slice[at]).sum();
+                slices.iter_mut().for_each(|slice| slice[at] = sum);
+            }
+        }
         Ok(true)
     }
 

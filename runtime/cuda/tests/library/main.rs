@@ -4,6 +4,7 @@
 mod products;
 #[path = "../stand_in/mod.rs"]
 mod stand_in;
+mod sums;
 mod tuning;
 
 use kiln_cuda::driver::{Driver, nvidia::Nvidia};

@@ -141,6 +141,12 @@ pub trait Backend:
     /// Copies to another device of this backend.
     fn to_device(tensor: T<Self>, device: &Self::Device) -> T<Self>;
 
+    /// Sums over devices: each set has the tensors of a device, those at the same place of all sets have one shape and one dtype, and their
+    /// sum comes in the place of each. All devices have the same bits of it.
+    fn all_reduce(sets: Vec<Vec<T<Self>>>) -> Vec<Vec<T<Self>>> {
+        compose::all_reduce::<Self>(sets)
+    }
+
     /// Says that a tensor is a weight: it stays as it is, and is used again and again. A backend may keep it in another form,
     /// as its kernels like it best; where gradients are recorded, a leaf stays what it is.
     fn prepare(tensor: T<Self>) -> T<Self> {

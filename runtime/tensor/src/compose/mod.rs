@@ -4,6 +4,7 @@
 //! knowing them, and a backend overrides those that it can do better. Half-precision operands are computed in f32
 //! where sums or exponentials would lose too much.
 
+mod all_reduce;
 mod attention;
 pub(crate) mod calc;
 mod conv;
@@ -18,6 +19,7 @@ mod rnn;
 pub(crate) mod sampling;
 mod shape;
 
+pub use all_reduce::all_reduce;
 pub use attention::{attention, linear, linear_parameter_gradients, rows};
 pub use conv::{added, conv_added};
 pub use elementwise::{

@@ -26,17 +26,35 @@ pub enum LearningStrategy<B: AutodiffBackend> {
     /// On one device.
     SingleDevice(B::Device),
     /// On several: each computes the gradients of batches from its own part of the items, and the first one takes steps
-    /// along their sum.
+    /// along their sum. The others have a copy of the model while they compute, and nothing between steps.
     MultiDeviceNaive(Vec<B::Device>),
+    /// On several: each computes the gradients of batches from its own part of the items, and all take the same step along their
+    /// mean, each with a model and an optimizer's state of its own (Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel
+    /// Training"). Only gradients go from device to device; on GPUs of NVIDIA's by NCCL, where it is found. Random numbers are drawn and running statistics
+    /// are gathered on each device; those of the first one are validated and kept.
+    DistributedDataParallel {
+        /// The devices.
+        devices: Vec<B::Device>,
+    },
 }
 
-impl<B: AutodiffBackend> LearningStrategy<B> {
-    pub(super) fn devices(self) -> Vec<B::Device> {
-        match self {
-            Self::SingleDevice(device) => vec![device],
-            Self::MultiDeviceNaive(devices) => devices,
+impl<B: AutodiffBackend> From<LearningStrategy<B>> for Devices<B::Device> {
+    fn from(strategy: LearningStrategy<B>) -> Self {
+        match strategy {
+            LearningStrategy::SingleDevice(device) => Self { all: vec![device], have_copies: false },
+            LearningStrategy::MultiDeviceNaive(all) => Self { all, have_copies: false },
+            LearningStrategy::DistributedDataParallel { devices: all } => Self { all, have_copies: true },
         }
     }
+}
+
+/// The devices of a training.
+#[derive(Clone, Debug)]
+pub(super) struct Devices<D> {
+    /// At least one; the first has the model.
+    pub(super) all: Vec<D>,
+    /// Whether each of the others has a copy of the model, and takes the same steps.
+    pub(super) have_copies: bool,
 }
 
 /// Trains a model; [`LearnerBuilder`](super::LearnerBuilder) makes one.
@@ -50,8 +68,7 @@ where
 {
     pub(super) recorded: Recorded<M, O, S>,
     pub(super) directory: PathBuf,
-    /// At least one; the first has the model.
-    pub(super) devices: Vec<B::Device>,
+    pub(super) devices: Devices<B::Device>,
     pub(super) num_epochs: usize,
     pub(super) accumulation: usize,
     pub(super) stepper: Stepper<M, TI, TO>,
@@ -106,7 +123,7 @@ where
         dataloader_train: Arc<dyn DataLoader<B, TI>>,
         dataloader_valid: Arc<dyn DataLoader<B::InnerBackend, VI>>,
     ) -> Result<TrainingResult<B, M>, TrainError> {
-        let main = self.devices[0].clone();
+        let main = self.devices.all[0].clone();
         let recorded = on_device(self.recorded, &main);
         let seed = self.seed;
         let new_seed = || seed.unwrap_or_else(|| random::draw_seed::<B>(&main));
@@ -130,7 +147,7 @@ where
             self.keeper.folder().display()
         );
         self.desk.register();
-        let train = shards(&dataloader_train, &self.devices);
+        let train = shards(&dataloader_train, &self.devices.all);
         let valid = dataloader_valid.to_device(&main);
         let mut training = Loop {
             devices: self.devices,

@@ -1,5 +1,6 @@
 //! [`LearnerBuilder`].
 
+use super::base::Devices;
 use super::early_stopping::EarlyStoppingStrategy;
 use super::keeper::{Begin, Keeper};
 use super::metrics::Metrics;
@@ -61,7 +62,7 @@ where
     accumulation: usize,
     precision: Option<MixedPrecision>,
     stepper: Stepper<M, TI, TO>,
-    devices: Vec<B::Device>,
+    devices: Devices<B::Device>,
     records: Option<Box<dyn Records<B, M, O, S>>>,
     strategy: Option<Box<dyn CheckpointingStrategy>>,
     every: Option<usize>,
@@ -99,7 +100,7 @@ where
             accumulation: 1,
             precision: None,
             stepper: Stepper::Plain,
-            devices: vec![B::Device::default()],
+            devices: LearningStrategy::<B>::SingleDevice(B::Device::default()).into(),
             records: None,
             strategy: None,
             every: None,
@@ -301,24 +302,24 @@ where
         self
     }
 
-    /// The devices; see [`LearningStrategy`].
+    /// The devices, of which the first one takes the steps: [`LearningStrategy::MultiDeviceNaive`].
     ///
     /// # Panics
     /// For none.
     #[must_use]
-    pub fn devices(mut self, devices: Vec<B::Device>) -> Self {
-        assert!(!devices.is_empty(), "LearnerBuilder: no devices");
-        self.devices = devices;
-        self
+    pub fn devices(self, devices: Vec<B::Device>) -> Self {
+        self.learning_strategy(LearningStrategy::MultiDeviceNaive(devices))
     }
 
-    /// The devices.
+    /// The devices, and what each of them does.
     ///
     /// # Panics
     /// For none.
     #[must_use]
-    pub fn learning_strategy(self, strategy: LearningStrategy<B>) -> Self {
-        self.devices(strategy.devices())
+    pub fn learning_strategy(mut self, strategy: LearningStrategy<B>) -> Self {
+        self.devices = strategy.into();
+        assert!(!self.devices.all.is_empty(), "LearnerBuilder: no devices");
+        self
     }
 
     /// Ends the training from elsewhere.

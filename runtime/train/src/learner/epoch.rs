@@ -1,6 +1,7 @@
 //! The training loop.
 
 use super::TrainingInterrupter;
+use super::base::Devices;
 use super::early_stopping::EarlyStoppingStrategy;
 use super::keeper::Keeper;
 use super::worker::Worker;
@@ -14,7 +15,9 @@ use kiln_core::module::AutodiffModule;
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_data::dataloader::{DataLoader, DataLoaderIterator, Place, Progress};
 use kiln_optim::lr_scheduler::LrScheduler;
-use kiln_optim::{GradientsAccumulator, GradientsParams, LearningRate, Optimizer};
+use kiln_optim::{
+    GradientsAccumulator, GradientsParams, LearningRate, LossScaler, Optimizer, ReduceOperation,
+};
 use std::sync::Arc;
 
 /// The stream of random numbers of validation; the shards of training have those after it.
@@ -22,7 +25,7 @@ const VALIDATION: usize = 0;
 
 /// What stays the same while a training goes on, and what it reports to.
 pub(super) struct Loop<B: AutodiffBackend, M, O, S, TI, TO: ItemLazy, VO: ItemLazy> {
-    pub(super) devices: Vec<B::Device>,
+    pub(super) devices: Devices<B::Device>,
     pub(super) stepper: Stepper<M, TI, TO>,
     pub(super) num_epochs: usize,
     /// Steps whose gradients are summed for one of the optimizer.
@@ -32,6 +35,13 @@ pub(super) struct Loop<B: AutodiffBackend, M, O, S, TI, TO: ItemLazy, VO: ItemLa
     pub(super) worker: Worker<TO, VO>,
     pub(super) store: Arc<EventStoreClient>,
     pub(super) early_stopping: Option<Box<dyn EarlyStoppingStrategy>>,
+}
+
+/// A copy of what is trained, on a device beside the first one.
+struct Replica<M, O> {
+    model: M,
+    optim: O,
+    scaler: Option<LossScaler>,
 }
 
 /// Whether a part of the training came to its end, or was interrupted.
@@ -107,13 +117,15 @@ where
     ) -> Result<(Recorded<M, O, S>, End), TrainError> {
         let from = Place { epoch: place.epochs as u64, batch: place.steps, seed: place.seed };
         let mut shards: Vec<_> = loaders.iter().map(|loader| loader.iter_at(from)).collect();
-        let mut sum = GradientsAccumulator::new();
+        let mut replicas = self.replicas(&recorded);
+        // The gradients of each copy of the model; of all devices, where there is one.
+        let mut sums: Vec<_> = (0..=replicas.len()).map(|_| GradientsAccumulator::new()).collect();
         let mut summed = 0;
         let end = loop {
             if self.interrupter.should_stop() {
                 break End::Interrupted;
             }
-            let outputs = self.outputs(&recorded, place, &mut shards);
+            let outputs = self.outputs(&recorded, &replicas, place, &mut shards);
             if outputs.is_empty() {
                 break End::Over;
             }
@@ -121,13 +133,16 @@ where
             place.steps += 1;
             place.items += outputs.len();
             let metadata = self.metadata(place.epochs + 1, place.steps, progress(&shards), Some(lr));
-            for output in outputs {
-                sum.accumulate(&recorded.model, output.grads);
+            for (shard, output) in outputs {
+                let replica = shard.checked_sub(1).and_then(|other| replicas.get(other));
+                let (copy, model) = replica.map_or((0, &recorded.model), |replica| (shard, &replica.model));
+                sums[copy].accumulate(model, output.grads);
                 self.worker.train(output.item, metadata.clone());
             }
             summed += 1;
             if summed == self.accumulation {
-                recorded = optimized::<B, M, O, S, TI, TO>(recorded, lr, sum.grads());
+                let grads = sums.iter_mut().map(GradientsAccumulator::grads).collect();
+                (recorded, replicas) = self.optimized(recorded, replicas, lr, grads);
                 summed = 0;
                 if self.keeper.is_due(place) {
                     self.worker.wait();
@@ -150,27 +165,75 @@ where
         Ok((recorded, end))
     }
 
-    /// A step on each device that has a batch left. Devices work while they are told what is next; their gradients come to
-    /// the first one.
+    /// The copies on the other devices, where these have some. They begin each epoch as the first device's model is.
+    fn replicas(&self, recorded: &Recorded<M, O, S>) -> Vec<Replica<M, O>> {
+        let others = if self.devices.have_copies { &self.devices.all[1..] } else { &[] };
+        let replica = |device| Replica {
+            model: recorded.model.clone().fork(device),
+            optim: recorded.optim.clone(),
+            scaler: recorded.scaler.clone(),
+        };
+        others.iter().map(replica).collect()
+    }
+
+    /// A step on each device that has a batch left, with its number. Devices work while they are told what is next; gradients of devices without
+    /// a copy of the model come to the first one.
     fn outputs(
         &self,
         recorded: &Recorded<M, O, S>,
+        replicas: &[Replica<M, O>],
         place: &TrainingPlace,
         shards: &mut [Box<dyn DataLoaderIterator<TI> + '_>],
-    ) -> Vec<TrainOutput<TO>> {
-        let (main, model, scaler) = (&self.devices[0], &recorded.model, recorded.scaler.as_ref());
+    ) -> Vec<(usize, TrainOutput<TO>)> {
+        let (main, model, scaler) = (&self.devices.all[0], &recorded.model, recorded.scaler.as_ref());
         let mut outputs = Vec::with_capacity(shards.len());
-        for (shard, (batches, device)) in shards.iter_mut().zip(&self.devices).enumerate() {
+        for (shard, (batches, device)) in shards.iter_mut().zip(&self.devices.all).enumerate() {
             B::seed(device, step_seed(place.seed, place.epochs + 1, place.steps + 1, VALIDATION + 1 + shard));
             let Some(batch) = batches.next() else { continue };
-            outputs.push(if device == main {
-                self.stepper.step(model, batch, scaler)
-            } else {
-                let output = self.stepper.step(&model.clone().fork(device), batch, scaler);
-                TrainOutput { grads: output.grads.to_device(main, model), item: output.item }
-            });
+            let replica = shard.checked_sub(1).and_then(|other| replicas.get(other));
+            let output = match replica {
+                Some(replica) => self.stepper.step(&replica.model, batch, replica.scaler.as_ref()),
+                None if device == main => self.stepper.step(model, batch, scaler),
+                None => {
+                    let output = self.stepper.step(&model.clone().fork(device), batch, scaler);
+                    TrainOutput { grads: output.grads.to_device(main, model), item: output.item }
+                }
+            };
+            outputs.push((shard, output));
         }
         outputs
+    }
+
+    /// What a step of the optimizer makes of gradients: one set of each copy of the model.
+    fn optimized(
+        &self,
+        mut recorded: Recorded<M, O, S>,
+        replicas: Vec<Replica<M, O>>,
+        lr: LearningRate,
+        grads: Vec<GradientsParams>,
+    ) -> (Recorded<M, O, S>, Vec<Replica<M, O>>) {
+        let grads = match replicas.is_empty() {
+            true => grads,
+            false => {
+                let (devices, model) = (&self.devices.all, &recorded.model);
+                GradientsParams::all_reduce::<B, M>(grads, devices, model, ReduceOperation::Mean)
+            }
+        };
+        let mut grads = grads.into_iter();
+        let mut own = || grads.next().unwrap_or_default();
+        recorded.model = stepped::<B, M, O, TI, TO>(
+            recorded.model,
+            &mut recorded.optim,
+            recorded.scaler.as_mut(),
+            (lr, own()),
+        );
+        let step = |mut replica: Replica<M, O>| {
+            let (optim, scaler) = (&mut replica.optim, replica.scaler.as_mut());
+            replica.model = stepped::<B, M, O, TI, TO>(replica.model, optim, scaler, (lr, own()));
+            replica
+        };
+        let replicas = replicas.into_iter().map(step).collect();
+        (recorded, replicas)
     }
 
     /// The validation of an epoch.
@@ -190,7 +253,7 @@ where
             if self.interrupter.should_stop() {
                 return End::Interrupted;
             }
-            B::seed(&self.devices[0], step_seed(place.seed, epoch, iteration, VALIDATION));
+            B::seed(&self.devices.all[0], step_seed(place.seed, epoch, iteration, VALIDATION));
             let Some(batch) = batches.next() else { break };
             let item = ValidStep::step(&model, batch);
             let metadata = self.metadata(epoch, iteration, batches.progress(), None);
@@ -200,25 +263,26 @@ where
     }
 }
 
-/// What a step of the optimizer makes of gradients. There is none when they are those of a scaled loss and not finite.
-fn optimized<B, M, O, S, TI, TO>(
-    mut recorded: Recorded<M, O, S>,
-    lr: LearningRate,
-    grads: GradientsParams,
-) -> Recorded<M, O, S>
+/// The model after a step of the optimizer. There is none when the gradients are those of a scaled loss and not finite.
+fn stepped<B, M, O, TI, TO>(
+    model: M,
+    optim: &mut O,
+    scaler: Option<&mut LossScaler>,
+    (lr, grads): (LearningRate, GradientsParams),
+) -> M
 where
     B: AutodiffBackend,
     M: AutodiffModule<B> + TrainStep<TI, TO>,
     O: Optimizer<M, B>,
 {
-    let grads = match &mut recorded.scaler {
-        Some(scaler) => scaler.unscale::<B, M>(&recorded.model, grads),
+    let grads = match scaler {
+        Some(scaler) => scaler.unscale::<B, M>(&model, grads),
         None => Some(grads),
     };
-    if let Some(grads) = grads {
-        recorded.model = recorded.model.optimize(&mut recorded.optim, lr, grads);
+    match grads {
+        Some(grads) => model.optimize(optim, lr, grads),
+        None => model,
     }
-    recorded
 }
 
 /// How far all shards together are.

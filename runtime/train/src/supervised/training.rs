@@ -66,6 +66,11 @@ pub enum TrainingStrategy<B: AutodiffBackend> {
     SingleDevice(B::Device),
     /// On several; see [`LearningStrategy::MultiDeviceNaive`].
     MultiDevice(Vec<B::Device>, MultiDeviceOptim),
+    /// On several, each of which takes the steps; see [`LearningStrategy::DistributedDataParallel`].
+    DistributedDataParallel {
+        /// The devices.
+        devices: Vec<B::Device>,
+    },
 }
 
 impl<B: AutodiffBackend> Default for TrainingStrategy<B> {
@@ -79,6 +84,9 @@ impl<B: AutodiffBackend> From<TrainingStrategy<B>> for LearningStrategy<B> {
         match strategy {
             TrainingStrategy::SingleDevice(device) => Self::SingleDevice(device),
             TrainingStrategy::MultiDevice(devices, _) => Self::MultiDeviceNaive(devices),
+            TrainingStrategy::DistributedDataParallel { devices } => {
+                Self::DistributedDataParallel { devices }
+            }
         }
     }
 }
