@@ -10,7 +10,7 @@ mod golden;
 mod load;
 mod lowering;
 mod node;
-mod operator;
+pub(crate) mod operator;
 mod ops;
 mod parameters;
 mod scope;

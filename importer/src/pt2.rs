@@ -16,6 +16,7 @@ mod value;
 mod views;
 
 use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator, quoted};
+use crate::onnx::operator::KILN;
 use crate::onnx::proto::{
     DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
@@ -103,7 +104,7 @@ fn translate(program: &Program, archive: &ExportedProgram, size: usize) -> Impor
         producer_name: "pytorch".to_owned(),
         producer_version: program.torch_version.clone(),
         graph: Some(made),
-        opset_import: vec![import("", crate::onnx::NEWEST_OPSET), import(DOMAIN, opset)],
+        opset_import: vec![import("", crate::onnx::NEWEST_OPSET), import(DOMAIN, opset), import(KILN, 1)],
         ..ModelProto::default()
     })
 }

@@ -91,6 +91,45 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(b, n, width))
 
 
+class Experts(nn.Module):
+    """Each token goes to two of the experts; those with no token compute nothing."""
+
+    def __init__(self, width: int, inner: int, experts: int):
+        super().__init__()
+        self.router = nn.Linear(width, experts, bias=False)
+        self.up = nn.Parameter(torch.empty(experts, inner, width))
+        self.down = nn.Parameter(torch.empty(experts, width, inner))
+
+    def forward(self, x):
+        weights, chosen = self.router(x).softmax(-1).topk(2)
+        expert, order = chosen.flatten().sort()
+        counts = torch.histc(expert.float(), bins=len(self.up), min=0, max=len(self.up) - 1)
+        ends = counts.cumsum(0, dtype=torch.int32)
+        hidden = torch._grouped_mm(x[order // 2], self.up.transpose(1, 2), offs=ends)
+        hidden = torch._grouped_mm(F.silu(hidden), self.down.transpose(1, 2), offs=ends)
+        hidden = hidden * weights.flatten()[order, None]
+        return torch.zeros_like(x).index_add(0, order // 2, hidden)
+
+
+class ExpertsNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.RMSNorm(16) for _ in range(2)])
+        self.experts = nn.ModuleList([Experts(16, 32, 6) for _ in range(2)])
+
+    def forward(self, x):
+        for norm, experts in zip(self.norms, self.experts):
+            x = x + experts(norm(x))
+        return x
+
+
+@program("experts")
+def experts(_):
+    """A mixture of experts: tokens are sorted by expert, and each expert's rows are multiplied by its matrices."""
+    tokens = [(randn(n, 16),) for n in (9, 1)]
+    return Program(seed_weights(ExpertsNet()), tokens, ({0: Dim("tokens", min=1, max=64)},))
+
+
 class Layer(nn.Module):
     def __init__(self, width: int):
         super().__init__()

@@ -25,6 +25,9 @@ pub(crate) struct Form<'m, O> {
     read: fn(&mut SourceNode<'m>) -> RuleResult<O>,
 }
 
+/// Kiln's own domain.
+pub(crate) const KILN: &str = "kiln";
+
 /// Name, versions and inputs of an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
@@ -51,6 +54,11 @@ impl Spec {
     /// An operator of ONNX Runtime's domain.
     pub(crate) const fn microsoft(name: &'static str, inputs: &'static [&'static str]) -> Self {
         Self { domain: "com.microsoft", ..Self::onnx(name, 1, inputs) }
+    }
+
+    /// An operator of Kiln's own domain: what programs of PyTorch have and ONNX has no operator for.
+    pub(crate) const fn kiln(name: &'static str, inputs: &'static [&'static str]) -> Self {
+        Self { domain: KILN, ..Self::onnx(name, 1, inputs) }
     }
 
     /// An operator of ONNX's domain for classical machine learning.

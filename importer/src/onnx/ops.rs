@@ -49,6 +49,7 @@ mod global_pool;
 mod grid_sample;
 mod group_normalization;
 mod group_query_attention;
+mod grouped_matmul;
 mod heads;
 mod identity;
 mod if_;
@@ -194,6 +195,7 @@ operators! {
     grid_sample::GridSample,
     group_normalization::GroupNormalization,
     group_query_attention::GroupQueryAttention,
+    grouped_matmul::GroupedMatMul,
     identity::Identity,
     if_::If,
     imputer::Imputer,

@@ -9,6 +9,7 @@ use super::value::{Part, Parts, Value, not_real};
 use crate::data::scalar_bytes;
 use crate::error::ImportErrorKind;
 use crate::ir::RuleError;
+use crate::onnx::operator::KILN;
 use crate::onnx::proto::{AttributeProto, GraphProto, TensorProto, attribute_type};
 use bytes::Bytes;
 use kiln_types::{DType, Scalar};
@@ -625,6 +626,13 @@ impl<'p> Call<'_, 'p> {
         output
     }
 
+    /// Writes a node of Kiln's own domain.
+    pub fn kiln(&mut self, operator: &str, inputs: &[&str], attributes: Vec<AttributeProto>) -> String {
+        let output = self.to.fresh();
+        self.to.write(KILN, operator, inputs, vec![output.clone()], attributes);
+        output
+    }
+
     /// Writes a node with several outputs.
     pub fn ops(
         &mut self,
@@ -742,7 +750,16 @@ impl<'p> Call<'_, 'p> {
         if from == to {
             return value.to_owned();
         }
-        self.op("Cast", &[value], vec![int("to", i64::from(dtype::data_type(to)))])
+        let cast = self.op("Cast", &[value], vec![int("to", i64::from(dtype::data_type(to)))]);
+        if from.is_int() && to.is_float() {
+            self.to.note_integers(&cast, value, from);
+        }
+        cast
+    }
+
+    /// The integers that a tensor of floats is known to be, and their dtype.
+    pub fn integers(&self, tensor: &Tensor) -> Option<(String, DType)> {
+        self.to.integers(tensor)
     }
 
     /// A tensor in another dtype.

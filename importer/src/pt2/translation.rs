@@ -57,6 +57,8 @@ pub(super) struct Translation<'p> {
     fresh: usize,
     /// Values that are imaginary parts of real numbers: all 0.
     zeros: HashSet<String>,
+    /// Floats that were integers, with those.
+    integers: HashMap<String, (String, DType)>,
     /// What the nodes that are written tell of their module.
     scope: Vec<StringStringEntryProto>,
     /// The version of ATen's operators, for messages.
@@ -86,6 +88,7 @@ impl<'p> Translation<'p> {
             names: HashSet::new(),
             fresh: 0,
             zeros: HashSet::new(),
+            integers: HashMap::new(),
             scope: Vec::new(),
             opset,
             problems: Vec::new(),
@@ -122,6 +125,16 @@ impl<'p> Translation<'p> {
     /// Whether a value is known to be all zeros.
     pub fn are_zeros(&self, value: &str) -> bool {
         self.zeros.contains(value)
+    }
+
+    /// Notes the integers that floats are.
+    pub fn note_integers(&mut self, floats: &str, integers: &str, dtype: DType) {
+        self.integers.insert(floats.to_owned(), (integers.to_owned(), dtype));
+    }
+
+    /// The integers that floats are known to be, and their dtype.
+    pub fn integers(&self, floats: &str) -> Option<(String, DType)> {
+        self.integers.get(floats).cloned()
     }
 
     // ---- names ----
@@ -480,6 +493,10 @@ impl<'p> Translation<'p> {
         for (value, name) in &renamed {
             if self.zeros.remove(value) {
                 self.zeros.insert(name.clone());
+            }
+            if let Some((integers, dtype)) = self.integers.remove(value) {
+                let integers = renamed.get(&integers).cloned().unwrap_or(integers);
+                self.integers.insert(name.clone(), (integers, dtype));
             }
         }
         for node in self.nodes.get_mut(start..).unwrap_or_default() {

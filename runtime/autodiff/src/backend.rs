@@ -279,6 +279,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         rules::linear::matmul::<B, C>(lhs, rhs)
     }
 
+    fn grouped_matmul(x: T<B>, weight: T<B>, ends: T<B>) -> T<B> {
+        rules::linear::grouped_matmul::<B, C>(x, weight, ends.primitive)
+    }
+
     fn quantized_matmul(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
         let [lhs, rhs] = [lhs, rhs].map(|side| side.map(|tensor| tensor.primitive));
         AutodiffTensor::constant(B::quantized_matmul(lhs, rhs))

@@ -232,6 +232,18 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::quantized::matmul(&lhs, &rhs).unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
     }
 
+    fn grouped_matmul(x: NdArrayTensor, weight: NdArrayTensor, ends: NdArrayTensor) -> NdArrayTensor {
+        ops::grouped::matmul(&x, &weight, ends)
+    }
+
+    fn grouped_matmul_weight_gradient(
+        gradient: NdArrayTensor,
+        x: NdArrayTensor,
+        ends: NdArrayTensor,
+    ) -> NdArrayTensor {
+        ops::grouped::weight_gradient(&gradient, &x, ends)
+    }
+
     fn quantized_conv(
         x: Quantized<NdArrayTensor>,
         weight: Quantized<NdArrayTensor>,

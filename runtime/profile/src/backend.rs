@@ -168,6 +168,7 @@ impl<B: Backend> Backend for Profiled<B> {
             Cost::each(op.name(), 1, &[&tensor])
         }
         fn matmul(lhs: T<B>, rhs: T<B>) -> T<B> { cost::matmul(&lhs, &rhs) }
+        fn grouped_matmul(x: T<B>, weight: T<B>, ends: T<B>) -> T<B> { cost::grouped_matmul(&x, &weight, &ends) }
         fn quantized_matmul(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
             cost::quantized_matmul(&lhs, &rhs)
         }
@@ -255,6 +256,7 @@ impl<B: Backend> Backend for Profiled<B> {
             then: ElementwiseProgram<'_, T<B>>,
         ) -> InlineVec<T<B>>;
         fn linear_parameter_gradients(gradient: T<B>, x: T<B>) -> (T<B>, T<B>);
+        fn grouped_matmul_weight_gradient(gradient: T<B>, x: T<B>, ends: T<B>) -> T<B>;
         fn activation_gradient(activation: Activation, gradient: T<B>, x: T<B>) -> T<B>;
         fn conv_input_gradient(gradient: T<B>, weight: T<B>, input: &Shape, options: &ConvOptions) -> T<B>;
         fn conv_weight_gradient(x: T<B>, gradient: T<B>, weight: &Shape, options: &ConvOptions) -> T<B>;

@@ -287,6 +287,15 @@ pub(crate) fn matmul<P: Primitive>(lhs: &P, rhs: &P) -> Cost {
     Cost::each("matmul", 2 * inner, &[lhs, rhs])
 }
 
+/// How many groups have rows is not known here: as many matrices are counted as read as there are rows, or all.
+pub(crate) fn grouped_matmul<P: Primitive>(x: &P, weight: &P, ends: &P) -> Cost {
+    let (rows, inner) = (x.dims().first().copied().unwrap_or(1), x.dims().last().copied().unwrap_or(1));
+    let groups = weight.dims().first().copied().unwrap_or(1);
+    let matrices = bytes(&[weight]) / groups.max(1) * groups.min(rows);
+    let cost = Cost::each("grouped_matmul", 2 * inner, &[x, weight, ends]);
+    Cost { bytes: Bytes::WithResults(bytes(&[x, ends]) + matrices), ..cost }
+}
+
 pub(crate) fn quantized_matmul<P: Primitive>(lhs: &Quantized<P>, rhs: &Quantized<P>) -> Cost {
     let inner = lhs.values.dims().last().copied().unwrap_or(1);
     let operands: Vec<&P> = lhs.tensors().chain(rhs.tensors()).collect();

@@ -77,6 +77,7 @@ pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
 pub use quantized::{QuantizedConv, QuantizedMatMul};
 pub use reduce::{ArgReduce, Reduce};
 pub use root::RootOfSquares;
+pub(crate) use rules::may_equal;
 pub use slice::{AxisRange, Slice};
 pub use softmax::{LogSoftmax, Softmax};
 

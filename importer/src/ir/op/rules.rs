@@ -121,7 +121,7 @@ pub(super) fn check_axis(axis: usize, rank: usize) -> RuleResult<()> {
     Err(RuleError::Axis { axis: i64::try_from(axis).unwrap_or(i64::MAX), rank })
 }
 /// Whether two sizes can be equal: not known to differ.
-pub(super) fn may_equal(a: &Dim, b: &Dim) -> bool {
+pub(crate) fn may_equal(a: &Dim, b: &Dim) -> bool {
     (a - b).as_constant().is_none_or(|difference| difference == 0)
 }
 /// An error about dims that contradict each other.

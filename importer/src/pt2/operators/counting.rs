@@ -182,6 +182,9 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = flattened(call, &x);
     let bins = call.int_or("bins", 100)?;
     let (low, high) = (call.float_or("min", 0.0)?, call.float_or("max", 0.0)?);
+    if let Some(counts) = counted(call, &x, [low, high], bins) {
+        return Ok(vec![counts]);
+    }
     let wide = if x.dtype.is_float() { x.dtype } else { DType::F32 };
     let number = made(call.cast_tensor(&x, wide), wide, x.sizes.clone());
     let (low, high) = if low == high && low == 0.0 {
@@ -207,6 +210,28 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let inside = call.cast(&inside, DType::Bool, x.dtype);
     let none = zeros(call, &[Int::Known(bins)], x.dtype);
     Ok(vec![call.op("ScatterElements", &[&none, &place, &inside], vec![string("reduction", "add")])])
+}
+
+/// [`histogram`] of integers, one interval for each from `low` to `high`: how often each occurs. Experts count their tokens so, which are converted to floats as
+/// PyTorch counts no others on the CPU.
+fn counted(call: &mut Call<'_, '_>, x: &Tensor, [low, high]: [f64; 2], bins: i64) -> Option<String> {
+    let (integers, dtype) = match x.dtype.is_int() {
+        true => (x.name.clone(), x.dtype),
+        false => call.integers(x)?,
+    };
+    let first = low as i64;
+    let is_one_each = first as f64 == low && high - low + 1.0 == bins as f64 && (1..=MOST).contains(&bins);
+    if !is_one_each {
+        return None;
+    }
+    let range = [first, first.saturating_add(bins), 1].map(|number| call.int64(number));
+    let range = call.op("Range", &[&range[0], &range[1], &range[2]], Vec::new());
+    let integers = call.cast(&integers, dtype, DType::I64);
+    let integers = call.unsqueeze(&integers, &[1]);
+    let equal = call.op("Equal", &[&integers, &range], Vec::new());
+    let equal = call.cast(&equal, DType::Bool, x.dtype);
+    let rows = call.int64s(&[0]);
+    Some(call.op("ReduceSum", &[&equal, &rows], vec![flag("keepdims", false)]))
 }
 
 // ---- lists of indices ----

@@ -150,8 +150,7 @@ pub(super) fn weighted(call: &mut Call<'_, '_>) -> Result<String> {
     Ok(call.op("MatMul", &[&x, &weight], Vec::new()))
 }
 
-/// Each group of rows times a matrix of its own; `offs` says where groups end. All rows are multiplied by all matrices, of which
-/// each keeps its own: no tensor depends on how many rows a group has.
+/// Each group of rows times a matrix of its own; `offs` says where groups end.
 fn grouped(call: &mut Call<'_, '_>, [x, weight]: [&str; 2]) -> Result<Outputs> {
     let (x, weight) = (call.tensor(x)?, call.tensor(weight)?);
     let dtype = call.result_dtype()?;
@@ -159,30 +158,12 @@ fn grouped(call: &mut Call<'_, '_>, [x, weight]: [&str; 2]) -> Result<Outputs> {
         return Err(unsupported("`_grouped_mm` with a bias"));
     }
     let ends = call.optional_tensor("offs")?;
-    let Some(ends) = ends.filter(|_| x.rank() == 2 && weight.rank() == 3) else {
-        if call.has("offs") {
-            return Err(unsupported("`_grouped_mm` of other than groups of rows"));
-        }
-        let product = call.op("MatMul", &[&x, &weight], Vec::new());
-        return Ok(vec![call.cast(&product, x.dtype, dtype)]);
+    let product = match ends.filter(|_| x.rank() == 2 && weight.rank() == 3) {
+        Some(ends) => call.kiln("GroupedMatMul", &[&x, &weight, &ends], Vec::new()),
+        None if call.has("offs") => return Err(unsupported("`_grouped_mm` of other than groups of rows")),
+        None => call.op("MatMul", &[&x, &weight], Vec::new()),
     };
-    let products = call.op("MatMul", &[&x, &weight], Vec::new());
-    let ends = call.cast_tensor(&ends, DType::I64);
-    let (first, zero) = (call.int64s(&[0]), call.int64(0));
-    let starts = call.slice(&ends, 0, [&Int::Known(0), &Int::Known(-1)], 1);
-    let starts = call.op("Concat", &[&first, &starts], vec![int("axis", 0)]);
-    let (starts, ends) = (call.unsqueeze(&starts, &[1, 2]), call.unsqueeze(&ends, &[1, 2]));
-    let (rows, one) = (call.size_of(&x, 0), call.int64(1));
-    let rows = call.size_value(&rows);
-    let rows = call.op("Range", &[&zero, &rows, &one], Vec::new());
-    let rows = call.unsqueeze(&rows, &[1]);
-    let begun = call.op("GreaterOrEqual", &[&rows, &starts], Vec::new());
-    let unended = call.op("Less", &[&rows, &ends], Vec::new());
-    let own = call.op("And", &[&begun, &unended], Vec::new());
-    let nothing = call.number_of(0.0, x.dtype);
-    let products = call.op("Where", &[&own, &products, &nothing], Vec::new());
-    let sum = call.op("ReduceSum", &[&products, &first], vec![int("keepdims", 0)]);
-    Ok(vec![call.cast(&sum, x.dtype, dtype)])
+    Ok(vec![call.cast(&product, x.dtype, dtype)])
 }
 
 fn outer(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<String> {

@@ -42,6 +42,33 @@ pub(crate) fn matmul<B: Backend, C: CheckpointStrategy>(
     })
 }
 
+pub(crate) fn grouped_matmul<B: Backend, C: CheckpointStrategy>(
+    x: AutodiffTensor<B>,
+    weight: AutodiffTensor<B>,
+    ends: T<B>,
+) -> AutodiffTensor<B> {
+    let forward = {
+        let ends = ends.clone();
+        move |operands: Vec<T<B>>| {
+            let [x, weight] = taken(operands);
+            B::grouped_matmul(x, weight, ends.clone())
+        }
+    };
+    Operation::new("grouped_matmul", vec![x, weight]).keep_for(0, 1).keep_for(1, 0).run::<C>(
+        forward,
+        move |context| {
+            let gradient = &context.gradient;
+            let of_weight = context.wanted[1].then(|| {
+                B::grouped_matmul_weight_gradient(gradient.clone(), context.operand(0), ends.clone())
+            });
+            let of_x = context.wanted[0].then(|| {
+                B::grouped_matmul(gradient.clone(), transposed::<B>(context.operand(1)), ends.clone())
+            });
+            vec![of_x, of_weight]
+        },
+    )
+}
+
 /// `Σ aᵀ g` over all leading dims as one product: a matrix that is shared by a batch gets its gradient at once, not a
 /// batch of gradients that would have to be summed.
 fn product_over_batch<B: Backend>(a: T<B>, g: T<B>, shape: &Shape) -> T<B> {

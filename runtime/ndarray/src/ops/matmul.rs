@@ -122,13 +122,13 @@ fn as_matrix(x: NdArrayTensor, rows: usize, k: usize) -> NdArrayTensor {
 
 /// A tensor whose last two dims have strides that a [`Matrix`] can have.
 #[inline]
-fn with_matrices(x: NdArrayTensor) -> NdArrayTensor {
+pub(super) fn with_matrices(x: NdArrayTensor) -> NdArrayTensor {
     let strides = &x.layout().strides;
     if strides[strides.len() - 2..].iter().all(|&stride| stride >= 0) { x } else { copy::contiguous(&x) }
 }
 
 /// A tensor the elements of whose last dim lie side by side.
-fn with_rows(x: NdArrayTensor) -> NdArrayTensor {
+pub(super) fn with_rows(x: NdArrayTensor) -> NdArrayTensor {
     let x = with_matrices(x);
     if x.layout().strides.last() == Some(&1) { x } else { copy::contiguous(&x) }
 }

@@ -10,6 +10,7 @@ pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod cumulative;
 pub(crate) mod gradient;
+pub(crate) mod grouped;
 pub(crate) mod index;
 pub(crate) mod lanes;
 pub(crate) mod loss;

@@ -316,6 +316,12 @@ pub trait Backend:
         compose::quantized_matmul::<Self>(lhs, rhs)
     }
 
+    /// Rows times the matrix of their group, in one dtype: `x` is `[rows, in]`, `weight` `[groups, in, out]`. The groups' rows are one behind another; where
+    /// they end say the integers `ends`, `[groups]`, which ascend. Rows behind the last group become 0.
+    fn grouped_matmul(x: T<Self>, weight: T<Self>, ends: T<Self>) -> T<Self> {
+        compose::grouped_matmul::<Self>(x, weight, ends)
+    }
+
     /// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`. A layer keeps its weight and bias, and to hand over
     /// copies of their handles would take as long as a small product does.
     fn linear(
@@ -684,6 +690,12 @@ pub trait Backend:
         options: &RnnOptions,
     ) -> RnnGradients<Self> {
         compose::rnn_gradient::<Self>(gradient, operands, states, options)
+    }
+
+    /// The gradient of [`Backend::grouped_matmul`]'s weight from that of its result: for each group, its rows of `x` transposed times its rows of
+    /// `gradient`.
+    fn grouped_matmul_weight_gradient(gradient: T<Self>, x: T<Self>, ends: T<Self>) -> T<Self> {
+        compose::grouped_matmul_weight_gradient::<Self>(gradient, x, ends)
     }
 
     /// The gradient of a table of which [`Backend::select`] read the rows `indices` (of any shape): `[rows, width]` from

@@ -10,6 +10,7 @@ pub(crate) mod calc;
 mod conv;
 mod elementwise;
 mod gradient;
+mod grouped;
 pub(crate) mod indexing;
 mod norm;
 mod quantized;
@@ -26,6 +27,7 @@ pub use elementwise::{
     ElementwiseProgram, activation, clamp, elementwise, elementwise_moments, elementwise_sums, mask_fill,
 };
 pub use gradient::*;
+pub use grouped::{grouped_matmul, grouped_matmul_weight_gradient};
 pub use kiln_types::{ResizedAxis, Taps, resized_axes};
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
 pub use quantized::{Quantized, ZeroPoint, quantized_conv, quantized_matmul};

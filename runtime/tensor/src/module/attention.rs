@@ -48,6 +48,29 @@ pub fn linear_activated<B: Backend, const D: usize>(
     linear_with(x, &weight, bias.as_ref(), Some(activation))
 }
 
+/// Rows times the matrix of their group: `x` is `[rows, in]`, `weight` `[groups, in, out]`, and the result `[rows, out]`. The groups' rows are one behind
+/// another; `ends` `[groups]` says where they end, in ascending order. Rows behind the last group become 0. Experts of a network compute their tokens so
+/// (Gale et al. 2023, "MegaBlocks: Efficient Sparse Training with Mixture-of-Experts").
+///
+/// On the CPU each row is multiplied by one matrix. Backends that have no such kernel multiply all rows by all matrices.
+///
+/// # Panics
+/// When shapes do not fit.
+pub fn grouped_matmul<B: Backend>(
+    x: Tensor<B, 2>,
+    weight: Tensor<B, 3>,
+    ends: Tensor<B, 1, Int>,
+) -> Tensor<B, 2> {
+    let (rows, matrices, groups) = (x.sizes(), weight.sizes(), ends.sizes());
+    ensure!(
+        rows[1] == matrices[1] && groups[0] == matrices[0],
+        "grouped_matmul",
+        "rows {rows:?} and {groups:?} ends do not fit a weight {matrices:?}, which is [groups, in, out]"
+    );
+    check::same_dtype("grouped_matmul", x.dtype(), weight.dtype());
+    Tensor::wrap(B::grouped_matmul(x.into_backend(), weight.into_backend(), ends.into_backend()))
+}
+
 /// Rows of `weights` `[n, size]` for `[batch, seq]` indices, which may count from the end: `[batch, seq, size]`.
 pub fn embedding<B: Backend>(weights: Tensor<B, 2>, indices: Tensor<B, 2, Int>) -> Tensor<B, 3> {
     weights.take_wrapped(0, indices)

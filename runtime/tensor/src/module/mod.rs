@@ -14,7 +14,9 @@ mod sampling;
 mod vision;
 
 pub use crate::compose::{GridSampleOptions, SampleMode, SamplePadding};
-pub use attention::{AttentionMask, attention, embedding, linear, linear_activated, linear_with};
+pub use attention::{
+    AttentionMask, attention, embedding, grouped_matmul, linear, linear_activated, linear_with,
+};
 pub use conv::{
     conv, conv_activated, conv_added, conv_transpose, conv_transpose1d, conv_transpose2d, conv_transpose3d,
     conv1d, conv2d, conv3d, unfold4d,

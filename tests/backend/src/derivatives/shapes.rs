@@ -116,6 +116,9 @@ functions! { ($) shapes:
     matmul_shared_left [[1, 2, 3], [3, 3, 2]] |B, [a, b]| B::matmul(a, b);
     matmul_broadcast_both [[2, 1, 2, 3], [1, 3, 3, 2]] |B, [a, b]| B::matmul(a, b);
     matmul_by_itself [[3, 3]] |B, [a]| B::matmul(a.clone(), B::permute(a, &[1, 0]));
+    grouped_matmul [[6, 3], [4, 3, 2]] |B, [x, w]| {
+        B::grouped_matmul(square::<B>(x), w, indices::<B>(&[2, 2, 5, 5], &[4]))
+    };
     linear [[2, 3, 4], [4, 5], [5]] |B, [x, w, b]| B::linear(x, &w, Some(&b), Some(kiln_tensor::Activation::Gelu));
     linear_plain [[3, 4], [4, 2]] |B, [x, w]| B::linear(x, &w, None, None);
 }

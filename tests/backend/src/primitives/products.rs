@@ -2,7 +2,9 @@
 
 use super::{assert_close, counting, has, read, tensor};
 use kiln_tensor::DType;
+use kiln_tensor::TensorData;
 use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::compose;
 
 /// Deterministic values in `[-1, 1)`.
 pub fn values(n: usize, seed: u32) -> Vec<f32> {
@@ -31,7 +33,7 @@ pub fn matrices<B: Backend>() {
         let turn = |x: &[f32], rows: usize, columns: usize| {
             B::permute(
                 B::from_data(
-                    kiln_tensor::TensorData::new(
+                    TensorData::new(
                         (0..x.len()).map(|i| x[i % rows * columns + i / rows]).collect::<Vec<f32>>(),
                         [columns, rows],
                     ),
@@ -69,4 +71,52 @@ pub fn integers<B: Backend>() {
     }
     let product = B::matmul(tensor::<B, f64>(&[0.1, 0.2], &[1, 2]), tensor::<B, f64>(&[3., 4.], &[2, 1]));
     assert_eq!(read::<B, f64>(product), [0.1 * 3. + 0.2 * 4.]);
+}
+
+/// Groups of many rows, of one and of none, rows behind the last group, weights that lie column by column, and what is not a number in rows of other groups.
+pub fn groups<B: Backend>() {
+    const ROWS: usize = 41;
+    for ends in [[0_i64, 30, 31, 31, 38], [41, 41, 41, 41, 41], [0, 0, 0, 0, 0], [7, 14, 21, 28, 41]] {
+        for (depth, columns) in [(3, 4), (40, 33), (1, 1), (0, 2)] {
+            let (x, weight) = (values(ROWS * depth, 1), values(5 * depth * columns, 2));
+            let mut expected = vec![0.0; ROWS * columns];
+            let mut start = 0;
+            for (group, end) in ends.map(|end| end as usize).into_iter().enumerate() {
+                let matrix = &weight[group * depth * columns..(group + 1) * depth * columns];
+                let product = naive(&x[start * depth..end * depth], matrix, [end - start, depth, columns]);
+                expected[start * columns..end * columns].copy_from_slice(&product);
+                start = end;
+            }
+            let ends = || tensor::<B, i64>(&ends, &[5]);
+            let rows = || tensor::<B, f32>(&x, &[ROWS, depth]);
+            let plain = tensor::<B, f32>(&weight, &[5, depth, columns]);
+            // The same weight, with its columns one after another.
+            let turned = B::permute(plain.clone(), &[0, 2, 1]);
+            let turned = B::from_data(B::into_data(turned).expect("a device"), &B::Device::default());
+            for weight in [plain.clone(), B::permute(turned, &[0, 2, 1])] {
+                let product = B::grouped_matmul(rows(), weight, ends());
+                assert_eq!(product.shape().dims, [ROWS, columns]);
+                assert_close(&read::<B, f32>(product), &expected, 1e-4);
+            }
+            let gradient = || tensor::<B, f32>(&values(ROWS * columns, 3), &[ROWS, columns]);
+            let own = B::grouped_matmul_weight_gradient(gradient(), rows(), ends());
+            let composed = compose::grouped_matmul_weight_gradient::<B>(gradient(), rows(), ends());
+            assert_eq!(own.shape().dims, [5, depth, columns]);
+            assert_close(&read::<B, f32>(own), &read::<B, f32>(composed), 1e-4);
+            for dtype in [DType::F16, DType::BF16, DType::F64].into_iter().filter(|&dtype| has::<B>(dtype)) {
+                let product =
+                    B::grouped_matmul(B::cast(rows(), dtype), B::cast(plain.clone(), dtype), ends());
+                assert_eq!(product.dtype(), dtype);
+                let tolerance = if dtype == DType::F64 { 1e-4 } else { 0.2 };
+                assert_close(&read::<B, f32>(B::cast(product, DType::F32)), &expected, tolerance);
+            }
+        }
+    }
+    let spoilt = B::from_data(TensorData::new(vec![f32::NAN, 2.0], [2, 1]), &B::Device::default());
+    let ends = tensor::<B, i64>(&[1, 2], &[2]);
+    let product = B::grouped_matmul(spoilt.clone(), tensor::<B, f32>(&[1.0, 3.0], &[2, 1, 1]), ends.clone());
+    let product = read::<B, f32>(product);
+    assert!(product[0].is_nan() && product[1] == 6.0, "{product:?}");
+    let own = read::<B, f32>(B::grouped_matmul_weight_gradient(spoilt.clone(), spoilt, ends));
+    assert!(own[0].is_nan() && own[1] == 4.0, "{own:?}");
 }
