@@ -5,6 +5,7 @@
 
 pub use kiln_importer::ir::{is_anonymous, names_an_operation};
 
+use kiln_types::is_invisible;
 use proc_macro2::{Ident, Span};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -268,18 +269,14 @@ pub fn comment(text: &str) -> String {
         .chars()
         .take(96)
         .map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '`') { ' ' } else { c })
-        .filter(|c| !is_bidirectional(*c))
+        // What reorders text on screen rustc refuses, and rightly; nobody sees the others.
+        .filter(|c| !is_invisible(*c))
         .collect();
     clean = clean.replace("*/", "* /").replace("/*", "/ *");
     if text.chars().count() > 96 {
         clean.push('…');
     }
     clean.trim().to_owned()
-}
-
-/// Characters that reorder text on screen; rustc refuses them in source, and rightly.
-fn is_bidirectional(c: char) -> bool {
-    matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{061C}')
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use crate::onnx::proto::{
     ValueInfoProto,
 };
 use call::{Result, unsupported};
+use kiln_record::Stored;
 use kiln_types::DType;
 use kiln_weights::{ExportedProgram, LazyTensor, ProgramTensor};
 use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, TensorMeta};
@@ -261,10 +262,11 @@ fn told(name: &str, kind: &str, persistent: bool) -> ValueInfoProto {
     }
 }
 
-/// Where a tensor lies: parameters of one place are one.
+/// Where a tensor lies, and as what: parameters of one place are one.
 #[derive(PartialEq, Eq, Hash)]
 struct Place {
     storage: usize,
+    stored: Stored,
     offset: usize,
     shape: Vec<usize>,
     strides: Vec<usize>,
@@ -274,6 +276,7 @@ impl Place {
     fn of(tensor: &LazyTensor) -> Self {
         Self {
             storage: std::sync::Arc::as_ptr(tensor.storage()).addr(),
+            stored: tensor.stored(),
             offset: tensor.offset(),
             shape: tensor.shape().to_vec(),
             strides: tensor.strides().to_vec(),

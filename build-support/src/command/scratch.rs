@@ -7,12 +7,13 @@ use super::convert::Bindings;
 use super::{CommandError, Target, json, runner, show, spinner, warn};
 use crate::compile::{import, write_golden};
 use crate::golden::{DataSet, data_set_dirs, read_data_set, sizes_in};
-use crate::{BuildError, CompileOptions, RecordType, compile};
+use crate::{BuildError, CompileOptions, Compiled, RecordType, compile};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -93,17 +94,36 @@ impl Scratch {
             }
         }
         let mut compiled = compile(&model, &options)?;
+        // Other settings make other data of a case, and a run beside this one reads its own.
         let mut hasher = DefaultHasher::new();
         fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned()).hash(&mut hasher);
-        let data = self.root.join("data").join(format!("{:016x}", hasher.finish()));
-        if data.exists() {
-            fs::remove_dir_all(&data).map_err(BuildError::io(&data))?;
-        }
+        format!("{options:?}").hash(&mut hasher);
+        let place = self.root.join("data").join(format!("{:016x}", hasher.finish()));
+        let data = place.with_extension(std::process::id().to_string());
         fs::create_dir_all(&data).map_err(BuildError::folder(&data))?;
-        if compiled.numbers().is_none() {
-            compiled.write_record(&data)?;
+        let written = self.write_data(dir, &data, &mut compiled, sets);
+        let placed = written.and_then(|()| put_in_place(&data, &place));
+        if placed.is_err() {
+            // What is wrong is told; what is left is nobody's.
+            let _ = fs::remove_dir_all(&data);
         }
-        let mut sets = sets.iter().map(|set| read_data_set(set, &compiled)).collect::<Result<Vec<_>, _>>()?;
+        placed?;
+        self.modules.push(runner::Module::new(&compiled));
+        Ok((self.modules.len() - 1, place))
+    }
+
+    /// Writes weights and golden data of a case to a folder.
+    fn write_data(
+        &self,
+        dir: &Path,
+        data: &Path,
+        compiled: &mut Compiled,
+        sets: Vec<PathBuf>,
+    ) -> Result<(), BuildError> {
+        if compiled.numbers().is_none() {
+            compiled.write_record(data)?;
+        }
+        let mut sets = sets.iter().map(|set| read_data_set(set, compiled)).collect::<Result<Vec<_>, _>>()?;
         if self.to.standalone {
             // Data of other sizes are another model's.
             let fits = |set: &DataSet| {
@@ -119,8 +139,7 @@ impl Scratch {
         for (i, set) in sets.iter().enumerate() {
             write_golden(set, &data.join(format!("golden_{i}.safetensors")))?;
         }
-        self.modules.push(runner::Module::new(&compiled));
-        Ok((self.modules.len() - 1, data))
+        Ok(())
     }
 
     /// Compiles what was added. A module that does not compile is left out and fails its own case alone.
@@ -273,16 +292,60 @@ fn broken_modules(output: &str) -> BTreeMap<usize, String> {
     found
 }
 
-/// `$KILN_CACHE_DIR`, or `kiln` in the user's cache folder, or in the system's temporary one.
+/// Gives a folder of files the name of another, which is left alone where it holds the same: somebody may be reading it.
+fn put_in_place(new: &Path, place: &Path) -> Result<(), BuildError> {
+    if holds_the_same(new, place).unwrap_or(false) {
+        return fs::remove_dir_all(new).map_err(BuildError::io(new));
+    }
+    if place.exists() {
+        let old = new.with_extension(format!("{}.old", std::process::id()));
+        fs::rename(place, &old).map_err(BuildError::io(place))?;
+        fs::remove_dir_all(&old).map_err(BuildError::io(&old))?;
+    }
+    fs::rename(new, place).map_err(BuildError::io(place))
+}
+
+/// Whether two folders have files of the same names and contents.
+fn holds_the_same(one: &Path, other: &Path) -> std::io::Result<bool> {
+    let names = |folder: &Path| {
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<BTreeSet<_>>>()
+    };
+    let (own, others) = (names(one)?, names(other)?);
+    if own != others {
+        return Ok(false);
+    }
+    for name in own {
+        let (mut one, mut other) = (File::open(one.join(&name))?, File::open(other.join(&name))?);
+        if one.metadata()?.len() != other.metadata()?.len() || !reads_the_same(&mut one, &mut other)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn reads_the_same(one: &mut File, other: &mut File) -> std::io::Result<bool> {
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    loop {
+        own.clear();
+        others.clear();
+        one.take(1 << 20).read_to_end(&mut own)?;
+        other.take(1 << 20).read_to_end(&mut others)?;
+        if own != others || own.is_empty() {
+            return Ok(own == others);
+        }
+    }
+}
+
+/// `$KILN_CACHE_DIR`, or `kiln` in the user's cache folder. What is in it is run: it is no folder that others may write to, as the system's temporary one.
 fn cache_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("KILN_CACHE_DIR") {
         return dir.into();
     }
     let user = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .or_else(|| std::env::var_os("LOCALAPPDATA").map(PathBuf::from));
-    user.unwrap_or_else(std::env::temp_dir).join("kiln")
+        .or_else(|| std::env::var_os("LOCALAPPDATA").map(PathBuf::from))
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
+    user.unwrap_or_else(|| PathBuf::from("target")).join("kiln")
 }
 
 /// Leaves an equal file alone, so that cargo sees nothing new.

@@ -53,6 +53,12 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.trim_start().starts_with("//"))
 }
 
+/// When an item says that it ends the program: the lines behind that heading of its documentation.
+pub(crate) fn panics(text: &'static str) -> impl Iterator<Item = &'static str> {
+    let docs = text.lines().map_while(|line| line.strip_prefix("///"));
+    docs.skip_while(|line| line.trim() != "# Panics").skip(1)
+}
+
 /// What an item is called.
 fn name(text: &'static str) -> Option<&'static str> {
     let line = code(text).find_map(|line| KINDS.iter().find_map(|kind| line.strip_prefix(kind)))?;

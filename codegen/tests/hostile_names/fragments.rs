@@ -15,6 +15,12 @@ pub const FRAGMENTS: &[&str] = &[
     "*/ __intruder!(); /*",
     "\n__intruder!();\n",
     "\r",
+    // What nobody sees, of each kind that is known.
+    "a\u{ad}b\u{61c}c\u{180e}d",
+    "a\u{200b}b\u{200d}c\u{200f}d",
+    "a\u{2028}b\u{2029}c\u{202e}d",
+    "a\u{2060}b\u{2066}c\u{206f}d",
+    "a\u{feff}b\u{fff9}c\u{e0001}d\u{e007f}e",
     "__intruder",
     "\"",
     "'",

@@ -6,6 +6,7 @@
 mod arithmetic;
 mod bounds;
 mod division;
+mod kept;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -7,6 +7,7 @@ use super::value::{Complex, Output, Value};
 use super::views::{Lazily, View, Views};
 use super::{dtype, operators, scopes, views};
 use crate::error::{ImportError, ImportErrorKind, Site, quoted};
+use crate::ir::Budget;
 use crate::onnx::proto::{AttributeProto, NodeProto, StringStringEntryProto};
 use kiln_types::DType;
 use std::collections::{HashMap, HashSet};
@@ -65,17 +66,26 @@ pub(super) struct Translation<'p> {
     pub(super) opset: i64,
     /// What is wrong, besides operators that Kiln does not know.
     problems: Vec<ImportError>,
-    /// Calls that may still be looked at, those of a view that is made again among them.
-    steps: usize,
+    /// What the program may still cost, of which steps are taken: calls may be translated again and again, those of views when what they view has
+    /// changed, and those of a loop's condition.
+    budget: Budget,
+    /// How many conditions of loops, one within another, are being translated.
+    conditions: usize,
+    /// Whether more was wanted than there was, which is told.
+    is_spent: bool,
     /// Bytes of nodes and constants that may still be written.
     room: usize,
 }
 
-/// What any program may take of each.
+/// Steps of translating a call, its nodes apart. In a file it takes some hundred bytes.
+const CALL: usize = 128;
+/// So many conditions of loops may be one within another.
+const MOST_CONDITIONS: usize = 2;
+/// Steps of a node that is written.
+const NODE: usize = 16;
+/// Bytes of nodes and constants that any program may take.
 const FREE: usize = 1 << 27;
-/// Calls for each byte of a file: a view is made again when what it views has changed. One call takes some hundred bytes.
-const STEPS_PER_BYTE: usize = 16;
-/// Bytes of nodes and constants for each byte of a file: a call may become many nodes, or a table of indices.
+/// The same for each byte of a file: a call may become many nodes, or a table of indices.
 const ROOM_PER_BYTE: usize = 64;
 
 impl<'p> Translation<'p> {
@@ -92,7 +102,9 @@ impl<'p> Translation<'p> {
             scope: Vec::new(),
             opset,
             problems: Vec::new(),
-            steps: size.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE),
+            budget: Budget::of_file(size as u64),
+            conditions: 0,
+            is_spent: false,
             room: size.saturating_mul(ROOM_PER_BYTE).saturating_add(FREE),
         }
     }
@@ -261,6 +273,7 @@ impl<'p> Translation<'p> {
         let output = match view.node {
             None => Some(self.value(view.base)?.output()),
             Some(node) => {
+                self.spend(CALL)?;
                 let mut call = Call::new(self, node);
                 let Some(rule) = operators::rule(&call) else { return Ok(()) };
                 rule.outputs(&mut call)?.into_iter().nth(view.position)
@@ -294,6 +307,7 @@ impl<'p> Translation<'p> {
                 return Ok(());
             };
             // What it views has another part now.
+            self.spend(CALL)?;
             let base = self.value(view.base)?;
             let whole = match view.node {
                 None => output,
@@ -304,11 +318,15 @@ impl<'p> Translation<'p> {
         }
     }
 
+    /// Takes steps; an error when no file of this size may ask for so many.
     pub fn spend(&mut self, steps: usize) -> Result<()> {
-        self.steps = self.steps.checked_sub(steps).ok_or(ImportErrorKind::Disproportionate {
-            what: "views that are made again after tensors were changed in place",
-        })?;
-        Ok(())
+        if self.budget.steps.take(steps as u64) {
+            return Ok(());
+        }
+        self.is_spent = true;
+        Err(ImportErrorKind::Disproportionate {
+            what: "calls that are translated again, as tensors were changed in place or loops have conditions,",
+        })
     }
 
     // ---- nodes ----
@@ -356,6 +374,9 @@ impl<'p> Translation<'p> {
     /// Translates the calls of a graph whose inputs are bound.
     pub fn graph(&mut self, graph: &'p Graph) {
         for node in &graph.nodes {
+            if self.is_spent {
+                return;
+            }
             if self.room == 0 {
                 let too_much =
                     ImportErrorKind::Disproportionate { what: "the operations that its calls stand for" };
@@ -363,13 +384,19 @@ impl<'p> Translation<'p> {
             }
             let outer = std::mem::replace(&mut self.scope, scopes::entries(node));
             let start = self.nodes.len();
-            if let Err(kind) = self.call(node, start) {
+            if let Err(kind) = self.spend(CALL).and_then(|()| self.call(node, start)) {
                 let known = !matches!(kind, ImportErrorKind::Duplicate(_));
                 self.note(node, kind);
                 // Those who use its results have their own problems to tell.
                 if known {
                     self.unknown(node);
                 }
+            }
+            let (written, is_told) = (self.nodes.len().saturating_sub(start), self.is_spent);
+            if let Err(kind) = self.spend(written.saturating_mul(NODE))
+                && !is_told
+            {
+                self.note(node, kind);
             }
             let name = node_name(node);
             for written in self.nodes.get_mut(start..).unwrap_or_default() {
@@ -595,6 +622,18 @@ impl<'p> Translation<'p> {
                 Err(super::call::unsupported("changing the arguments of a branch or a loop's round in place"))
             }
         }
+    }
+
+    /// As [`Translation::called`], for the condition of a loop, which is translated for the first round and for those behind it: that of a loop within a condition
+    /// within a condition would be eight times.
+    pub fn condition(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        if self.conditions >= MOST_CONDITIONS {
+            return Err(super::call::unsupported("loops within the conditions of loops, one in another"));
+        }
+        self.conditions += 1;
+        let outputs = self.called(graph, inputs);
+        self.conditions -= 1;
+        outputs
     }
 
     /// Translates a graph apart: its nodes, and what its outputs stand for, under names of its own.

@@ -131,6 +131,32 @@ limits! {
         with_inputs(x, graph(nodes, numbers(), &["y"]))
     };
 
+    /// Each joins all before it and one more.
+    joins_of_joins Converts => {
+        let nodes = (0..16_000).map(|n| {
+            let (from, to) = (if n == 0 { "x".to_owned() } else { format!("v{n}") }, format!("v{}", n + 1));
+            let to = if n == 15_999 { "y".to_owned() } else { to };
+            node("Concat", &[&from, "x"], &[&to], vec![int("axis", 0)])
+        });
+        model(graph(nodes.collect(), Vec::new(), &["y"]))
+    };
+    /// As many slices of a value as it has parts that it was joined of.
+    slices_of_many_parts Converts => {
+        const COUNT: usize = 3_000;
+        let names: Vec<String> = (0..COUNT).map(|n| format!("p{n}")).collect();
+        let parts: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut nodes: Vec<NodeProto> = parts.iter().map(|part| node("Relu", &["x"], &[part], Vec::new())).collect();
+        nodes.push(node("Concat", &parts, &["all"], vec![int("axis", 0)]));
+        nodes.extend((0..COUNT).map(|n| {
+            node("Slice", &["all", &format!("from{n}"), &format!("to{n}")], &[&format!("y{n}")], Vec::new())
+        }));
+        let bound = |name: &str, n: usize, of: usize| integers(&format!("{name}{n}"), &[1], &[(2 * n + of) as i64]);
+        let bounds = (0..COUNT).flat_map(|n| [bound("from", n, 0), bound("to", n, 1)]).collect();
+        let outputs: Vec<String> = (0..COUNT).map(|n| format!("y{n}")).collect();
+        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        with_inputs(vec![input("x", &[size(2)])], graph(nodes, bounds, &outputs))
+    };
+
     loops_without_nodes Converts => nested_loops(4);
     /// Written out, the rounds would have more nodes than a model may have.
     loops_of_many_nodes Converts => long_loop(false);
@@ -388,6 +414,15 @@ limits! {
         with_inputs(inputs, graph(nodes, Vec::new(), &["z"]))
     };
     deep_sizes Refused("too large") => {
+        let ends = (0..3000).map(|n| integers(&format!("b{n}"), &[1], &[5000 - n]));
+        let data = [integers("a", &[1], &[0])].into_iter().chain(ends).collect();
+        let nodes = chain(3000, |n, from, to| {
+            node("Slice", &[from, "a", &format!("b{n}"), "a"], &[to], Vec::new())
+        });
+        model(graph(nodes, data, &["v3000"]))
+    };
+    /// Of each an element less is kept, which is one size however often.
+    parts_of_parts Converts => {
         let data = vec![integers("a", &[1], &[0]), integers("b", &[1], &[-1])];
         let nodes = chain(3000, |_, from, to| node("Slice", &[from, "a", "b", "a"], &[to], Vec::new()));
         model(graph(nodes, data, &["v3000"]))

@@ -43,7 +43,10 @@ pub(super) fn print(graph: &Graph, tree: &Module) -> String {
             draw(placed, "module", &mut text);
         }
     });
-    let obstacles: Vec<&Box> = boxes.values().collect();
+    // Among so many boxes nobody follows an arrow, and each would be looked at for each arrow.
+    const MOST_OBSTACLES: usize = 2048;
+    let obstacles: Vec<&Box> =
+        if boxes.len() <= MOST_OBSTACLES { boxes.values().collect() } else { Vec::new() };
     for &id in &graph.root.nodes {
         for from in sources(graph, graph.node(id)) {
             arrow(boxes.get(&from), boxes.get(&Source::Node(id)), &obstacles, &mut text);

@@ -109,16 +109,18 @@ impl Writing<'_> {
                 Some(method(code(x)?, "clamp", &[number(low, dtype(a)?), number(high, dtype(a)?)]))
             }
             Step::Binary(op, a, b) => {
-                let known = self.constant(b).and_then(|number| usize::try_from(number.to_i64()).ok());
-                let places = match known {
-                    Some(places) => super::int(places),
-                    None if dtype(b)? == DType::U32 => code(b)?.tokens.clone(),
-                    None => {
-                        let b = code(b)?.within(Binding::Cast);
-                        quote!(#b as u32)
-                    }
+                let divisor = self.constant(b).map(as_integer);
+                let power = match (op, divisor) {
+                    (BinaryOp::Pow, Some(power)) if dtype(a)?.is_int() => Some(u32::try_from(power).ok()?),
+                    _ => None,
                 };
-                binary(op, code(a)?, code(b)?, &places, dtype(a)?)
+                let right = Right {
+                    code: code(b)?,
+                    divides: divisor.is_some_and(|divisor| ![0, -1].contains(&divisor)),
+                    power: power.map(|power| super::int(power as usize)).or(self.exponent(b)),
+                    places: self.places(b)?,
+                };
+                binary(op, code(a)?, &right, dtype(a)?)
             }
             Step::Compare(op, a, b) => Some(compare(op, code(a)?, code(b)?)),
             Step::Activation(activation, x) => {
@@ -146,14 +148,59 @@ impl Writing<'_> {
         }
     }
 
+    /// An exponent that is no constant, where none that its dtype has is negative or beyond 32 bits.
+    fn exponent(&self, id: StepId) -> Option<TokenStream> {
+        let code = self.codes.get(usize::from(id))?;
+        match self.dtypes.get(usize::from(id))? {
+            DType::U32 => Some(code.tokens.clone()),
+            DType::U8 | DType::U16 => {
+                let tokens = &code.tokens;
+                Some(quote!(u32::from(#tokens)))
+            }
+            _ => None,
+        }
+    }
+
+    /// How far something is shifted, in 32 bits: as many as there are stand for all that is more, or negative.
+    fn places(&self, id: StepId) -> Option<TokenStream> {
+        if let Some(places) = self.constant(id).map(as_integer) {
+            return Some(super::int(u32::try_from(places).unwrap_or(u32::MAX) as usize));
+        }
+        self.exponent(id).or_else(|| {
+            let tokens = &self.codes.get(usize::from(id))?.tokens;
+            Some(quote!(u32::try_from(#tokens).unwrap_or(u32::MAX)))
+        })
+    }
+
     /// What has both bounds, and these: the smaller of `b` and the larger of a number and something else.
     fn bounds(&self, a: StepId, b: StepId) -> Option<(StepId, [Scalar; 2])> {
         let Some(&Step::Binary(BinaryOp::Max, x, low)) = self.expression.steps.get(usize::from(a)) else {
             return None;
         };
         let (low, high) = (self.constant(low)?, self.constant(b)?);
-        (low.to_i64() <= high.to_i64()).then_some((x, [low, high]))
+        (as_integer(low) <= as_integer(high)).then_some((x, [low, high]))
     }
+}
+
+/// A number as an integer, which holds all of 64 bits.
+fn as_integer(number: Scalar) -> i128 {
+    match number {
+        Scalar::UInt(number) => number.into(),
+        other => other.to_i64().into(),
+    }
+}
+
+/// Whether a program of operands of these dtypes divides integers by what may be 0.
+pub(super) fn may_divide_by_zero(expression: &Expression, operands: &[DType]) -> bool {
+    let Some(dtypes) = expression.dtypes(operands) else { return false };
+    let is_integer = |id: StepId| dtypes.get(usize::from(id)).is_some_and(|dtype| dtype.is_int());
+    expression.steps.iter().any(|step| match step {
+        Step::Binary(BinaryOp::Div | BinaryOp::Fmod | BinaryOp::Remainder, a, b) => {
+            let divisor = expression.steps.get(usize::from(*b));
+            is_integer(*a) && !matches!(divisor, Some(Step::Constant(value, _)) if as_integer(*value) != 0)
+        }
+        _ => false,
+    })
 }
 
 /// The operand of a step that has one.
@@ -204,8 +251,20 @@ fn unary(op: UnaryOp, x: &Code, dtype: DType) -> Option<Code> {
     })
 }
 
-/// `places` is the second operand as a number of bits, or as an exponent.
-fn binary(op: BinaryOp, a: &Code, b: &Code, places: &TokenStream, dtype: DType) -> Option<Code> {
+/// A second operand.
+struct Right<'a> {
+    code: &'a Code,
+    /// Whether it is a number that integers are divided by without an error or an overflow.
+    divides: bool,
+    /// The same as an exponent of an integer, where it can be one.
+    power: Option<TokenStream>,
+    /// The same as a number of bits.
+    places: TokenStream,
+}
+
+/// Integers are computed with as the runtime does it: they wrap, powers and shifts take all bits of their second operand, and a division by 0 ends the program.
+fn binary(op: BinaryOp, a: &Code, right: &Right<'_>, dtype: DType) -> Option<Code> {
+    let b = right.code;
     let infix = |operator: TokenStream, binding: Binding, right: Binding| {
         let (a, b) = (a.within(binding), b.within(right));
         Code { tokens: quote!(#a #operator #b), binding }
@@ -214,7 +273,7 @@ fn binary(op: BinaryOp, a: &Code, b: &Code, places: &TokenStream, dtype: DType) 
         let (a, b) = (a.within(Binding::Sum), b.within(Binding::Sum));
         Code { tokens: quote!(#a #operator #b), binding: Binding::Loose }
     };
-    let places = |name| method(a, name, std::slice::from_ref(places));
+    let places = |name| method(a, name, std::slice::from_ref(&right.places));
     let wraps = |name| method(a, name, std::slice::from_ref(&b.tokens));
     Some(match (op, dtype) {
         (BinaryOp::Add, DType::F32) => infix(quote!(+), Binding::Sum, Binding::Product),
@@ -229,18 +288,20 @@ fn binary(op: BinaryOp, a: &Code, b: &Code, places: &TokenStream, dtype: DType) 
         (BinaryOp::Add, dtype) if dtype.is_int() => wraps("wrapping_add"),
         (BinaryOp::Sub, dtype) if dtype.is_int() => wraps("wrapping_sub"),
         (BinaryOp::Mul, dtype) if dtype.is_int() => wraps("wrapping_mul"),
-        (BinaryOp::Div, dtype) if dtype.is_int() => {
-            let quotient = wraps("checked_div");
-            method(&quotient, "unwrap_or", &[quote!(0)])
+        (BinaryOp::Div, dtype) if dtype.is_int() => match right.divides {
+            true => infix(quote!(/), Binding::Product, Binding::Cast),
+            false => wraps("wrapping_div"),
+        },
+        (BinaryOp::Fmod | BinaryOp::Remainder, dtype) if dtype.is_int() => {
+            let rest = match right.divides {
+                true => infix(quote!(%), Binding::Product, Binding::Cast),
+                false => wraps("wrapping_rem"),
+            };
+            if op == BinaryOp::Fmod { rest } else { call("integer_remainder", &[&rest, b]) }
         }
-        (BinaryOp::Fmod, dtype) if dtype.is_int() => {
-            let rest = wraps("checked_rem");
-            method(&rest, "unwrap_or", &[quote!(0)])
-        }
-        (BinaryOp::Remainder, dtype) if dtype.is_int() => call("integer_remainder", &[a, b]),
         (BinaryOp::Max, dtype) if dtype.is_int() => wraps("max"),
         (BinaryOp::Min, dtype) if dtype.is_int() => wraps("min"),
-        (BinaryOp::Pow, dtype) if dtype.is_int() => places("wrapping_pow"),
+        (BinaryOp::Pow, dtype) if dtype.is_int() => method(a, "wrapping_pow", &[right.power.clone()?]),
         (BinaryOp::ShiftLeft, dtype) if dtype.is_int() => {
             method(&places("checked_shl"), "unwrap_or", &[quote!(0)])
         }
@@ -337,10 +398,45 @@ mod tests {
                 "a.clamp(-3_i8,9_i8)",
             ),
             (&[nine, Step::Binary(BinaryOp::ShiftLeft, 0, 3)], "a.checked_shl(9).unwrap_or(0)"),
+            (&[three, Step::Binary(BinaryOp::ShiftLeft, 0, 3)], "a.checked_shl(4294967295).unwrap_or(0)"),
+            (
+                &[Step::Binary(BinaryOp::ShiftLeft, 0, 1)],
+                "a.checked_shl(u32::try_from(b).unwrap_or(u32::MAX)).unwrap_or(0)",
+            ),
+            (&[Step::Binary(BinaryOp::Div, 0, 1)], "a.wrapping_div(b)"),
+            (&[Step::Binary(BinaryOp::Fmod, 0, 1)], "a.wrapping_rem(b)"),
+            (&[Step::Binary(BinaryOp::Remainder, 0, 1)], "integer_remainder(a.wrapping_rem(b),b)"),
+            (&[nine, Step::Binary(BinaryOp::Div, 0, 3)], "a/9_i8"),
+            (&[three, Step::Binary(BinaryOp::Remainder, 0, 3)], "integer_remainder(a%-3_i8,-3_i8)"),
+            (&[nine, Step::Binary(BinaryOp::Pow, 0, 3)], "a.wrapping_pow(9)"),
         ];
         for (steps, expected) in cases {
             assert_eq!(text(DType::I8, steps).as_deref(), Some(*expected));
         }
+        // What is divided by -1 may overflow.
+        let minus_one = Step::Constant(Scalar::Int(-1), DType::I8);
+        let divided = text(DType::I8, &[minus_one, Step::Binary(BinaryOp::Div, 0, 3)]);
+        assert_eq!(divided.as_deref(), Some("a.wrapping_div(-1_i8)"));
+        // A negative exponent is another function.
+        assert_eq!(text(DType::I8, &[three, Step::Binary(BinaryOp::Pow, 0, 3)]), None);
+        assert_eq!(text(DType::I8, &[Step::Binary(BinaryOp::Pow, 0, 1)]), None);
+        let to_power = text(DType::U8, &[Step::Binary(BinaryOp::Pow, 0, 1)]);
+        assert_eq!(to_power.as_deref(), Some("a.wrapping_pow(u32::from(b))"));
+        let far = Step::Constant(Scalar::Int(1 << 40), DType::U64);
+        let shifted = text(DType::U64, &[far, Step::Binary(BinaryOp::ShiftRight, 0, 3)]);
+        assert_eq!(shifted.as_deref(), Some("a.checked_shr(4294967295).unwrap_or(0)"));
+        assert_eq!(text(DType::U64, &[far, Step::Binary(BinaryOp::Pow, 0, 3)]), None);
+        // Bounds that are no bounds are no argument of `clamp`, which ends the program there.
+        let crossed = [
+            Step::Constant(Scalar::UInt(u64::MAX), DType::U64),
+            Step::Constant(Scalar::UInt(1 << 63), DType::U64),
+            Step::Binary(BinaryOp::Max, 0, 3),
+            Step::Binary(BinaryOp::Min, 5, 4),
+        ];
+        assert_eq!(
+            text(DType::U64, &crossed).as_deref(),
+            Some("a.max(18446744073709551615_u64).min(9223372036854775808_u64)")
+        );
         assert_eq!(text(DType::I8, &[Step::Unary(UnaryOp::Exp, 0)]), None);
         assert_eq!(text(DType::F16, &[Step::Unary(UnaryOp::Exp, 0)]), None);
     }

@@ -1,5 +1,6 @@
 //! The file: weights, the model's struct, and the kernels.
 
+use super::expression::may_divide_by_zero;
 use super::{Emitter, int, named};
 use crate::error::StandaloneError;
 use crate::memory::MOST_BYTES;
@@ -8,7 +9,7 @@ use crate::{Options, Standalone, library};
 use kiln_codegen::names::{comment, ident};
 use kiln_codegen::print::markers;
 use kiln_codegen::{GENERATED_MARK, print};
-use kiln_importer::ir::ValueId;
+use kiln_importer::ir::{Loops, ValueId};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use std::collections::BTreeSet;
@@ -31,15 +32,7 @@ impl Emitter<'_, '_> {
         let mut words = BTreeSet::new();
         named(body.clone(), &mut words);
         let kernels = library::texts(words.iter().map(String::as_str));
-        // The kernel that looks up a place ends the program where there is none.
-        let panics = kernels.iter().any(|kernel| kernel.contains("fn place_of("));
-        let panics = panics.then(|| {
-            quote! {
-                ///
-                /// # Panics
-                /// When an index is beyond the axis that it is an index of.
-            }
-        });
+        let panics = self.panics(&kernels);
         let model = ident(&options.model_name);
         let (structure, new) = self.memory_of_model()?;
         let docs = self.docs(weights.len());
@@ -84,6 +77,30 @@ impl Emitter<'_, '_> {
             source.push('\n');
         }
         Ok(Standalone { source, weights })
+    }
+
+    /// When `forward` ends the program: what its kernels say of themselves, and integers that are divided by what may be 0.
+    fn panics(&self, kernels: &[&'static str]) -> Option<TokenStream> {
+        let mut reasons: BTreeSet<&str> = kernels.iter().flat_map(|kernel| library::panics(kernel)).collect();
+        let divides = self.program.steps.iter().any(|step| {
+            let Loops::Passes(passes) = &step.loops else { return false };
+            passes.iter().any(|pass| {
+                let dtype = |n: usize| Some(self.program.tensors.get((*step.operands.get(n)?)?)?.dtype);
+                let dtypes: Option<Vec<_>> = pass.operands.iter().map(|(n, _)| dtype(*n)).collect();
+                dtypes.is_some_and(|dtypes| may_divide_by_zero(&pass.expression, &dtypes))
+            })
+        });
+        if divides {
+            reasons.insert(" When an integer is divided by 0.");
+        }
+        (!reasons.is_empty()).then(|| {
+            let reasons = reasons.into_iter();
+            quote! {
+                ///
+                /// # Panics
+                #(#[doc = #reasons])*
+            }
+        })
     }
 
     /// The statements of `forward`, and its result.

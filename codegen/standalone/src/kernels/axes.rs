@@ -52,9 +52,13 @@ fn argmin<T: Copy + PartialOrd>(x: &[T], sizes: &Axis, select_last: bool, out: &
     best(x, sizes, |new, old| new < old || (select_last && new == old), out);
 }
 
+/// Whether an element is not a number.
+fn is_nan<T: PartialOrd>(x: T) -> bool {
+    x.partial_cmp(&x).is_none()
+}
+
 /// The place of the element along an axis that is better than all before it.
 fn best<T: Copy + PartialOrd>(x: &[T], sizes: &Axis, better: impl Fn(T, T) -> bool, out: &mut [i64]) {
-    let is_nan = |x: T| x.partial_cmp(&x).is_none();
     for (line, out) in lines(sizes).zip(out) {
         let mut found: Option<(i64, T)> = None;
         for (place, at) in (0..).zip(line) {
@@ -108,7 +112,7 @@ fn cumulative_min(x: &[f32], sizes: &Axis, exclusive: bool, reverse: bool, out: 
     cumulative(x, sizes, [exclusive, reverse], (f32::INFINITY, min_pair), out);
 }
 
-/// The largest or smallest `k` elements along an axis in order, the first of equal ones first, and their places.
+/// The largest or smallest `k` elements along an axis in order, the first of equal ones first, and their places. NaN is the largest.
 fn topk<T: Copy + PartialOrd>(
     x: &[T],
     sizes: &Axis,
@@ -126,7 +130,11 @@ fn topk<T: Copy + PartialOrd>(
             let mut free = count.min(k);
             while free > 0 {
                 let before = first + (free - 1) * inner;
-                let is_better = if largest { new > out[before] } else { new < out[before] };
+                let old = out[before];
+                let is_better = match largest {
+                    true => new > old || (is_nan(new) && !is_nan(old)),
+                    false => new < old || (is_nan(old) && !is_nan(new)),
+                };
                 if !is_better {
                     break;
                 }

@@ -3,7 +3,7 @@
 /// The place that an index along an axis names; a negative one counts from its end.
 ///
 /// # Panics
-/// When it is beyond the axis.
+/// When an index is beyond the axis that it is an index of.
 fn place_of(index: i64, length: usize) -> usize {
     let place = if index < 0 { index + length as i64 } else { index };
     assert!((0..length as i64).contains(&place), "index {index} is beyond an axis of {length}");

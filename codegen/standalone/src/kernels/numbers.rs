@@ -26,12 +26,12 @@ fn remainder(a: f32, b: f32) -> f32 {
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
 }
 
-/// The remainder of integers with the sign of the divisor.
-fn integer_remainder<T>(a: T, b: T) -> T
+/// The remainder of integers with the sign of the divisor, of that with the dividend's.
+fn integer_remainder<T>(rest: T, b: T) -> T
 where
-    T: Copy + Default + PartialOrd + core::ops::Rem<Output = T> + core::ops::Add<Output = T>,
+    T: Copy + Default + PartialOrd + core::ops::Add<Output = T>,
 {
-    let (rest, zero) = (a % b, T::default());
+    let zero = T::default();
     if rest != zero && (rest < zero) != (b < zero) { rest + b } else { rest }
 }
 

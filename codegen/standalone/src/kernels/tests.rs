@@ -110,6 +110,26 @@ fn count(shape: [usize; 4]) -> usize {
     shape.iter().product()
 }
 
+/// As in the runtime, NaN is the largest of all.
+#[test]
+fn nan_is_the_largest() {
+    let sizes = Axis { outer: 1, length: 4, inner: 1 };
+    let x = [1.0, f32::NAN, 5.0, 2.0];
+    for (largest, expected) in [(true, [1, 2, 3]), (false, [0, 3, 2])] {
+        let (mut out, mut places) = ([0.0; 3], [0; 3]);
+        topk(&x, &sizes, 3, largest, &mut out, &mut places);
+        assert_eq!(places, expected);
+    }
+}
+
+#[test]
+fn remainders_have_the_sign_of_the_divisor() {
+    for (a, b, expected) in [(7, 3, 1), (-7, 3, 2), (7, -3, -2), (-7, -3, -1), (i32::MIN, -1, 0), (6, 3, 0)] {
+        assert_eq!(integer_remainder(a.wrapping_rem(b), b), expected, "{a} of {b}");
+    }
+    assert_eq!(integer_remainder(250_u8.wrapping_rem(7), 7), 5);
+}
+
 proptest! {
     #[test]
     fn convolutions(sizes in sizes()) {

@@ -225,7 +225,8 @@ fn folded(shape: &[usize], axes: &[usize], keep_dims: bool) -> Vec<usize> {
 fn fold_floats(op: ReduceOp, x: &[f64]) -> f64 {
     let nan = x.iter().any(|x| x.is_nan());
     match op {
-        ReduceOp::Sum => x.iter().sum(),
+        // A sum of nothing is 0, which that of the standard library is with the other sign.
+        ReduceOp::Sum => x.iter().fold(0.0, |sum, x| sum + x),
         ReduceOp::Prod => x.iter().product(),
         ReduceOp::Mean => x.iter().sum::<f64>() / x.len() as f64,
         ReduceOp::Max | ReduceOp::Min if nan => f64::NAN,

@@ -44,7 +44,9 @@ impl Operation for Slice {
                 let text = format!("{}..{} by {} are outside 0..{size}", range.start, range.end, range.step);
                 return Err(misfit("ranges", text));
             }
-            dims.push((&range.end - &range.start).ceil_div(&Dim::constant(step)));
+            let kept = size.kept(&range.start, &range.end).filter(|_| range.step > 0);
+            let length = kept.unwrap_or_else(|| &range.end - &range.start);
+            dims.push(length.ceil_div(&Dim::constant(step)));
         }
         Ok(vec![x.with_dims(dims)])
     }

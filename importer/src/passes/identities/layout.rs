@@ -2,7 +2,7 @@
 
 use super::same;
 use crate::ir::{
-    AxisRange, Clamp, Concat, Conv, Dim, Expand, Fill, Op, Pad, Permute, Pool, Reduce, Reshape, Slice,
+    AxisRange, Clamp, Concat, Conv, Dim, Expand, Fill, Node, Op, Pad, Permute, Pool, Reduce, Reshape, Slice,
     ValueId,
 };
 use crate::passes::Rewrite;
@@ -95,6 +95,8 @@ fn within_part(
     let not_negative = |dim: Dim| dim.as_constant().is_some_and(|value| value >= 0);
     let mut start = Dim::from(0);
     let node = cx.producer(joined).filter(|node| node.origin.scope == cx.node().origin.scope)?;
+    // Many slices may be of many parts, of each of which sizes are added.
+    cx.look(node.inputs.len().saturating_mul(16))?;
     for &part in &node.inputs {
         let end = &start + cx.ty(part?).dims.get(axis)?;
         if not_negative(&range.start - &start) && not_negative(&end - &range.end) {
@@ -151,14 +153,27 @@ pub(super) fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> 
     if let Some(what) = all_of_one_axis(cx, axis) {
         return Some(what);
     }
-    let nested = |id: &Option<ValueId>| {
-        let id = id.filter(|&id| cx.used_once(id))?;
-        cx.producer(id).filter(|node| node.op == Op::Concat(Concat { axis })).map(|node| node.inputs.clone())
-    };
-    if !inputs.iter().any(|id| nested(id).is_some()) {
+    // The last of several that are one in another takes the parts of all.
+    let is_part = |user: &Node| user.op == Op::Concat(Concat { axis });
+    let output = cx.output()?;
+    if cx.used_once(output) && cx.only_user(output).is_some_and(is_part) {
         return None;
     }
-    let flat = inputs.iter().flat_map(|id| nested(id).unwrap_or_else(|| vec![*id])).collect();
+    let nested = |id: Option<ValueId>| {
+        let id = id.filter(|&id| cx.used_once(id))?;
+        cx.producer(id).filter(|node| node.op == Op::Concat(Concat { axis })).map(|node| &node.inputs)
+    };
+    if !inputs.iter().any(|&id| nested(id).is_some()) {
+        return None;
+    }
+    let (mut flat, mut waiting) = (Vec::new(), inputs.clone());
+    waiting.reverse();
+    while let Some(id) = waiting.pop() {
+        match nested(id) {
+            Some(parts) => waiting.extend(parts.iter().rev()),
+            None => flat.push(id),
+        }
+    }
     cx.replace(Op::Concat(Concat { axis }), flat)?;
     Some("concatenation of concatenation")
 }

@@ -114,11 +114,11 @@ fn while_loop(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (carried, more) = (operands(call, 2)?, operands(call, 3)?);
     let all = |own: &[Tensor]| own.iter().chain(&more).cloned().collect::<Vec<_>>();
     // The condition is looked at before the first round, and at the end of each.
-    let begins = call.to.called(condition, &all(&carried))?;
+    let begins = call.to.condition(condition, &all(&carried))?;
     let inner = rounds(call, &carried);
     let made = call.to.apart_then(round, &all(&inner), |to, values| {
         let next: Vec<Tensor> = values.iter().chain(&more).cloned().collect();
-        let mut outputs = to.called(condition, &next)?;
+        let mut outputs = to.condition(condition, &next)?;
         outputs.truncate(1);
         outputs.extend(values);
         Ok(outputs)

@@ -2,7 +2,7 @@
 
 use super::Table;
 use crate::onnx::proto::AttributeProto;
-use crate::pt2::call::{Call, Int, Number, Outputs, Result, Tensor, int, ints, invalid, string, unsupported};
+use crate::pt2::call::{Call, Number, Outputs, Result, Tensor, int, ints, invalid, string, unsupported};
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[

@@ -7,7 +7,9 @@ use crate::tensor::AutodiffTensor;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
-use kiln_tensor::{BinaryOp, CompareOp, CumulativeOp, Element, ReduceOp, Scalar, ScatterOp, Shape, UnaryOp};
+use kiln_tensor::{
+    BinaryOp, CompareOp, CumulativeOp, DType, Element, ReduceOp, Scalar, ScatterOp, Shape, UnaryOp,
+};
 
 pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
     op: ReduceOp,
@@ -36,9 +38,12 @@ pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
             // All elements that are the extreme share its gradient.
             let x = context.operand(0);
             let dtype = x.dtype();
-            let extreme = B::cast(B::compare(CompareOp::Equal, x, context.result()), dtype);
+            // Floats of 16 bits do not count so far.
+            let counted = if dtype == DType::F64 { dtype } else { DType::F32 };
+            let extreme = B::cast(B::compare(CompareOp::Equal, x, context.result()), counted);
             let count = B::reduce(ReduceOp::Sum, extreme.clone(), &back);
-            vec![Some(mul::<B>(extreme, div::<B>(context.gradient, count)))]
+            let shares = mul::<B>(extreme, div::<B>(B::cast(context.gradient, counted), count));
+            vec![Some(B::cast(shares, dtype))]
         }),
         ReduceOp::Prod => operation.keep(0).run::<C>(forward, move |context| {
             let others = product_of_others::<B>(context.operand(0), &back);
@@ -158,6 +163,9 @@ impl Along {
     /// Each element at the place of the one before it in running order; 0 at the last.
     fn moved_back<B: Backend>(&self, g: T<B>) -> T<B> {
         let size = g.dims()[self.dim];
+        if size == 0 {
+            return g;
+        }
         let mut kept: Vec<SliceRange> = g.dims().iter().map(|&size| SliceRange::full(size)).collect();
         let mut to = kept.clone();
         let (from, into) = if self.reverse { ((0, size - 1), (1, size)) } else { ((1, size), (0, size - 1)) };

@@ -1,0 +1,148 @@
+//! Exported programs of PyTorch whose calls are translated again and again, as tensors are changed in place or loops have conditions: refused or
+//! converted within limits.
+
+use kiln_importer::onnx::{LoadOptions, load_bytes};
+use kiln_importer::passes::{Options, optimize};
+use kiln_limits_tests::bounded;
+use serde_json::{Value, json};
+use std::io::{Cursor, Read, Write};
+use std::path::Path;
+use zip::{ZipArchive, ZipWriter};
+
+/// Where the text of a program stands in its archive.
+const TEXT: &str = "/models/model.json";
+
+/// The archive of a program with this graph, whose input and output have these names.
+fn program(graph: Value, [input, output]: [&str; 2]) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/programs/control_flow/model.pt2");
+    let mut archive = ZipArchive::new(std::fs::File::open(path).expect("a program")).expect("an archive");
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).expect("an entry");
+        let (name, mut bytes) = (entry.name().to_owned(), Vec::new());
+        entry.read_to_end(&mut bytes).expect("its bytes");
+        if name.contains("/weights/") || name.contains("/constants/") {
+            continue;
+        }
+        if name.ends_with(TEXT) {
+            let mut text: Value = serde_json::from_slice(&bytes).expect("a text");
+            let module = &mut text["graph_module"];
+            module["graph"] = graph.clone();
+            module["signature"] = json!({
+                "input_specs": [{ "user_input": { "arg": tensor(input) } }],
+                "output_specs": [{ "user_output": { "arg": tensor(output) } }],
+            });
+            module["module_call_graph"] = json!([]);
+            bytes = text.to_string().into_bytes();
+        }
+        writer.start_file(name, stored).expect("an entry");
+        writer.write_all(&bytes).expect("its bytes");
+    }
+    writer.finish().expect("an archive").into_inner()
+}
+
+fn tensor(name: &str) -> Value {
+    json!({ "as_tensor": { "name": name } })
+}
+
+/// What a tensor is: the number of its dtype, and its sizes.
+fn meta(dtype: u8, sizes: &[i64]) -> Value {
+    let all =
+        |values: Vec<i64>| values.into_iter().map(|value| json!({ "as_int": value })).collect::<Vec<_>>();
+    json!({
+        "dtype": dtype, "sizes": all(sizes.to_vec()), "strides": all(vec![1; sizes.len()]),
+        "storage_offset": { "as_int": 0 }, "requires_grad": false, "layout": 7,
+        "device": { "type": "cpu", "index": null },
+    })
+}
+
+fn call(target: &str, inputs: &[(&str, Value)], output: Value) -> Value {
+    let inputs: Vec<Value> =
+        inputs.iter().map(|(name, arg)| json!({ "name": name, "arg": arg, "kind": 1 })).collect();
+    json!({ "target": format!("torch.ops.{target}"), "inputs": inputs, "outputs": [output], "metadata": {} })
+}
+
+fn graph([input, output]: [&str; 2], nodes: Vec<Value>, values: Vec<(String, Value)>) -> Value {
+    json!({
+        "inputs": [tensor(input)], "outputs": [tensor(output)], "nodes": nodes,
+        "tensor_values": values.into_iter().collect::<serde_json::Map<_, _>>(),
+        "sym_int_values": {}, "sym_bool_values": {}, "sym_float_values": {}, "custom_obj_values": {},
+        "is_single_tensor_return": false,
+    })
+}
+
+fn convert(bytes: Vec<u8>) -> Result<(), String> {
+    let mut graph = load_bytes(bytes, &LoadOptions::default()).map_err(|error| error.to_string())?;
+    optimize(&mut graph, &Options::default());
+    Ok(())
+}
+
+/// So many views, each of the one before, and as many changes of the first and the last of them in turns.
+fn views(count: usize) -> Vec<u8> {
+    let (last, whole) = (format!("v{count}"), meta(7, &[4]));
+    let mut values = vec![("p".to_owned(), whole.clone()), ("v0".to_owned(), whole.clone())];
+    let first = [("self", tensor("p")), ("other", json!({ "as_int": 1 }))];
+    let mut nodes = vec![call("aten.add.Tensor", &first, tensor("v0"))];
+    for n in 0..count {
+        let (from, to) = (format!("v{n}"), format!("v{}", n + 1));
+        let inputs = [("self", tensor(&from)), ("size", json!({ "as_ints": [4] }))];
+        nodes.push(call("aten.view.default", &inputs, tensor(&to)));
+        values.push((to, whole.clone()));
+    }
+    for n in 0..count {
+        let (changed, to) = (if n % 2 == 1 { "v0" } else { &last }, format!("w{n}"));
+        let inputs = [("self", tensor(changed)), ("other", json!({ "as_int": 1 }))];
+        nodes.push(call("aten.add_.Tensor", &inputs, tensor(&to)));
+        values.push((to, whole.clone()));
+    }
+    program(graph(["p", "v0"], nodes, values), ["p", "v0"])
+}
+
+#[test]
+fn a_few_views_that_change() {
+    bounded(|| convert(views(30)).expect("a program"));
+}
+
+#[test]
+fn many_views_that_change() {
+    bounded(|| {
+        let error = convert(views(1000)).expect_err("too much");
+        assert!(error.contains("out of proportion"), "{error}");
+    });
+}
+
+/// A loop whose condition is a loop, whose condition is a loop, and so on.
+fn conditions(depth: usize) -> Vec<u8> {
+    let less = |of: &str| {
+        call("aten.lt.Scalar", &[("self", tensor(of)), ("other", json!({ "as_int": 5 }))], tensor("b"))
+    };
+    let values = |names: &[&str]| {
+        let numbers = names.iter().map(|name| ((*name).to_owned(), meta(5, &[])));
+        numbers.chain([("b".to_owned(), meta(12, &[]))]).collect::<Vec<_>>()
+    };
+    let next = [("self", tensor("q")), ("other", json!({ "as_int": 1 }))];
+    let round = graph(["q", "r"], vec![call("aten.add.Tensor", &next, tensor("r"))], values(&["q", "r"]));
+    let mut condition = graph(["p", "b"], vec![less("p")], values(&["p"]));
+    for _ in 0..depth {
+        let inner = |name: &str, graph: &Value| json!({ "as_graph": { "name": name, "graph": graph } });
+        let inputs = [
+            ("cond_fn", inner("c", &condition)),
+            ("body_fn", inner("b", &round)),
+            ("carried_inputs", json!({ "as_tensors": [{ "name": "p" }] })),
+            ("additional_inputs", json!({ "as_tensors": [] })),
+        ];
+        let looped = call("higher_order.while_loop", &inputs, json!({ "as_tensors": [{ "name": "w" }] }));
+        condition = graph(["p", "b"], vec![looped, less("w")], values(&["p", "w"]));
+    }
+    program(condition, ["p", "b"])
+}
+
+#[test]
+fn loops_that_are_conditions() {
+    bounded(|| {
+        convert(conditions(2)).expect("a program");
+        let error = convert(conditions(14)).expect_err("too deep");
+        assert!(error.contains("loops within the conditions of loops"), "{error}");
+    });
+}
