@@ -6,7 +6,7 @@ use kiln_ndarray::NdArray;
 use kiln_tensor::backend::{AutodiffBackend, Backend};
 use kiln_tensor::module::{self, GridSampleOptions, SampleMode, SamplePadding};
 use kiln_tensor::ops::FloatTensorOps;
-use kiln_tensor::{Distribution, Int, Tensor, TensorData, linalg};
+use kiln_tensor::{CumulativeOp, DType, Distribution, Int, Tensor, TensorData, linalg};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
@@ -300,4 +300,25 @@ fn an_empty_tensor_has_an_empty_gradient() {
     let x = tensor::<A>(&[]).require_grad();
     let gradients = (x.clone() * 2.0).exp().sum().backward();
     assert_eq!(x.grad(&gradients).map(numbers), Some(vec![]));
+}
+
+/// More equal elements than floats of 16 bits count.
+#[test]
+fn many_equal_extremes_share_their_gradient() {
+    const COUNT: usize = 1 << 17;
+    let zeros = Tensor::<A, 1>::zeros([COUNT], &Default::default()).cast(DType::F16).require_grad();
+    let gradients = zeros.clone().max().backward();
+    let shares = numbers(zeros.grad(&gradients).expect("a gradient").cast(DType::F32));
+    assert!(shares.iter().all(|&share| (share - 1.0 / COUNT as f32).abs() < 1e-7), "{}", shares[0]);
+}
+
+#[test]
+fn running_extremes_of_nothing_have_gradients_of_nothing() {
+    for reverse in [false, true] {
+        let empty = Tensor::<A, 2>::zeros([3, 0], &Default::default()).require_grad();
+        let running =
+            <A as Backend>::cumulative(CumulativeOp::Max, empty.clone().into_backend(), 1, true, reverse);
+        let gradients = Tensor::<A, 2>::from_backend(running).backward();
+        assert_eq!(empty.grad(&gradients).expect("a gradient").dims(), [3, 0]);
+    }
 }
