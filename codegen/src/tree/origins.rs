@@ -261,7 +261,9 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
     let mut texts = Vec::new();
     for parameter in parameters {
         let text = match (parameter.made, parameter.number) {
-            (Some(made), _) if parameter.is_expected(made) && other_names(tree, made).next().is_none() => continue,
+            (Some(made), _) if parameter.is_expected(made) && other_names(tree, made).next().is_none() => {
+                continue;
+            }
             (Some(made), _) => text(tree, made, parameter, base)?,
             (None, Some(number)) => Derivation::Number(number).to_string(),
             (None, None) => Derivation::Constant.to_string(),

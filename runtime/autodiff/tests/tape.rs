@@ -301,3 +301,18 @@ fn an_empty_tensor_has_an_empty_gradient() {
     let gradients = (x.clone() * 2.0).exp().sum().backward();
     assert_eq!(x.grad(&gradients).map(numbers), Some(vec![]));
 }
+
+/// A leaf over a tape is computed from a leaf of that tape.
+#[test]
+fn tapes_over_tapes_yield_second_derivatives() {
+    let inner = tensor::<A>(&[2.0, 3.0]).require_grad();
+    let x = Tensor::<Autodiff<A>, 1>::from_inner(inner.clone()).require_grad();
+    let gradients = x.clone().powf_scalar(3.0).sum().backward();
+    let first = x.grad(&gradients).expect("a gradient");
+    assert_eq!(numbers(first.clone()), [12.0, 27.0]);
+    assert_eq!(inner.grad(&first.sum().backward()).map(numbers), Some(vec![12.0, 18.0]));
+
+    // What forgets its history does so on its own tape alone.
+    let constant = x.set_require_grad(false);
+    assert!(!constant.is_tracked() && constant.inner().is_tracked());
+}
