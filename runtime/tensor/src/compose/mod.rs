@@ -4,7 +4,7 @@
 //! knowing them, and a backend overrides those that it can do better. Half-precision operands are computed in f32
 //! where sums or exponentials would lose too much.
 
-mod attention;
+pub(crate) mod attention;
 pub(crate) mod calc;
 mod conv;
 mod elementwise;
