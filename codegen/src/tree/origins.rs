@@ -261,7 +261,9 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
     let mut texts = Vec::new();
     for parameter in parameters {
         let text = match (parameter.made, parameter.number) {
-            (Some(made), _) if parameter.is_expected(made) => continue,
+            (Some(made), _) if parameter.is_expected(made) && other_names(tree, made).next().is_none() => {
+                continue;
+            }
             (Some(made), _) => text(tree, made, parameter, base)?,
             (None, Some(number)) => Derivation::Number(number).to_string(),
             (None, None) => Derivation::Constant.to_string(),
@@ -275,13 +277,34 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
 fn text(tree: &ModuleTree<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
     let derivation = derivation(made, base).ok()?;
     let Expected { key, transposed } = &parameter.expected;
-    // A tied parameter may be in checkpoints under either name, laid out alike.
-    if tree.graph.tied_keys.contains(key) && layout(made) == Some(*transposed) {
-        let key = Derivation::key(relative(key, base)?, false);
-        let expected = if *transposed { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key };
-        return Some(Derivation::First(vec![expected, shapeless(derivation)]).to_string());
+    if layout(made) != Some(*transposed) {
+        return Some(shortest(derivation, &parameter.target).to_string());
     }
-    Some(shortest(derivation, &parameter.target).to_string())
+    // A tied parameter may be in checkpoints under any of its names, laid out alike.
+    let named = |name: &str| {
+        let key = match relative(name, base) {
+            Some(name) => Derivation::key(name, false),
+            None => Derivation::key(name, true),
+        };
+        if *transposed { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key }
+    };
+    let mut names = Vec::new();
+    if tree.graph.tied_keys.contains(key) {
+        names.push(named(key));
+    }
+    names.push(shapeless(derivation.clone()));
+    names.extend(other_names(tree, made).filter(|name| *name != key.as_str()).map(named));
+    Some(match names.len() {
+        1 => shortest(derivation, &parameter.target).to_string(),
+        _ => Derivation::First(names).to_string(),
+    })
+}
+
+/// The keys that the network has besides for a parameter which is no more than one key, perhaps transposed.
+fn other_names<'t>(tree: &'t ModuleTree<'_>, made: &Provenance) -> impl Iterator<Item = &'t str> {
+    let key = layout(made).and_then(|_| made.keys().pop());
+    let names = key.and_then(|key| tree.graph.ties.get(&key));
+    names.into_iter().flatten().map(String::as_str)
 }
 
 /// Why a model cannot take checkpoints at all: parameters that the exporter, or Kiln, changed in ways that cannot be

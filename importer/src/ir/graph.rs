@@ -207,6 +207,8 @@ pub struct Graph {
     pub symbols: BTreeMap<Symbol, SymbolOrigin>,
     /// Keys of the original network's parameters that the file has under other names: those of tied parameters.
     pub tied_keys: BTreeSet<String>,
+    /// For the key that a tied parameter is stored under the others, as far as the modules that use it tell them.
+    pub ties: BTreeMap<String, BTreeSet<String>>,
     /// Keys of the original network's state that training does not change: buffers.
     pub buffers: BTreeSet<String>,
     /// Inputs of the file that are constants here, in the file's order.

@@ -140,6 +140,7 @@ fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportRes
     let nodes = std::mem::take(&mut lowering.builder.nodes);
     graph.root.nodes = nodes;
     (graph.output_names, graph.root.outputs) = outputs.into_iter().unzip();
+    super::untie::find_ties(&mut graph);
     for key in &options.untie {
         super::untie::untie(&mut graph, key)?;
     }

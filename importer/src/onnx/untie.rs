@@ -1,4 +1,4 @@
-//! Parameters that are one in the file, made two.
+//! Parameters that are one in the file: which they are, and how they are made two.
 //!
 //! A language model's head often is its embedding's table: the file has one initializer under one of the two keys. Who replaces or
 //! trains one of them alone wants each to have its own.
@@ -25,14 +25,7 @@ struct Tie {
 /// # Errors
 /// When no tied parameter has the key.
 pub(super) fn untie(graph: &mut Graph, wanted: &str) -> Result<(), ImportErrorKind> {
-    let mut ties = Vec::new();
-    let mut regions: Vec<&Region> = vec![&graph.root];
-    while let Some(region) = regions.pop() {
-        for &id in &region.nodes {
-            ties.extend(ties_of(graph, id));
-            regions.extend(graph.node(id).op.regions());
-        }
-    }
+    let mut ties = ties(graph);
     let mut known: Vec<String> = ties.iter().flat_map(|tie| [tie.stored.clone(), tie.key.clone()]).collect();
     // One that is stored under the key lets go of all others.
     ties.retain(|tie| tie.key == wanted || tie.stored == wanted);
@@ -42,7 +35,7 @@ pub(super) fn untie(graph: &mut Graph, wanted: &str) -> Result<(), ImportErrorKi
         return Err(ImportErrorKind::UnknownTie { key: wanted.to_owned(), known });
     }
     let mut copies: BTreeMap<(ValueId, String), ValueId> = BTreeMap::new();
-    for Tie { node, operand, value, key, .. } in ties {
+    for Tie { node, operand, value, stored, key } in ties {
         let copy = match copies.get(&(value, key.clone())) {
             Some(&copy) => copy,
             None => {
@@ -51,6 +44,7 @@ pub(super) fn untie(graph: &mut Graph, wanted: &str) -> Result<(), ImportErrorKi
                 let made = Arc::new(Provenance::Key { key: key.clone(), shape });
                 let copy = graph.add_derived(Some(key.clone()), constant.data, Some(made));
                 graph.tied_keys.remove(&key);
+                graph.ties.entry(stored).or_default().remove(&key);
                 copies.insert((value, key), copy);
                 copy
             }
@@ -60,6 +54,26 @@ pub(super) fn untie(graph: &mut Graph, wanted: &str) -> Result<(), ImportErrorKi
         }
     }
     Ok(())
+}
+
+/// Notes which keys the tied parameters are stored under.
+pub(super) fn find_ties(graph: &mut Graph) {
+    for Tie { stored, key, .. } in ties(graph) {
+        graph.ties.entry(stored).or_default().insert(key);
+    }
+}
+
+/// Every use of a tied parameter under another key than the file's.
+fn ties(graph: &Graph) -> Vec<Tie> {
+    let mut ties = Vec::new();
+    let mut regions: Vec<&Region> = vec![&graph.root];
+    while let Some(region) = regions.pop() {
+        for &id in &region.nodes {
+            ties.extend(ties_of(graph, id));
+            regions.extend(graph.node(id).op.regions());
+        }
+    }
+    ties
 }
 
 /// The operands of a node that the network has under another key than the file.

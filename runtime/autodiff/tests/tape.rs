@@ -322,3 +322,18 @@ fn running_extremes_of_nothing_have_gradients_of_nothing() {
         assert_eq!(empty.grad(&gradients).expect("a gradient").dims(), [3, 0]);
     }
 }
+
+/// A leaf over a tape is computed from a leaf of that tape.
+#[test]
+fn tapes_over_tapes_yield_second_derivatives() {
+    let inner = tensor::<A>(&[2.0, 3.0]).require_grad();
+    let x = Tensor::<Autodiff<A>, 1>::from_inner(inner.clone()).require_grad();
+    let gradients = x.clone().powf_scalar(3.0).sum().backward();
+    let first = x.grad(&gradients).expect("a gradient");
+    assert_eq!(numbers(first.clone()), [12.0, 27.0]);
+    assert_eq!(inner.grad(&first.sum().backward()).map(numbers), Some(vec![12.0, 18.0]));
+
+    // What forgets its history does so on its own tape alone.
+    let constant = x.set_require_grad(false);
+    assert!(!constant.is_tracked() && constant.inner().is_tracked());
+}

@@ -3,10 +3,14 @@
 use kiln_autodiff::Autodiff;
 use kiln_core::Tensor;
 use kiln_core::module::{Module, Param, ParamId};
-use kiln_core::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, Relu};
+use kiln_core::nn::loss::{BinaryCrossEntropyLossConfig, CrossEntropyLossConfig};
+use kiln_core::nn::{
+    BatchNorm, BatchNormConfig, Linear, LinearConfig, PositionalEncoding, PositionalEncodingConfig, Relu,
+    RotaryEncoding, RotaryEncodingConfig,
+};
 use kiln_core::record::{BinBytesRecorder, DoublePrecisionSettings, Recorder};
 use kiln_core::tensor::backend::Backend;
-use kiln_core::tensor::{DType, Distribution, TensorData};
+use kiln_core::tensor::{DType, Distribution, Int, TensorData};
 use kiln_ndarray::NdArray;
 use kiln_optim::momentum::MomentumConfig;
 use kiln_optim::*;
@@ -175,4 +179,47 @@ fn a_scaler_keeps_small_gradients_in_f16() {
     let (losses, _) = train(DType::F16, Some(&mut scaler), small);
     assert!(losses[99] < 0.3 * losses[0], "{losses:?}");
     assert!(scaler.factor() < 2.0_f64.powi(40) && scaler.factor() > 1.0, "{}", scaler.factor());
+}
+
+#[derive(Module, Debug)]
+struct Positions<B: Backend> {
+    added: PositionalEncoding<B>,
+    rotated: RotaryEncoding<B>,
+}
+
+/// Tables and weights that are no parameters have 32 bits still; they compute in those of what they meet.
+#[test]
+fn what_is_no_parameter_follows() {
+    type B = Autodiff<NdArray>;
+    let device = Default::default();
+    let model = Positions::<B> {
+        added: PositionalEncodingConfig::new(4).init(&device),
+        rotated: RotaryEncodingConfig::new(8, 4).init(&device),
+    };
+    let x = Tensor::<B, 3>::random([2, 3, 4], Distribution::Uniform(-1.0, 1.0), &device);
+    let targets = Tensor::<B, 1, Int>::from_data([0, 1], &device);
+    let classes = CrossEntropyLossConfig::new()
+        .with_weights(Some(vec![1.0, 2.0]))
+        .with_smoothing(Some(0.1))
+        .with_logits(false);
+    let yes = BinaryCrossEntropyLossConfig::new().with_weights(Some(vec![1.0, 2.0])).with_logits(true);
+    let results = |dtype: DType| {
+        let model = compute_in::<B, _>(&model, dtype);
+        let x = x.clone().cast(dtype);
+        let y = model.rotated.forward(model.added.forward(x.clone()));
+        let [shares, logits] =
+            [x.clone().abs().narrow(2, 0, 2), x].map(|x| x.narrow(1, 0, 1).squeeze_dim::<2>(1));
+        let losses = [
+            classes.init(&device).forward(shares, targets.clone()),
+            yes.init(&device).forward(logits.narrow(1, 0, 1).squeeze_dim::<1>(1), targets.clone()),
+        ];
+        let numbers = Tensor::cat(vec![y.flatten(0, 2), losses[0].clone(), losses[1].clone()], 0);
+        assert_eq!(numbers.dtype(), dtype);
+        numbers.into_data().iter::<f32>().collect::<Vec<_>>()
+    };
+    let exact = results(DType::F32);
+    for dtype in [DType::F16, DType::BF16] {
+        let far = results(dtype).iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(far < 0.05, "{dtype}: {far}");
+    }
 }

@@ -7,7 +7,8 @@ mod float;
 pub use activation::ActivationOps;
 pub use float::FloatTensorOps;
 
-pub use crate::module::{GridSampleOptions, SamplePadding as GridSamplePaddingMode};
+pub use crate::module::{DeformConvOptions, GridSampleOptions, SamplePadding as GridSamplePaddingMode};
+pub use crate::{ConvOptions, ConvTransposeOptions};
 
 use crate::Padding;
 use crate::backend::Backend;

@@ -1,6 +1,7 @@
 //! `Dropout`: nothing, unless the model is to be trained.
 
 use super::prelude::*;
+use crate::data::shortest;
 use crate::ir::op;
 
 pub(super) struct Dropout {
@@ -29,7 +30,7 @@ impl<'m> Operator<'m> for Dropout {
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
         let ratio = match args.optional("ratio")? {
-            Some(ratio) => to.known_floats(ratio, "ratio")?.first().copied().unwrap_or(0.5),
+            Some(ratio) => to.known_floats(ratio, "ratio")?.first().copied().map_or(0.5, shortest),
             None => self.ratio,
         };
         let training = match args.optional("training_mode")? {

@@ -2,7 +2,7 @@
 //!
 //! Every layer has a `…Config` with builders and `init(&device)`, and a `forward`.
 
-mod activation;
+pub mod activation;
 pub mod attention;
 pub mod cache;
 pub mod conv;

@@ -55,7 +55,9 @@ impl<B: Backend> PositionalEncoding<B> {
         let [_, longest, d_model] = self.sinusoids.dims();
         assert!(seq <= longest, "PositionalEncoding: a sequence of {seq} is longer than {longest}");
         assert!(size == d_model, "PositionalEncoding: vectors of size {size}, expected {d_model}");
-        input + self.sinusoids.clone().slice([0..1, 0..seq, 0..size])
+        // A table is no parameter: it stays f32 in a module that computes in 16 bits.
+        let dtype = input.dtype();
+        input + self.sinusoids.clone().slice([0..1, 0..seq, 0..size]).cast(dtype)
     }
 }
 
@@ -180,11 +182,11 @@ impl<B: Backend> RotaryEncoding<B> {
         let (seq, size) = (dims[D - 2], dims[D - 1]);
         let [longest, _, _] = self.freq_complex.dims();
         assert!(start + seq <= longest, "RotaryEncoding: position {} is beyond {longest}", start + seq);
-        let rows = dims[..D - 2].iter().product::<usize>();
+        let (rows, dtype) = (dims[..D - 2].iter().product::<usize>(), x.dtype());
         let pairs = x.reshape([rows, seq, size / 2, 2]);
         let part = |k: usize| {
             let table = self.freq_complex.clone().slice([start..start + seq, 0..size, k..k + 1]);
-            table.reshape([1, seq, size / 2, 2])
+            table.cast(dtype).reshape([1, seq, size / 2, 2])
         };
         // (a, b) turned by an angle is (a cos - b sin, b cos + a sin); the other of a pair is the one that is read backwards.
         let others = pairs.clone().flip([3]);

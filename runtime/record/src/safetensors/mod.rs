@@ -2,7 +2,7 @@
 //!
 //! A file is eight little-endian bytes with the length of the header, the header (JSON: for each tensor its dtype, its
 //! shape and where its bytes lie, and under `__metadata__` some texts), and the tensors' bytes. Kiln writes the version
-//! of this convention there, and which tensors are stored in a narrower dtype than the module's. The format has no integers of four bits: Kiln
+//! of this convention there, which tensors are stored in a narrower dtype than the module's, and the ids of a module's parameters. The format has no integers of four bits: Kiln
 //! stores them two to a byte, as U8 of rank 1, and says there what they are.
 
 mod elements;
@@ -15,7 +15,7 @@ pub use write::{TensorToWrite, to_vec};
 #[cfg(feature = "std")]
 pub use write::{save, write};
 
-use crate::{RecordError, Stored};
+use crate::{ParamId, RecordError, Stored};
 use alloc::{borrow::ToOwned, collections::BTreeMap, format, string::String, vec::Vec};
 use elements::parse_dtype_name;
 use kiln_types::{Bytes, DType, TensorData};
@@ -38,6 +38,9 @@ pub const DTYPES_KEY: &str = "kiln.dtypes";
 /// U8 because the format does not have their dtype.
 pub const PACKED_KEY: &str = "kiln.packed";
 
+/// The key of the parameters' ids in the file's metadata: a JSON object from path to id.
+pub const IDS_KEY: &str = "kiln.ids";
+
 /// The key that a file's metadata has when its parameters are to get the backend's own floats and integers, whatever they
 /// are stored in: records of checkpoints, which anything may be computed with. Its value is `true`.
 pub const BACKEND_DTYPES_KEY: &str = "kiln.backend-dtypes";
@@ -50,6 +53,7 @@ pub struct Safetensors {
     header: Header,
     data: Bytes,
     original: BTreeMap<String, DType>,
+    ids: BTreeMap<String, ParamId>,
     version: Option<u32>,
 }
 
@@ -87,7 +91,12 @@ impl Safetensors {
                 .collect::<Result<_, RecordError>>()?,
             None => BTreeMap::new(),
         };
-        Ok(Self { header, data, original, version })
+        let ids = match header.metadata.get(IDS_KEY) {
+            Some(text) => serde_json::from_str(text)
+                .map_err(|error| RecordError::Decode(format!("{IDS_KEY}: {error}")))?,
+            None => BTreeMap::new(),
+        };
+        Ok(Self { header, data, original, ids, version })
     }
 
     /// Maps a file and reads its header.
@@ -127,6 +136,11 @@ impl Safetensors {
     /// The dtype that the module had, where the file stores a narrower one.
     pub fn original_dtype(&self, path: &str) -> Option<DType> {
         self.original.get(path).copied()
+    }
+
+    /// The id that a parameter had, if the file tells it.
+    pub fn id(&self, path: &str) -> Option<ParamId> {
+        self.ids.get(path).copied()
     }
 
     /// The bytes of a tensor as stored.

@@ -80,6 +80,7 @@ fn what_is_wrong_with_a_file_is_said() {
         },
         Case { file: file(&entry("Q4", "[2]", "[0,8]"), 8), says: "tensor \"t\": " },
         Case { file: file(r#"{"__metadata__":{"kiln.format":"3"}}"#, 0), says: "format version 3" },
+        Case { file: file(r#"{"__metadata__":{"kiln.ids":"[1]"}}"#, 0), says: "kiln.ids: " },
         Case {
             file: file(
                 r#"{"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#,

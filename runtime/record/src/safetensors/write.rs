@@ -1,7 +1,7 @@
 //! Writing a safetensors record.
 
-use super::{DTYPES_KEY, PACKED_KEY, PACKED_VERSION, Packed, VERSION_KEY, dtype_name};
-use crate::RecordError;
+use super::{DTYPES_KEY, IDS_KEY, PACKED_KEY, PACKED_VERSION, Packed, VERSION_KEY, dtype_name};
+use crate::{ParamId, RecordError};
 use alloc::{collections::BTreeMap, format, string::String, string::ToString, vec::Vec};
 use kiln_types::{Bytes, DType, TensorData};
 use serde::ser::SerializeMap;
@@ -16,12 +16,20 @@ pub struct TensorToWrite {
     pub data: TensorData,
     /// The dtype to store it in. The file remembers the module's own where it is another.
     pub stored: DType,
+    /// The id that the file remembers, if any.
+    pub id: Option<ParamId>,
 }
 
 impl TensorToWrite {
     /// A parameter that is stored in its own dtype.
     pub fn new(path: impl Into<String>, data: TensorData) -> Self {
-        Self { path: path.into(), stored: data.dtype, data }
+        Self { path: path.into(), stored: data.dtype, data, id: None }
+    }
+
+    /// With an id that the file remembers.
+    #[must_use]
+    pub fn with_id(self, id: ParamId) -> Self {
+        Self { id: Some(id), ..self }
     }
 
     /// Changes the dtype to store it in; the data is converted while it is written.
@@ -128,6 +136,11 @@ impl<'a> Plan<'a> {
             .collect();
         if !original.is_empty() {
             metadata.insert(DTYPES_KEY.to_string(), to_json(&original)?);
+        }
+        let ids: BTreeMap<_, _> =
+            tensors.iter().filter_map(|tensor| Some((&tensor.path, tensor.id?))).collect();
+        if !ids.is_empty() {
+            metadata.insert(IDS_KEY.to_string(), to_json(&ids)?);
         }
         let mut json = to_json(&HeaderToWrite { metadata: &metadata, tensors: &sorted })?.into_bytes();
         // The data begins at a multiple of 64 bytes; the format allows spaces at the header's end.

@@ -12,12 +12,13 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
     }
 
     /// The tensor as a leaf whose gradient is wanted, or as a constant. Either way it forgets what it was computed from;
-    /// a leaf whose gradient is wanted already stays the same leaf.
+    /// a leaf whose gradient is wanted already stays the same leaf. On a backend with gradients over one with gradients, the inner one
+    /// still knows where its tensor came from, as second derivatives need it.
     pub fn set_require_grad(self, require_grad: bool) -> Self {
         if require_grad && self.is_require_grad() {
             return self;
         }
-        Self::wrap(B::set_require_grad(B::detach(self.into_backend()), require_grad))
+        Self::wrap(B::set_require_grad(self.into_backend(), require_grad))
     }
 
     /// Whether the tensor is a leaf whose gradient is wanted.

@@ -83,8 +83,8 @@ pub trait Backend:
         false
     }
 
-    /// Marks a detached tensor as a leaf whose gradient is wanted, or takes the mark away; nothing where gradients are not
-    /// recorded.
+    /// The tensor as a leaf whose gradient is wanted, or as a constant, without what led to it here; what a backend below knows of it
+    /// stays. The same tensor where gradients are not recorded.
     fn set_require_grad(tensor: T<Self>, _require_grad: bool) -> T<Self> {
         tensor
     }

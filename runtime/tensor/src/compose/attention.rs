@@ -182,7 +182,7 @@ fn causal_mask<B: Backend>(queries: usize, keys: usize, like: &T<B>) -> T<B> {
 }
 
 /// A finite score that no real one is below: unlike -∞ it keeps rows without keys, and their gradients, finite.
-fn lowest(dtype: DType) -> f64 {
+pub(crate) fn lowest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => -65504.0,
         DType::F64 => f64::MIN,

@@ -5,7 +5,7 @@
 //! where sums or exponentials would lose too much.
 
 mod all_reduce;
-mod attention;
+pub(crate) mod attention;
 pub(crate) mod calc;
 mod conv;
 mod elementwise;

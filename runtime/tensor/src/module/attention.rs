@@ -2,7 +2,8 @@
 
 use crate::backend::{Backend, Primitive};
 use crate::check::{self, ensure};
-use crate::{Activation, AttentionOptions, Bool, FullyMasked, Int, Shape, Tensor};
+use crate::compose::attention::lowest;
+use crate::{Activation, AttentionOptions, Bool, DType, FullyMasked, Int, Shape, Tensor, Traced, trace};
 
 #[track_caller]
 fn check_linear(x: &[usize], weight: &[usize], bias: Option<&[usize]>) {
@@ -77,7 +78,7 @@ pub fn embedding<B: Backend>(weights: Tensor<B, 2>, indices: Tensor<B, 2, Int>) 
 }
 
 /// A mask of attention scores, of any rank that broadcasts to `[batch, heads, queries, keys]`: a bool mask keeps where
-/// it is true, a float mask is added.
+/// it is true, a float mask is added, of whatever float dtype it is.
 #[derive(Clone, Debug)]
 pub struct AttentionMask<B: Backend>(B::Primitive);
 
@@ -129,13 +130,29 @@ pub fn attention<B: Backend>(
         let fits = shape.broadcast(&scores).is_some_and(|full| full == scores);
         ensure!(fits, "attention", "a mask {shape} does not broadcast to the scores, {scores}");
         ensure!(
-            mask.dtype().is_bool() || mask.dtype() == query.dtype(),
+            mask.dtype().is_bool() || mask.dtype().is_float(),
             "attention",
             "the mask is {} and the queries {}",
             mask.dtype(),
             query.dtype()
         );
     }
+    let mask = mask.map(|mask| of_scores::<B>(mask.0, query.dtype()));
     let [query, key, value] = [query, key, value].map(Tensor::into_backend);
-    Tensor::wrap(B::attention(query, key, value, mask.map(|mask| mask.0), &options))
+    Tensor::wrap(B::attention(query, key, value, mask, &options))
+}
+
+/// A mask in the dtype of the scores that it is added to: a model that computes in 16 bits may have made it in 32. What is finite stays
+/// so, as the lowest number of f32 hides keys, and a row of -∞ would yield NaN.
+fn of_scores<B: Backend>(mask: B::Primitive, dtype: DType) -> B::Primitive {
+    if mask.dtype().is_bool() || mask.dtype() == dtype {
+        return mask;
+    }
+    let most = -lowest(dtype);
+    let narrowed = |[mask]: [Traced; 1]| {
+        let infinite = mask.clone().abs().equal(f64::INFINITY);
+        mask.clone().clamp(-most, most).mask_where(infinite, mask).cast(dtype)
+    };
+    let [mask] = trace::run::<B, 1, 1>([mask], |mask| [narrowed(mask)]);
+    mask
 }

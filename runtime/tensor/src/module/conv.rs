@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::check::{self, ensure};
-use crate::{Activation, ConvOptions, ConvTransposeOptions, Tensor};
+use crate::{Activation, ConvOptions, ConvTransposeOptions, Int, PadMode, Tensor};
 use kiln_types::Windows;
 
 /// What [`check_window`] looks at.
@@ -193,6 +193,9 @@ of_rank! {
 }
 
 /// Windows of `[batch, channels, height, width]` as columns: `[batch, channels · kernel, positions]`.
+///
+/// # Panics
+/// When a window does not fit the padded image, or a step is 0.
 pub fn unfold4d<B: Backend>(
     x: Tensor<B, 4>,
     kernel_size: [usize; 2],
@@ -200,12 +203,38 @@ pub fn unfold4d<B: Backend>(
     padding: [usize; 2],
     dilation: [usize; 2],
 ) -> Tensor<B, 3> {
-    let [_, channels, _, _] = x.dims();
-    // Convolving each channel with one kernel per window element, which picks that element.
-    let [rows, columns] = kernel_size;
-    let picks = Tensor::<B, 2>::eye_with([rows * columns; 2], 0, x.dtype(), &x.device());
-    let weight = picks.reshape([rows * columns, 1, rows, columns]).repeat_dim(0, channels);
-    let options = ConvOptions::new(stride, padding, dilation, channels);
-    let columns: Tensor<B, 4> = conv(x, weight, None, options);
-    columns.flatten(2, 3)
+    let device = x.device();
+    let shape = x.shape();
+    let [batch, channels, ..] = x.dims();
+    // Along a spatial dim: for each element of the kernel the places that it has in the windows, one after the other.
+    let places = |dim: usize| {
+        let (kernel, stride, dilation) = (kernel_size[dim], stride[dim], dilation[dim]);
+        let size = shape[2 + dim] + 2 * padding[dim];
+        let reach = dilation * (kernel.max(1) - 1) + 1;
+        ensure!(
+            kernel > 0 && stride > 0 && size >= reach,
+            "unfold4d",
+            "windows of {reach} every {stride} do not fit dim {} of {shape}, padded by {}",
+            2 + dim,
+            padding[dim]
+        );
+        let count = (size - reach) / stride + 1;
+        let steps = |count: usize, step: usize| {
+            Tensor::<B, 1, Int>::arange(0..count as i64, &device).mul_scalar(step as i64)
+        };
+        let elements = steps(kernel, dilation).unsqueeze_dim::<2>(1);
+        let places = elements.add(steps(count, stride).unsqueeze_dim(0));
+        (count, places.flatten::<1>(0, 1))
+    };
+    let ((rows, in_rows), (columns, in_columns)) = (places(0), places(1));
+    let sides = [0, 0, padding[0], padding[1]].map(|side| (side, side));
+    let padded = if padding == [0, 0] { x } else { x.pad_with(&sides, PadMode::Constant, 0) };
+    // Elements are moved and not computed with, so that infinities and NaN stay where they are.
+    let [kernel_rows, kernel_columns] = kernel_size;
+    padded
+        .select(2, in_rows)
+        .select(3, in_columns)
+        .reshape([batch, channels, kernel_rows, rows, kernel_columns, columns])
+        .permute([0, 1, 2, 4, 3, 5])
+        .reshape([batch, channels * kernel_rows * kernel_columns, rows * columns])
 }

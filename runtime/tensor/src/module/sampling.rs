@@ -341,6 +341,19 @@ pub struct DeformConvOptions {
     pub offset_groups: usize,
 }
 
+impl DeformConvOptions {
+    /// Options from each of them.
+    pub fn new(
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        weight_groups: usize,
+        offset_groups: usize,
+    ) -> Self {
+        Self { stride, padding, dilation, weight_groups, offset_groups }
+    }
+}
+
 /// Where each kernel element lies without offsets, for every point, vertically and horizontally:
 /// `[1, kernel · points]` each, in the dtype of the offsets.
 fn unmoved<B: Backend>(

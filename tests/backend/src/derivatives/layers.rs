@@ -2,7 +2,7 @@
 
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::{CrossEntropyOptions, RnnOperands, RnnOutput};
-use kiln_tensor::linalg::{det, inverse};
+use kiln_tensor::linalg::{det, inverse, lu_decomposition};
 use kiln_tensor::module::{LinearAttentionOptions, linear_attention};
 use kiln_tensor::{
     Activation, AttentionOptions, BinaryOp, ConvOptions, ConvTransposeOptions, CoordinateTransform,
@@ -192,6 +192,7 @@ functions! { ($) layers:
     };
 
     determinants [[2, 4, 4]] |B, [x]| det::<B, 3>(Tensor::from_backend(x)).into_backend();
+    decompositions [[3, 3]] |B, [x]| lu_decomposition::<B>(Tensor::from_backend(x)).0.into_backend();
     inverses [[2, 3, 3]] |B, [x]| inverse::<B, 3>(Tensor::from_backend(x)).into_backend();
     linear_attention_with_state [[1, 3, 8], [1, 3, 4], [1, 3, 4], [1, 2, 2, 2]] |B, [q, k, v, state]| {
         attended::<B>([q, k, v], Some(state), None, None)

@@ -4,7 +4,7 @@ use super::{close, finished, same, tensor};
 use kiln_tensor::backend::{Backend, held};
 use kiln_tensor::{
     Bool, DType, Distribution, Element, Float, FloatDType, Int, Minifloat, PadMode, ReduceOp, ScatterOp,
-    Tensor, TensorData, ToElement, Transaction, s,
+    Tensor, TensorData, ToElement, Transaction, module, s,
 };
 
 pub fn creation<B: Backend>() {
@@ -124,6 +124,9 @@ pub fn joins_and_parts<B: Backend>() {
     assert_eq!(sizes(x.clone().split_with_sizes(vec![1, 4], 0)), [1, 4]);
     same(x.clone().iter_dim(0).next_back().unwrap(), [4]);
     same(x.unfold::<2, _>(0, 3, 2), [[0, 1, 2], [2, 3, 4]]);
+    // What is in one window only stays out of the others, whatever it is.
+    let image = tensor::<B, 4, Float>([[[[1.0, 2.0, f32::INFINITY]]]]);
+    same(module::unfold4d(image, [1, 2], [1, 1], [0, 0], [1, 1]), [[[1.0, 2.0], [2.0, f32::INFINITY]]]);
 }
 
 pub fn indexing<B: Backend>() {

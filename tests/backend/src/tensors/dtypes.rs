@@ -324,6 +324,16 @@ pub fn fractions<B: Backend>() {
         far(Tensor::ceil, [4503599627370496.0, -4503599627370494.0, 1.0, -1e300]);
         far(Tensor::trunc, [4503599627370495.0, -4503599627370494.0, 0.0, -1e300]);
     }
+    // A mask may have been made in f32, whose lowest number stays finite: a query that it hides all keys from gets their mean.
+    for dtype in all_of::<B, Float>() {
+        let zeros = || Tensor::<B, 4>::zeros([1, 1, 3, 2], &Default::default()).cast(dtype);
+        let keys = zeros().slice([0..1, 0..1, 0..2]);
+        let values = of::<B, 4, Float>([[[[1.0, 2.0], [3.0, 4.0]]]], dtype);
+        let (hidden, never) = (f32::MIN, f32::NEG_INFINITY);
+        let mask = of::<B, 4, Float>([[[[0.0, hidden], [hidden, hidden], [never, 0.0]]]], DType::F32);
+        let found = module::attention(zeros(), keys, values, Some(mask.into()), Default::default());
+        is(found, [[[[1, 2], [2, 3], [3, 4]]]], dtype);
+    }
 }
 
 /// What integers alone can do.

@@ -100,7 +100,10 @@ impl<B: Backend> CrossEntropyLoss<B> {
         };
         if let Some(smoothing) = self.smoothing {
             let weighted = match &self.weights {
-                Some(weights) => logarithms * weights.clone().reshape([1, classes]),
+                Some(weights) => {
+                    let weights = weights.clone().cast(logarithms.dtype());
+                    logarithms * weights.reshape([1, classes])
+                }
                 None => logarithms,
             };
             let spread = weighted.sum_dim(1).reshape([batch]);
@@ -191,7 +194,7 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
     pub fn forward<const D: usize>(&self, logits: Tensor<B, D>, targets: Tensor<B, D, Int>) -> Tensor<B, 1> {
         check_same("BinaryCrossEntropyLoss", &logits, targets.dims());
         let classes = if D > 1 { logits.dims()[D - 1] } else { 2 };
-        let mut expected = targets.clone().float();
+        let mut expected = targets.clone().float().cast(logits.dtype());
         if let Some(smoothing) = self.smoothing {
             expected = expected * (1.0 - smoothing) + smoothing / classes as f32;
         }
@@ -202,13 +205,14 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
             of_probabilities(logits, expected)
         };
         let Some(weights) = &self.weights else { return losses.mean() };
+        let weights = weights.clone().cast(losses.dtype());
         let weights = if D > 1 {
             let mut shape = [1; D];
             shape[D - 1] = classes;
-            weights.clone().reshape(shape).expand(losses.dims())
+            weights.reshape(shape).expand(losses.dims())
         } else {
             let [count] = targets.clone().reshape([-1]).dims();
-            weights.clone().gather(0, targets.reshape([count])).reshape(losses.dims())
+            weights.gather(0, targets.reshape([count])).reshape(losses.dims())
         };
         (losses * weights.clone()).sum() / weights.sum()
     }

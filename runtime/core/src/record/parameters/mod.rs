@@ -42,6 +42,10 @@ macro_rules! include_record {
 /// device can use them as they lie. It must not be changed in place while the module lives, which would compute with other
 /// weights, or end the program when the file gets shorter; a file that is renamed to its place leaves the module its own.
 ///
+/// Parameters get the ids that the file tells, so that an optimizer's record fits; one that another program wrote, or the compiler,
+/// tells none, and the module's own stay. As with every record, modules that are loaded from one file have the same ids: as parts of one
+/// module they would learn as tied ones.
+///
 /// The extension `safetensors` may be left out.
 ///
 /// # Errors
@@ -140,7 +144,8 @@ fn find(path: &std::path::Path, extension: &str) -> std::path::PathBuf {
     }
 }
 
-/// Saves the parameters of a module to a file, by path, in their own dtypes. A file that is there is replaced.
+/// Saves the parameters of a module to a file, by path, in their own dtypes and with their ids, by which an optimizer's record knows
+/// them. A file that is there is replaced.
 #[cfg(feature = "std")]
 pub fn save_safetensors<B: Backend, M: Module<B>, P: AsRef<std::path::Path>>(
     module: &M,
@@ -149,7 +154,7 @@ pub fn save_safetensors<B: Backend, M: Module<B>, P: AsRef<std::path::Path>>(
     Ok(safetensors::save(path.as_ref(), &collect(module), &BTreeMap::new())?)
 }
 
-/// Saves the parameters of a module to memory, by path, in their own dtypes.
+/// Saves the parameters of a module to memory, by path, in their own dtypes and with their ids.
 pub fn save_safetensors_bytes<B: Backend, M: Module<B>>(module: &M) -> Result<Vec<u8>, RecorderError> {
     Ok(safetensors::to_vec(&collect(module), &BTreeMap::new())?)
 }

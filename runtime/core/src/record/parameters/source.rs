@@ -47,8 +47,8 @@ impl Parameters for Safetensors {
         }
     }
 
-    fn id(&self, _path: &str) -> Option<ParamId> {
-        None
+    fn id(&self, path: &str) -> Option<ParamId> {
+        Safetensors::id(self, path)
     }
 
     fn paths(&self) -> Vec<&str> {

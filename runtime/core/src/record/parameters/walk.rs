@@ -2,7 +2,7 @@
 
 use super::mismatch::{MissingParameter, ParameterMismatch, WrongParameter, nearest};
 use super::source::Parameters;
-use crate::module::{ModuleMapper, ModuleVisitor, Param, Parameter};
+use crate::module::{ModuleMapper, ModuleVisitor, Param, ParamId, Parameter};
 use crate::tensor::backend::{Backend, held, hold};
 use crate::tensor::{Bool, DType, DTypeKind, Element, Int, Shape, Tensor, TensorData};
 use alloc::{
@@ -174,8 +174,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    fn add(&mut self, data: TensorData) {
-        self.tensors.push(TensorToWrite::new(self.path.text.clone(), data));
+    fn add(&mut self, id: ParamId, data: TensorData) {
+        self.tensors.push(TensorToWrite::new(self.path.text.clone(), data).with_id(id));
     }
 }
 
@@ -189,7 +189,7 @@ impl<B: Backend> ModuleVisitor<B> for Collector {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.add(param.transform_for_save().into_value().into_data());
+        self.add(param.id, param.transform_for_save().into_value().into_data());
     }
 
     /// A record has no place for the pair: it holds the whole value.
@@ -198,11 +198,11 @@ impl<B: Backend> ModuleVisitor<B> for Collector {
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        self.add(param.transform_for_save().into_value().into_data());
+        self.add(param.id, param.transform_for_save().into_value().into_data());
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
-        self.add(param.transform_for_save().into_value().into_data());
+        self.add(param.id, param.transform_for_save().into_value().into_data());
     }
 }
 
