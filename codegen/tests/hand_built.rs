@@ -190,3 +190,28 @@ fn a_function_is_not_cut_between_a_read_and_its_uses() {
     let source = generate(&graph, &options()).unwrap().source;
     assert!(source.matches("pub struct").count() > 1, "the function is cut elsewhere:\n{source}");
 }
+
+/// A layer that is called again in another way is written out; those between its calls stay modules.
+#[test]
+fn a_layer_that_does_two_things_leaves_the_others() {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let mut x = builder.input("x", TensorType::new(DType::F32, [2usize, 16]));
+    let calls = [(0, UnaryOp::Sin), (1, UnaryOp::Sin), (2, UnaryOp::Sin), (0, UnaryOp::Cos)];
+    let weights = [0, 1, 2].map(|i| {
+        let names = ["a", "b"].map(|name| format!("layers.{i}.{name}"));
+        names.map(|name| builder.graph.add_constant(Some(name), zeros(&[16, 16])))
+    });
+    for (i, what) in calls {
+        builder.origin = origin(&[("", "Net"), (&format!("layers.{i}"), "Block")]);
+        let [a, b] = weights[i];
+        x = builder.add(Op::MatMul, &[x, a]).unwrap();
+        x = builder.add(Op::Unary(what), &[x]).unwrap();
+        x = builder.add(Op::MatMul, &[x, b]).unwrap();
+    }
+    let nodes = builder.nodes;
+    let source = generate(&finish(graph, nodes, &[x]), &Options::default()).unwrap().source;
+    assert!(source.contains("pub struct Block<B: Backend>"), "{source}");
+    // Both calls of the first, and the one function of the others.
+    assert_eq!(source.matches(".sin()").count() + source.matches(".cos()").count(), 3, "{source}");
+}
