@@ -8,10 +8,10 @@ mod expression;
 use super::placement::{is_counted, relative};
 use super::{Content, Field, ModuleTree};
 use crate::code::Number;
-use expression::{derivation, shapeless, shortest};
+use expression::{seen_from, shapeless, shortest};
 use kiln_importer::data::{shortest as shortest_f64, uniform};
 use kiln_importer::ir::{Norm, Op, Permute, Provenance, ValueId};
-use kiln_types::{BinaryOp, Derivation, DerivationTarget};
+use kiln_types::{BinaryOp, Derivation, DerivationTarget, KeyBase};
 use std::collections::BTreeSet;
 
 /// How a field is filled.
@@ -273,15 +273,16 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
 
 /// The expression of a parameter.
 fn text(tree: &ModuleTree<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
-    let derivation = derivation(made, base).ok()?;
+    let derivation = made.derivation().ok()?;
     let Expected { key, transposed } = &parameter.expected;
     // A tied parameter may be in checkpoints under either name, laid out alike.
     if tree.graph.tied_keys.contains(key) && layout(made) == Some(*transposed) {
-        let key = Derivation::key(relative(key, base)?, false);
+        let key = Derivation::key(key, KeyBase::Root);
         let expected = if *transposed { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key };
-        return Some(Derivation::First(vec![expected, shapeless(derivation)]).to_string());
+        let either = Derivation::First(vec![expected, shapeless(derivation)]);
+        return Some(seen_from(base, either).to_string());
     }
-    Some(shortest(derivation, &parameter.target).to_string())
+    Some(seen_from(base, shortest(derivation, &parameter.target)).to_string())
 }
 
 /// Why a model cannot take checkpoints at all: parameters that the exporter, or Kiln, changed in ways that cannot be
@@ -300,7 +301,7 @@ fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
         } else if made.is_exporters() {
             let from: Vec<&str> = keys.iter().filter(|key| **key != name).map(String::as_str).collect();
             exporters.push(if from.is_empty() { name } else { format!("{name} (from {})", from.join(", ")) });
-        } else if let Err(what) = derivation(&made, "") {
+        } else if let Err(what) = made.derivation() {
             others.push(format!("{name} (from {}, by {what})", keys.join(", ")));
         }
     }
