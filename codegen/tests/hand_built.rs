@@ -215,3 +215,35 @@ fn a_layer_that_does_two_things_leaves_the_others() {
     // Both calls of the first, and the one function of the others.
     assert_eq!(source.matches(".sin()").count() + source.matches(".cos()").count(), 3, "{source}");
 }
+
+/// A part of one module that another calls, too, has its parameters in one place.
+#[test]
+fn a_part_of_another_module_is_called_from_outside() {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let x = builder.input("x", TensorType::new(DType::F32, [2usize, 16]));
+    let weights = ["block.part.fc.weight", "block.part.fc.bias", "block.fc.weight", "block.fc.bias"];
+    let shapes: [&[usize]; 4] = [&[16, 16], &[16], &[16, 16], &[16]];
+    let mut weights = weights.into_iter().zip(shapes);
+    let mut constant = |b: &mut Builder<'_>| {
+        let (name, shape) = weights.next().unwrap();
+        b.graph.add_constant(Some(name.to_owned()), zeros(shape))
+    };
+    let part = [constant(&mut builder), constant(&mut builder)];
+    let block = [constant(&mut builder), constant(&mut builder)];
+    let of_part = |b: &mut Builder<'_>, x: ValueId, outer: &[(&str, &str)]| {
+        let scopes = [outer, &[("block.part", "Part")]].concat();
+        b.origin = origin(&[&scopes[..], &[("block.part.fc", "Linear")]].concat());
+        let y = b.add(Op::Linear(Linear { activation: None }), &[x, part[0], part[1]]).unwrap();
+        b.origin = origin(&scopes);
+        b.add(Op::Unary(UnaryOp::Sin), &[y]).unwrap()
+    };
+    let inside = of_part(&mut builder, x, &[("", "Net"), ("block", "Block")]);
+    builder.origin = origin(&[("", "Net"), ("block", "Block"), ("block.fc", "Linear")]);
+    let y = builder.add(Op::Linear(Linear { activation: None }), &[inside, block[0], block[1]]).unwrap();
+    let outside = of_part(&mut builder, y, &[("", "Net")]);
+    let nodes = builder.nodes;
+    let generated = generate(&finish(graph, nodes, &[outside]), &Options::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    generated.write_record(&folder.path().join("model.safetensors")).unwrap();
+}

@@ -26,6 +26,7 @@ pub fn group(nodes: &Nodes<'_>, layers: &Layers, placements: BTreeMap<NodeId, Pl
         depends,
         modules: Arena::default(),
         holders: BTreeMap::new(),
+        parents: BTreeMap::new(),
         called_across: BTreeSet::new(),
     };
     let class = grouping.root_class();
@@ -41,6 +42,8 @@ pub(super) struct Grouping<'a> {
     pub(super) modules: Arena<ModuleId, Module>,
     /// The path of the module that holds each layer: the first that calls it.
     holders: BTreeMap<NodeId, String>,
+    /// The same of each module, by its path.
+    parents: BTreeMap<String, String>,
     called_across: BTreeSet<NodeId>,
 }
 
@@ -94,6 +97,15 @@ impl Grouping<'_> {
                 }
                 continue;
             };
+            // A part of another module that is called here, too, is written out: its parameters are in one place.
+            let parent = self.parents.entry(path.clone()).or_insert_with(|| draft.module.path.clone());
+            if *parent != draft.module.path {
+                for node in group.nodes {
+                    let step = self.step(&mut draft, node);
+                    draft.module.steps.push(step);
+                }
+                continue;
+            }
             let class = group.nodes.first().and_then(|node| self.placements[node].modules.get(depth));
             let class = class.map(|entry| entry.class.clone()).unwrap_or_default();
             let key = relative(&path, &draft.module.path).unwrap_or(&path).to_owned();
