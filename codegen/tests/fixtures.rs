@@ -40,6 +40,7 @@ macro_rules! snapshots {
 
 snapshots! {
     if_nested
+    lists_optional
     lists_order
     lists_pairs
     lists_perceptron

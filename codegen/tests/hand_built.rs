@@ -190,3 +190,60 @@ fn a_function_is_not_cut_between_a_read_and_its_uses() {
     let source = generate(&graph, &options()).unwrap().source;
     assert!(source.matches("pub struct").count() > 1, "the function is cut elsewhere:\n{source}");
 }
+
+/// A layer that is called again in another way is written out; those between its calls stay modules.
+#[test]
+fn a_layer_that_does_two_things_leaves_the_others() {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let mut x = builder.input("x", TensorType::new(DType::F32, [2usize, 16]));
+    let calls = [(0, UnaryOp::Sin), (1, UnaryOp::Sin), (2, UnaryOp::Sin), (0, UnaryOp::Cos)];
+    let weights = [0, 1, 2].map(|i| {
+        let names = ["a", "b"].map(|name| format!("layers.{i}.{name}"));
+        names.map(|name| builder.graph.add_constant(Some(name), zeros(&[16, 16])))
+    });
+    for (i, what) in calls {
+        builder.origin = origin(&[("", "Net"), (&format!("layers.{i}"), "Block")]);
+        let [a, b] = weights[i];
+        x = builder.add(Op::MatMul, &[x, a]).unwrap();
+        x = builder.add(Op::Unary(what), &[x]).unwrap();
+        x = builder.add(Op::MatMul, &[x, b]).unwrap();
+    }
+    let nodes = builder.nodes;
+    let source = generate(&finish(graph, nodes, &[x]), &Options::default()).unwrap().source;
+    assert!(source.contains("pub struct Block<B: Backend>"), "{source}");
+    // Both calls of the first, and the one function of the others.
+    assert_eq!(source.matches(".sin()").count() + source.matches(".cos()").count(), 3, "{source}");
+}
+
+/// A part of one module that another calls, too, has its parameters in one place.
+#[test]
+fn a_part_of_another_module_is_called_from_outside() {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let x = builder.input("x", TensorType::new(DType::F32, [2usize, 16]));
+    let weights = ["block.part.fc.weight", "block.part.fc.bias", "block.fc.weight", "block.fc.bias"];
+    let shapes: [&[usize]; 4] = [&[16, 16], &[16], &[16, 16], &[16]];
+    let mut weights = weights.into_iter().zip(shapes);
+    let mut constant = |b: &mut Builder<'_>| {
+        let (name, shape) = weights.next().unwrap();
+        b.graph.add_constant(Some(name.to_owned()), zeros(shape))
+    };
+    let part = [constant(&mut builder), constant(&mut builder)];
+    let block = [constant(&mut builder), constant(&mut builder)];
+    let of_part = |b: &mut Builder<'_>, x: ValueId, outer: &[(&str, &str)]| {
+        let scopes = [outer, &[("block.part", "Part")]].concat();
+        b.origin = origin(&[&scopes[..], &[("block.part.fc", "Linear")]].concat());
+        let y = b.add(Op::Linear(Linear { activation: None }), &[x, part[0], part[1]]).unwrap();
+        b.origin = origin(&scopes);
+        b.add(Op::Unary(UnaryOp::Sin), &[y]).unwrap()
+    };
+    let inside = of_part(&mut builder, x, &[("", "Net"), ("block", "Block")]);
+    builder.origin = origin(&[("", "Net"), ("block", "Block"), ("block.fc", "Linear")]);
+    let y = builder.add(Op::Linear(Linear { activation: None }), &[inside, block[0], block[1]]).unwrap();
+    let outside = of_part(&mut builder, y, &[("", "Net")]);
+    let nodes = builder.nodes;
+    let generated = generate(&finish(graph, nodes, &[outside]), &Options::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    generated.write_record(&folder.path().join("model.safetensors")).unwrap();
+}

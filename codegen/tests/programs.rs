@@ -36,6 +36,7 @@ snapshots! {
     fourier
     in_place
     language
+    layer_scale
     rotary
     sizes
     tagger

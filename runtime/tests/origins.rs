@@ -381,6 +381,44 @@ fn tensors_come_back_from_everything_that_was_made_of_them() {
     std::fs::remove_file(saved).unwrap();
 }
 
+/// What a parameter is made of may lie beside the module that holds it, in each item of a list another.
+#[test]
+fn parameters_are_made_of_what_lies_above_their_module() {
+    #[derive(Module, Debug)]
+    struct Attention<B: Backend> {
+        #[module(from(weight = "scaled(transpose(out.weight), super::scale)"))]
+        out: Linear<B>,
+    }
+    #[derive(Module, Debug)]
+    struct Layers<B: Backend> {
+        #[module(rename = "attention")]
+        layers: Vec<Attention<B>>,
+    }
+    let tensors = vec![
+        ("attention.0.out.weight".into(), vec![1.0, 2.0], vec![2, 1]),
+        ("attention.1.out.weight".into(), vec![3.0, 4.0], vec![2, 1]),
+        ("attention.scale".into(), vec![10.0, 100.0], vec![2]),
+    ];
+    let (original, saved, device) = (written("above", tensors), temporary("above-saved"), Default::default());
+    let linear = || LinearConfig::new(1, 2).with_bias(false).init(&device);
+    let model = Layers::<Cpu> { layers: vec![Attention { out: linear() }, Attention { out: linear() }] };
+    let model = load_weights(model, LoadArgs::from(original.as_path()), &device).unwrap();
+    assert_close(&numbers(&model.layers[0].out.weight), &[10.0, 200.0]);
+    assert_close(&numbers(&model.layers[1].out.weight), &[30.0, 400.0]);
+    save_weights(&model, &saved, AdapterType::PyTorch).unwrap();
+    let after = read(&saved);
+    let scale = &after["attention.scale"].0;
+    let back = after["attention.1.out.weight"].0.iter().zip(scale).map(|(weight, scale)| weight * scale);
+    assert_close(&back.collect::<Vec<_>>(), &[30.0, 400.0]);
+
+    // There is nothing above the root.
+    let alone = load_weights(Attention::<Cpu> { out: linear() }, LoadArgs::from(original.as_path()), &device);
+    let error = alone.unwrap_err().to_string();
+    assert!(error.contains("super::scale"), "{error}");
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}
+
 /// Indices of a list with gaps, and a dtype of its own, are the original's.
 #[test]
 fn a_list_keeps_the_numbers_of_the_original() {

@@ -102,3 +102,55 @@ def pairs(_):
 def pyramid(_):
     indices = torch.randint(5, (2, 6, 3), generator=torch.Generator().manual_seed(3))
     return torch_case(Pyramid(), [(floats(2, 4, 9, 9), indices)])
+
+
+class Optional(nn.Module):
+    """Stages that differ in sizes and in optional layers: some follow from the sizes of a stage, not from those of what is in it."""
+
+    class Gate(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.inner, self.outer = nn.Conv2d(width, 2, 1), nn.Conv2d(2, width, 1)
+
+        def forward(self, x):
+            return self.outer(F.relu(self.inner(x)))
+
+    class Inner(nn.Module):
+        """A gate and what follows it are there together."""
+
+        def __init__(self, widths, gated):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Conv2d(a, b, 1) for a, b in zip(widths, widths[1:])])
+            self.gate = Optional.Gate(widths[-1]) if gated else None
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = torch.tanh(layer(x))
+            return self.gate(x).softmax(1) if self.gate else x
+
+    class Stage(nn.Module):
+        def __init__(self, given, width, widths):
+            super().__init__()
+            self.first = nn.Conv2d(given, width, 1)
+            self.inner = Optional.Inner([width, *widths, width], given != width)
+
+        def forward(self, x):
+            x = F.relu(self.first(x))
+            return x + self.inner(x)
+
+    def __init__(self):
+        super().__init__()
+        self.stages = nn.Sequential(
+            Optional.Stage(8, 8, [7, 6, 5, 4, 3, 9]),
+            Optional.Stage(8, 10, [9, 7, 8, 6, 5, 11]),
+            Optional.Stage(10, 10, [5, 4, 6, 7, 8, 3]),
+            Optional.Stage(10, 12, [6, 9, 5, 8, 7, 4]),
+        )
+
+    def forward(self, x):
+        return self.stages(x)
+
+
+@case("lists_optional")
+def optional(_):
+    return torch_case(Optional(), [(floats(2, 8, 3, 2),), (floats(3, 8, 3, 2, seed=8),)], dynamic_shapes=({0: BATCH},))

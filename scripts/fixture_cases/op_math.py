@@ -341,6 +341,18 @@ def einsum(rng):
     return Case(g.model(), [arrays])
 
 
+@case("op_einsum_diagonals")
+def einsum_diagonals(rng):
+    """Diagonals whose size is not known before the model runs."""
+    g = Graph("einsum_diagonals", opset=13)
+    x, y = g.input("x", F32, ("b", "n", "n")), g.input("y", I64, ("n", "n"))
+    g.show("of_each", "Einsum", x, equation="bii->bi", dtype=F32, dims=("b", "n"))
+    g.show("trace", "Einsum", x, equation="bii->b", dtype=F32, dims=("b",))
+    g.show("product", "Einsum", x, x, equation="bii,bij->bj", dtype=F32, dims=("b", "n"))
+    g.show("integers", "Einsum", y, equation="ii->i", dtype=I64, dims=("n",))
+    return Case(g.model(), [[floats(rng, b, n, n), rng.integers(-9, 9, (n, n))] for b, n in ((2, 4), (3, 1))])
+
+
 ALL_TYPES = {
     "f32": F32,
     "f64": F64,

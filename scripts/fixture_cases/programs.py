@@ -176,6 +176,54 @@ def language_decomposed(_):
     return language(decomposed=True)
 
 
+class GroupedAttention(nn.Module):
+    """Two heads of keys and values for four of queries, repeated as decoders do."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        size = width // 4
+        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, 2 * size), nn.Linear(width, 2 * size)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, mask):
+        b, n, width = x.shape
+        q, k, v = (layer(x).view(b, n, -1, width // 4).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        k, v = (x[:, :, None].expand(b, 2, 2, n, width // 4).reshape(b, 4, n, width // 4) for x in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, mask.expand(b, 1, n, n), scale=(width // 4) ** -0.5)
+        return self.out(y.transpose(1, 2).reshape(b, n, width))
+
+
+class ScaledLayer(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.attention = GroupedAttention(width)
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x, mask):
+        return x + self.scale * self.attention(self.norm(x), mask)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([ScaledLayer(16) for _ in range(3)])
+        self.last = ScaledLayer(16)
+
+    def forward(self, x, mask):
+        seen, all = mask[:, None, None].bool(), torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        for layer in self.layers:
+            x = layer(x, seen)
+        return self.last(x, all)
+
+
+@program("layer_scale")
+def layer_scale(_):
+    """Layers that scale what a module in them yields: its weights are made of a parameter of the module around it."""
+    inputs = [(randn(n, 5, 16), torch.arange(5).expand(n, 5).lt(3 + torch.arange(n)[:, None]).long()) for n in (2, 3)]
+    return Program(seed_weights(Scaled()), inputs, ({0: BATCH}, {0: BATCH}))
+
+
 class Tagger(nn.Module):
     def __init__(self):
         super().__init__()

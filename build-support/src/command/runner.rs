@@ -89,16 +89,16 @@ fn case_source(i: usize, module: &Module, captured: bool) -> String {
     );
     if !module.inputs.is_empty() {
         text.push_str("        let mut data = data.into_iter();\n");
-        text.push_str("        let mut next = || data.next().expect(\"an input is missing\");\n");
     } else {
         text.push_str("        drop(data);\n        let _ = device;\n");
     }
     for (k, port) in module.inputs.iter().enumerate() {
         let _ = writeln!(
             text,
-            "        let x{k} = tensor::<{}, kiln::tensor::{}>(next(), device);",
+            "        let x{k} = tensor::<{}, kiln::tensor::{}>(data.next(), {:?}, device);",
             port.rank,
-            kind(port)
+            kind(port),
+            port.name
         );
     }
     let names = |prefix: &str, n: usize, suffix: &str| {
@@ -123,8 +123,14 @@ fn case_source(i: usize, module: &Module, captured: bool) -> String {
             names("x", inputs, "")
         )
     } else {
-        let inputs = names("x", inputs, ".clone()");
-        writeln!(text, "        Box::new(move || {{\n            let {pattern} = self.forward({inputs});")
+        let call = match inputs {
+            0 => "forward()".to_owned(),
+            _ => format!(
+                "try_forward({}).unwrap_or_else(|error| fail(&error.to_string()))",
+                names("x", inputs, ".clone()")
+            ),
+        };
+        writeln!(text, "        Box::new(move || {{\n            let {pattern} = self.{call};")
     };
     let _ = writeln!(text, "            vec![{read}]\n        }})\n    }}\n}}");
     text

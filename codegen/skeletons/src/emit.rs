@@ -9,7 +9,7 @@ use super::{SkeletonError, SkeletonOptions};
 use kiln_codegen::RecordFormat;
 use kiln_codegen::names::{self, ident};
 use kiln_codegen::print::{markers, print};
-use kiln_types::Derivation;
+use kiln_types::{Derivation, KeyBase};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
@@ -312,7 +312,9 @@ fn attributes(field: &Field, named: &NamedField) -> TokenStream {
     let from = field.from.iter().map(|(parameter, origin)| {
         let parameter = ident(parameter);
         let text = match origin {
-            Origin::Key(name) => Derivation::key(format!("{}.{name}", field.key), false).to_string(),
+            Origin::Key(name) => {
+                Derivation::key(format!("{}.{name}", field.key), KeyBase::Module).to_string()
+            }
             Origin::Number(number) => (*number).to_owned(),
         };
         quote!(#parameter = #text)

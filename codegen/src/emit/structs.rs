@@ -314,8 +314,10 @@ impl<'p> Emitter<'p> {
         let config = self.config_name(child);
         let structure = self.structure(id);
         let fields = given(self.structure(child)).zip(args).zip(values).map(|((parameter, arg), value)| {
-            let is_same = argument(structure, arg) == Argument::Parameter(&parameter.name);
-            syntax::field_value(ident(&parameter.name), (!is_same).then_some(value))
+            // What follows from other parameters here is no variable.
+            let own = if let Code::Slot(slot) = arg { structure.parameter_of(*slot) } else { None };
+            let is_variable = own.is_some_and(|own| own.is_given() && own.name == parameter.name);
+            syntax::field_value(ident(&parameter.name), (!is_variable).then_some(value))
         });
         let config = syntax::structure(config.into(), fields.collect());
         Ok(syntax::call(new, vec![syntax::reference(config), device]))

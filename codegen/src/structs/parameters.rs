@@ -120,6 +120,9 @@ impl Sharing<'_, '_> {
                 }
                 _ => parameter.name.clone(),
             };
+            // One that is a field itself has a name of its own in records.
+            let is_key = parameter.kept && data.fields.iter().any(|field| field.key == wanted);
+            let wanted = if is_key { format!("with_{wanted}") } else { wanted };
             parameter.name = names.fresh(&snake(&wanted, "size"));
         }
     }

@@ -26,6 +26,7 @@ pub fn group(nodes: &Nodes<'_>, layers: &Layers, placements: BTreeMap<NodeId, Pl
         depends,
         modules: Arena::default(),
         holders: BTreeMap::new(),
+        parents: BTreeMap::new(),
         called_across: BTreeSet::new(),
     };
     let class = grouping.root_class();
@@ -41,6 +42,8 @@ pub(super) struct Grouping<'a> {
     pub(super) modules: Arena<ModuleId, Module>,
     /// The path of the module that holds each layer: the first that calls it.
     holders: BTreeMap<NodeId, String>,
+    /// The same of each module, by its path.
+    parents: BTreeMap<String, String>,
     called_across: BTreeSet<NodeId>,
 }
 
@@ -94,6 +97,15 @@ impl Grouping<'_> {
                 }
                 continue;
             };
+            // A part of another module that is called here, too, is written out: its parameters are in one place.
+            let parent = self.parents.entry(path.clone()).or_insert_with(|| draft.module.path.clone());
+            if *parent != draft.module.path {
+                for node in group.nodes {
+                    let step = self.step(&mut draft, node);
+                    draft.module.steps.push(step);
+                }
+                continue;
+            }
             let class = group.nodes.first().and_then(|node| self.placements[node].modules.get(depth));
             let class = class.map(|entry| entry.class.clone()).unwrap_or_default();
             let key = relative(&path, &draft.module.path).unwrap_or(&path).to_owned();
@@ -140,10 +152,13 @@ impl Grouping<'_> {
     }
 
     /// Groups of a module in an order that respects all dependencies. A child whose nodes cannot be one call (or several
-    /// equal ones) is written out in the module.
+    /// equal ones) is written out in the module: of those that wait for each other one that waits for itself, if there is any,
+    /// since the others may be calls then.
     fn ordered_groups(&mut self, depth: usize, nodes: &[NodeId]) -> Vec<Group> {
         /// Children are written out one at a time, the smallest first, since that may be enough; but not for ever.
         const ROUNDS: usize = 12;
+        /// Whether a child waits for itself is found out by a look at all nodes.
+        const LOOKED_AT: usize = 16;
         let mut round = 0;
         loop {
             let groups = self.groups(depth, nodes);
@@ -158,8 +173,10 @@ impl Grouping<'_> {
             };
             round += 1;
             if round < ROUNDS {
-                let smallest = entangled.iter().copied().min_by_key(|&i| (groups[i].nodes.len(), i));
-                entangled = smallest.into_iter().collect();
+                entangled.sort_unstable_by_key(|&i| (groups[i].nodes.len(), i));
+                let mut looked_at = entangled.iter().take(LOOKED_AT);
+                let reentered = looked_at.find(|&&i| self.is_reentered(nodes, &groups[i]));
+                entangled = reentered.or(entangled.first()).copied().into_iter().collect();
             }
             let paths: HashSet<&str> = entangled.iter().filter_map(|&i| groups[i].path.as_deref()).collect();
             let written_out = |group: &&Group| group.path.as_deref().is_some_and(|path| paths.contains(path));
@@ -171,6 +188,24 @@ impl Grouping<'_> {
                 }
             }
         }
+    }
+
+    /// Whether nodes of a child wait for others that wait for some of the same child. `nodes` are the module's, in order.
+    fn is_reentered(&self, nodes: &[NodeId], child: &Group) -> bool {
+        let inside: HashSet<NodeId> = child.nodes.iter().copied().collect();
+        let mut behind: HashSet<NodeId> = HashSet::new();
+        for node in nodes {
+            let Some(depends) = self.depends.get(node) else { continue };
+            let is_late = depends.iter().any(|before| behind.contains(before));
+            if inside.contains(node) {
+                if is_late {
+                    return true;
+                }
+            } else if is_late || depends.iter().any(|before| inside.contains(before)) {
+                behind.insert(*node);
+            }
+        }
+        false
     }
 
     fn groups(&mut self, depth: usize, nodes: &[NodeId]) -> Vec<Group> {

@@ -8,10 +8,10 @@ mod expression;
 use super::placement::{is_counted, relative};
 use super::{Content, Field, ModuleTree};
 use crate::code::Number;
-use expression::{derivation, shapeless, shortest};
+use expression::{seen_from, shapeless, shortest};
 use kiln_importer::data::{shortest as shortest_f64, uniform};
 use kiln_importer::ir::{Norm, Op, Permute, Provenance, ValueId};
-use kiln_types::{BinaryOp, Derivation, DerivationTarget};
+use kiln_types::{BinaryOp, Derivation, DerivationTarget, KeyBase};
 use std::collections::BTreeSet;
 
 /// How a field is filled.
@@ -275,17 +275,14 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
 
 /// The expression of a parameter.
 fn text(tree: &ModuleTree<'_>, made: &Provenance, parameter: &Parameter<'_>, base: &str) -> Option<String> {
-    let derivation = derivation(made, base).ok()?;
+    let derivation = made.derivation().ok()?;
     let Expected { key, transposed } = &parameter.expected;
     if layout(made) != Some(*transposed) {
-        return Some(shortest(derivation, &parameter.target).to_string());
+        return Some(seen_from(base, shortest(derivation, &parameter.target)).to_string());
     }
     // A tied parameter may be in checkpoints under any of its names, laid out alike.
     let named = |name: &str| {
-        let key = match relative(name, base) {
-            Some(name) => Derivation::key(name, false),
-            None => Derivation::key(name, true),
-        };
+        let key = Derivation::key(name, KeyBase::Root);
         if *transposed { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key }
     };
     let mut names = Vec::new();
@@ -294,10 +291,11 @@ fn text(tree: &ModuleTree<'_>, made: &Provenance, parameter: &Parameter<'_>, bas
     }
     names.push(shapeless(derivation.clone()));
     names.extend(other_names(tree, made).filter(|name| *name != key.as_str()).map(named));
-    Some(match names.len() {
-        1 => shortest(derivation, &parameter.target).to_string(),
-        _ => Derivation::First(names).to_string(),
-    })
+    let text = match names.len() {
+        1 => shortest(derivation, &parameter.target),
+        _ => Derivation::First(names),
+    };
+    Some(seen_from(base, text).to_string())
 }
 
 /// The keys that the network has besides for a parameter which is no more than one key, perhaps transposed.
@@ -323,7 +321,7 @@ fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
         } else if made.is_exporters() {
             let from: Vec<&str> = keys.iter().filter(|key| **key != name).map(String::as_str).collect();
             exporters.push(if from.is_empty() { name } else { format!("{name} (from {})", from.join(", ")) });
-        } else if let Err(what) = derivation(&made, "") {
+        } else if let Err(what) = made.derivation() {
             others.push(format!("{name} (from {}, by {what})", keys.join(", ")));
         }
     }

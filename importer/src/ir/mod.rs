@@ -45,7 +45,7 @@ pub use loops::{Fold, Kernel, KernelArg, Loops, Pass, View};
 pub use naming::{is_anonymous, names_an_operation};
 pub use op::*;
 pub(crate) use provenance::Sources;
-pub use provenance::{Channels, KeyName, Norm, Provenance};
+pub use provenance::{Channels, Norm, Provenance};
 pub(crate) use quotients::{Quotient, quotients};
 pub use repeated::RepeatedAxes;
 pub use strings::{Key, Strings};

@@ -12,7 +12,6 @@ use kiln_types::{BinaryOp, TensorData, UnaryOp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-pub use derivation::KeyName;
 pub(crate) use derivation::Sources;
 
 /// How a constant was made of the original network's parameters. A constant without one is known from the graph alone.

@@ -4,7 +4,7 @@
 //! result is known to count or to be one value, it is written as that, and a mask of "all true" goes.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Arange, AxisRange, Concat, Cumulative, Dim, Fill, Op, Reshape, Slice, ValueId};
+use crate::ir::{Arange, AxisRange, Concat, Cumulative, Dim, Fill, HostTensor, Op, Reshape, Slice, ValueId};
 use kiln_types::{BinaryOp, CompareOp, CumulativeOp, DType, Scalar};
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -93,7 +93,13 @@ fn concat(cx: &mut Rewrite<'_>, axis: usize) -> Option<&'static str> {
 /// A counter plus or minus a number.
 fn shift(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
-    let number = |id: ValueId| cx.graph().number(id).map(|number| Dim::constant(number.to_i64()));
+    let number = |id: ValueId| match cx.producer(id).map(|node| &node.op) {
+        Some(Op::HostTensor(HostTensor { values, .. })) => match values.as_slice() {
+            [value] => Some(value.clone()),
+            _ => None,
+        },
+        _ => cx.graph().number(id).map(|number| Dim::constant(number.to_i64())),
+    };
     let (x, by) = match op {
         BinaryOp::Add => match number(b) {
             Some(by) => (a, by),
@@ -217,6 +223,20 @@ mod tests {
         let g = checked(g, &[("s", 5)]);
         assert_eq!(kinds(&g), [""; 0], "{g}");
         assert_eq!(g.root.outputs, g.inputs);
+    }
+
+    /// Positions behind a cache, as decoders count them: a size of an input added to numbers from 0.
+    #[test]
+    fn a_size_shifts_a_counter() {
+        let g = graph(&["f32[past]", "i64[s]"], |b, x| {
+            let (past, s) = (Dim::symbol("past"), Dim::symbol("s"));
+            let positions = b.add(Op::Arange(Arange { start: 0.into(), end: s, step: 1 }), &[]).unwrap();
+            let past = b.add(Op::HostTensor(HostTensor { values: vec![past], dims: vec![1] }), &[]).unwrap();
+            let behind = b.add(Op::Binary(BinaryOp::Add), &[positions, past]).unwrap();
+            vec![b.add(Op::Binary(BinaryOp::Mul), &[behind, x[1]]).unwrap()]
+        });
+        let g = checked(g, &[("past", 3), ("s", 5)]);
+        assert_eq!(kinds(&g), ["Arange", "Binary(Mul)"], "{g}");
     }
 
     #[test]

@@ -63,9 +63,23 @@ struct Constants {
     known: HashMap<ValueId, usize>,
     /// What the first parameter holds of those that are made of the same.
     firsts: HashMap<String, TensorData>,
+    /// For each number and module, the constant that comes first in it.
+    in_modules: HashMap<(usize, String), ValueId>,
 }
 
 impl Constants {
+    /// The constant of several numbers, known from the graph alone, that a module uses first of those that are equal to an operand of one of its
+    /// nodes. What modules have each for themselves stays theirs.
+    fn first(&mut self, graph: &Graph, node: NodeId, operand: ValueId) -> ValueId {
+        let constant = graph.constant(operand);
+        let constant = constant.filter(|it| it.provenance.is_none() && it.data.num_elements() > 1);
+        let (Some(constant), Some(module)) = (constant, graph.node(node).origin.scope.last()) else {
+            return operand;
+        };
+        let Some(number) = self.number(operand, constant) else { return operand };
+        *self.in_modules.entry((number, module.path.clone())).or_insert(operand)
+    }
+
     /// The number of a constant; `None` for one that is equal to nothing but itself.
     fn number(&mut self, value: ValueId, constant: &Constant) -> Option<usize> {
         if let Some(&number) = self.known.get(&value) {
@@ -106,6 +120,7 @@ impl Merge {
         for &id in &region.nodes {
             for n in 0..graph.node(id).inputs.len() {
                 let resolved = graph.node(id).inputs[n].map(|value| self.resolve(value));
+                let resolved = resolved.map(|value| self.constants.first(graph, id, value));
                 graph.node_mut(id).inputs[n] = resolved;
             }
             let mut inner: Vec<Region> =
@@ -194,7 +209,7 @@ impl Constants {
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::Op;
+    use crate::ir::{Op, Origin, ScopeEntry};
     use crate::passes::testing::{constant, graph, kinds, optimized};
     use kiln_types::{BinaryOp, UnaryOp};
 
@@ -211,6 +226,21 @@ mod tests {
         let g = optimized(g);
         assert_eq!(kinds(&g), ["Binary(Add)", "Unary(Sin)"]);
         assert_eq!(g.root.outputs[0], g.root.outputs[1]);
+    }
+
+    #[test]
+    fn equal_tables_are_one() {
+        let g = graph(&["f32[3]"], |b, x| {
+            let module = ScopeEntry { path: "head".to_owned(), class: "Head".to_owned() };
+            b.origin = Origin { scope: vec![module], ..Origin::default() };
+            let tables = [(); 2].map(|()| constant(b, None, &[3], &[1.0, 2.0, 4.0]));
+            let ops = [BinaryOp::Add, BinaryOp::Mul];
+            let both: Vec<_> = ops.iter().zip(tables).map(|(&op, table)| (op, [x[0], table])).collect();
+            both.into_iter().map(|(op, operands)| b.add(Op::Binary(op), &operands).unwrap()).collect()
+        });
+        let g = optimized(g);
+        let table = |n: usize| g.node(g.root.nodes[n]).inputs[1];
+        assert_eq!(table(0), table(1), "{g}");
     }
 
     #[test]

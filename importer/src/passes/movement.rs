@@ -102,7 +102,8 @@ fn around_slice(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
     Some("transposes around a slice")
 }
 
-/// `permute(concat(…))` of transposes, or slices of some, that it cancels: the rest is joined along another axis.
+/// `permute(concat(…))` of transposes, or slices of some, of which it cancels at least one and merges with the others: the rest is joined
+/// along another axis.
 fn around_join(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
     let joined = cx.input(0).filter(|&joined| cx.used_once(joined))?;
     let node = cx.producer(joined)?;
@@ -114,7 +115,12 @@ fn around_join(cx: &mut Rewrite<'_>, axes: &[usize]) -> Option<&'static str> {
         let inner = turned.and_then(|turned| permuted(cx, turned));
         inner.is_some_and(|(_, inner)| compose(&inner, axes).is_sorted())
     };
-    if !parts.iter().all(cancels) {
+    let costs_nothing = |&part: &ValueId| match cx.producer(part).map(|node| &node.op) {
+        Some(Op::Permute(_)) => cx.used_once(part),
+        Some(Op::Fill(_)) => true,
+        _ => false,
+    };
+    if !parts.iter().any(cancels) || !parts.iter().all(|part| cancels(part) || costs_nothing(part)) {
         return None;
     }
     let turn = |&part: &ValueId| cx.insert(Op::Permute(Permute { axes: axes.to_vec() }), &[part]).map(Some);
@@ -443,6 +449,17 @@ mod tests {
         });
         let g = checked(g, &[("n", 2)]);
         assert!(!kinds(&g).contains(&"Permute".to_owned()), "{g}");
+    }
+
+    #[test]
+    fn a_transpose_of_joined_transposes_meets_them() {
+        let g = graph(&["f32[n, 2, s, 4]", "f32[n, s, 2, 6]"], |b, x| {
+            let kept = b.add(turn(&[3, 1, 2, 0]), &[x[0]]).unwrap();
+            let turned = b.add(turn(&[3, 2, 1, 0]), &[x[1]]).unwrap();
+            let joined = b.add(Op::Concat(Concat { axis: 0 }), &[kept, turned]).unwrap();
+            vec![b.add(turn(&[3, 1, 2, 0]), &[joined]).unwrap()]
+        });
+        assert_eq!(kinds(&checked(g, &[("n", 2), ("s", 3)])), ["Permute", "Concat"]);
     }
 
     #[test]

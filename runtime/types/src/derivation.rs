@@ -18,8 +18,8 @@ pub use shape::DerivationTarget;
 /// An expression over the tensors of a checkpoint.
 ///
 /// Its text reads like arithmetic: `a.weight * (1 + b.scale)`, `cat(0, query.weight, key.weight)`,
-/// `transpose(::embedding.weight)`. Names are keys below the module that holds the parameter, or, after `::`, below the
-/// root; those that are no dotted words stand in single quotes. Axes and sizes are plain numbers. Sizes stand behind a key,
+/// `transpose(::embedding.weight)`. Names are keys below the module that holds the parameter; after `super::` below the path
+/// that is one word shorter, and after `::` below the root ([`KeyBase`]). Those that are no dotted words stand in single quotes. Axes and sizes are plain numbers. Sizes stand behind a key,
 /// `cls_token[1, 1, 64]`, where they do not follow from the parameter's ([`Derivation::key_shapes`]).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Derivation {
@@ -27,8 +27,8 @@ pub enum Derivation {
     Key {
         /// Its name.
         path: String,
-        /// Whether the name is whole, not relative to the module.
-        absolute: bool,
+        /// Below what.
+        base: KeyBase,
         /// Its sizes, if they are said.
         shape: Option<Vec<usize>>,
     },
@@ -80,10 +80,49 @@ pub enum Derivation {
     Scaled(Box<Derivation>, Box<Derivation>),
 }
 
+/// Below what the name of a tensor stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyBase {
+    /// The module that holds the parameter.
+    Module,
+    /// The module's path without its last words, as many as this says: `super::scale.weight`.
+    Above(usize),
+    /// Nothing; the name is whole: `::lm_head.weight`.
+    Root,
+}
+
+impl KeyBase {
+    /// The nearest that a whole name lies below, seen from a module's path, and the rest of the name.
+    pub fn nearest<'n>(name: &'n str, module: &str) -> (Self, &'n str) {
+        let mut above = module;
+        let mut levels = 0;
+        while !above.is_empty() {
+            if let Some(rest) = name.strip_prefix(above).and_then(|rest| rest.strip_prefix('.')) {
+                return (if levels == 0 { Self::Module } else { Self::Above(levels) }, rest);
+            }
+            above = above.rsplit_once('.').map_or("", |(above, _)| above);
+            levels += 1;
+        }
+        (if module.is_empty() { Self::Module } else { Self::Root }, name)
+    }
+
+    /// The whole name of what is called `path`, for a module's path; `None` where nothing is so far above it.
+    pub fn whole(self, path: &str, module: &str) -> Option<String> {
+        let above = match self {
+            Self::Module => module,
+            Self::Root => "",
+            Self::Above(levels) => (0..levels).try_fold(module, |path, _| {
+                (!path.is_empty()).then(|| path.rsplit_once('.').map_or("", |(above, _)| above))
+            })?,
+        };
+        Some(if above.is_empty() { path.into() } else { alloc::format!("{above}.{path}") })
+    }
+}
+
 impl Derivation {
     /// The key of a tensor.
-    pub fn key(path: impl Into<String>, absolute: bool) -> Self {
-        Self::Key { path: path.into(), absolute, shape: None }
+    pub fn key(path: impl Into<String>, base: KeyBase) -> Self {
+        Self::Key { path: path.into(), base, shape: None }
     }
 
     /// `a op b`.
@@ -142,5 +181,27 @@ impl Derivation {
             Self::Key { path, .. } => [path.as_str()].into(),
             other => other.parts().into_iter().flat_map(Self::keys).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeyBase;
+
+    #[test]
+    fn names_are_said_from_the_nearest_module() {
+        let cases = [
+            ("a.b.weight", "a.b", KeyBase::Module, "weight"),
+            ("weight", "", KeyBase::Module, "weight"),
+            ("layer.2.scale.gamma", "layer.2.attention.out", KeyBase::Above(2), "scale.gamma"),
+            ("layer.12.scale", "layer.1", KeyBase::Above(1), "12.scale"),
+            ("shared.weight", "encoder.embed", KeyBase::Root, "shared.weight"),
+        ];
+        for (name, module, base, path) in cases {
+            assert_eq!(KeyBase::nearest(name, module), (base, path), "{name} from {module}");
+            assert_eq!(base.whole(path, module).as_deref(), Some(name));
+        }
+        assert_eq!(KeyBase::Above(2).whole("x", "a.b").as_deref(), Some("x"));
+        assert_eq!(KeyBase::Above(3).whole("x", "a.b"), None);
     }
 }

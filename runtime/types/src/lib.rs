@@ -33,7 +33,7 @@ mod windows;
 
 pub use bytes::{Bytes, Refetched};
 pub use data::{DataError, TensorData, Tolerance};
-pub use derivation::{Derivation, DerivationError, DerivationTarget, Misfit};
+pub use derivation::{Derivation, DerivationError, DerivationTarget, KeyBase, Misfit};
 pub use distribution::Distribution;
 pub use dtype::{DType, DTypeKind, FloatDType, IntDType};
 pub use element::{Element, ElementConversion, ToElement};

@@ -1,17 +1,15 @@
 //! Expressions over a checkpoint's tensors, in few words.
 
-use super::super::placement::relative;
-use kiln_importer::ir::Provenance;
-use kiln_types::{Derivation, DerivationTarget};
+use kiln_types::{Derivation, DerivationTarget, KeyBase};
 
 /// The expression without what need not be said: the parameter's own sizes, and those of keys where they follow from it.
 pub(super) fn shortest(derivation: Derivation, target: &DerivationTarget) -> Derivation {
     let simple = derivation.map(&|part| unreshaped(part, target));
     let follow = shapeless(simple.clone()).key_shapes(target);
     let mut shortest = simple.map(&|part| match part {
-        Derivation::Key { path, absolute, shape } => {
+        Derivation::Key { path, base, shape } => {
             let shape = shape.filter(|shape| follow.get(&path) != Some(shape));
-            Derivation::Key { path, absolute, shape }
+            Derivation::Key { path, base, shape }
         }
         other => other,
     });
@@ -24,7 +22,7 @@ pub(super) fn shortest(derivation: Derivation, target: &DerivationTarget) -> Der
 /// The expression without its keys' sizes.
 pub(super) fn shapeless(derivation: Derivation) -> Derivation {
     derivation.map(&|part| match part {
-        Derivation::Key { path, absolute, .. } => Derivation::key(path, absolute),
+        Derivation::Key { path, base, .. } => Derivation::key(path, base),
         other => other,
     })
 }
@@ -67,12 +65,14 @@ fn units_beyond(less: &[usize], more: &[usize]) -> Option<Vec<usize>> {
     rest.next().is_none().then_some(axes)
 }
 
-/// A provenance as an expression, its keys relative to a module, with all their sizes. The error says what cannot be
-/// expressed.
-pub(super) fn derivation(made: &Provenance, base: &str) -> Result<Derivation, String> {
-    made.derivation(&|key| match relative(key, base) {
-        Some(key) => (key.to_owned(), false),
-        None => (key.to_owned(), true),
+/// The expression with keys as they are called in a module: modules that do the same in different places say the same.
+pub(super) fn seen_from(module: &str, derivation: Derivation) -> Derivation {
+    derivation.map(&|part| match part {
+        Derivation::Key { path, base: KeyBase::Root, shape } => {
+            let (base, path) = KeyBase::nearest(&path, module);
+            Derivation::Key { path: path.to_owned(), base, shape }
+        }
+        other => other,
     })
 }
 
@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     fn key(path: &str, shape: &[usize]) -> Derivation {
-        Derivation::Key { path: path.into(), absolute: false, shape: Some(shape.to_vec()) }
+        Derivation::Key { path: path.into(), base: KeyBase::Root, shape: Some(shape.to_vec()) }
     }
 
     #[test]
     fn only_what_does_not_follow_is_said() {
         let said = |derivation: Derivation, layer: &str, shape: &[usize]| {
             let target = DerivationTarget { layer: layer.into(), shape: shape.to_vec() };
-            shortest(derivation, &target).to_string()
+            seen_from("", shortest(derivation, &target)).to_string()
         };
         let reshaped =
             |of: Derivation, sizes: &[usize]| Derivation::Reshape(Box::new(of), Some(sizes.to_vec()));

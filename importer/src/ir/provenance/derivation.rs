@@ -5,36 +5,29 @@
 use super::{Norm, Provenance};
 use crate::data::{shortest, uniform};
 use crate::ir::{Cast, Graph, Infer, Op, TensorType, Value, ValueDef, ValueId};
-use kiln_types::{BinaryOp, DType, Derivation, TensorData, UnaryOp};
+use kiln_types::{BinaryOp, DType, Derivation, KeyBase, TensorData, UnaryOp};
 use std::sync::Arc;
 
-/// What an expression calls a key, and whether that is the key's whole name.
-pub type KeyName<'k> = dyn Fn(&str) -> (String, bool) + 'k;
-
 impl Provenance {
-    /// The provenance as an expression, its keys named by `key`, with all their sizes. The error says what cannot be
-    /// expressed.
-    pub fn derivation(&self, key: &KeyName<'_>) -> Result<Derivation, String> {
-        let boxed = |part: &Provenance| part.derivation(key).map(Box::new);
+    /// The provenance as an expression, its keys under their whole names, with all their sizes. The error says what cannot
+    /// be expressed.
+    pub fn derivation(&self) -> Result<Derivation, String> {
+        let boxed = |part: &Provenance| part.derivation().map(Box::new);
         Ok(match self {
-            Self::Key { key: name, shape } => {
-                let (path, absolute) = key(name);
-                Derivation::Key { path, absolute, shape: Some(shape.clone()) }
+            Self::Key { key, shape } => {
+                Derivation::Key { path: key.clone(), base: KeyBase::Root, shape: Some(shape.clone()) }
             }
             Self::Literal(data) => match uniform(data) {
                 Some(number) => Derivation::Number(number),
                 None => table(data).ok_or_else(|| format!("a table of {} numbers", data.num_elements()))?,
             },
-            Self::Apply { op, operands } => op.derivation(&Sources { op, operands, key })?,
+            Self::Apply { op, operands } => op.derivation(&Sources { op, operands })?,
             Self::Scaled { weight, scale, .. } => Derivation::Scaled(boxed(weight)?, boxed(scale)?),
-            Self::NormScale(norm) => norm.scale_derivation(key)?,
+            Self::NormScale(norm) => norm.scale_derivation()?,
             Self::NormShift(norm) => {
-                let moved = Derivation::binary(
-                    BinaryOp::Mul,
-                    norm.mean.derivation(key)?,
-                    norm.scale_derivation(key)?,
-                );
-                Derivation::binary(BinaryOp::Sub, norm.beta.derivation(key)?, moved)
+                let moved =
+                    Derivation::binary(BinaryOp::Mul, norm.mean.derivation()?, norm.scale_derivation()?);
+                Derivation::binary(BinaryOp::Sub, norm.beta.derivation()?, moved)
             }
             Self::Exporter { .. } => return Err("what the exporter did".into()),
             Self::TooMuch { .. } => return Err("a long computation".into()),
@@ -44,7 +37,7 @@ impl Provenance {
     /// Whether a checkpoint that has the keys is enough to compute it: with the operations of [`Derivation`], and with no large
     /// tables of numbers beside the keys.
     pub fn is_repeatable(&self) -> bool {
-        self.derivation(&|key| (key.to_owned(), true)).is_ok()
+        self.derivation().is_ok()
     }
 
     /// Whether to compute it while the model is compiled would be the end of checkpoints for a model that could take them
@@ -79,8 +72,8 @@ impl Provenance {
     }
 
     /// The expression of an operand that must have its own shape: a number that stands for many is spread.
-    fn sized(&self, key: &KeyName<'_>) -> Result<Derivation, String> {
-        Ok(match (self.uncast(), self.derivation(key)?) {
+    fn sized(&self) -> Result<Derivation, String> {
+        Ok(match (self.uncast(), self.derivation()?) {
             (Self::Literal(data), number @ Derivation::Number(_)) if !data.shape.is_empty() => {
                 Derivation::Expand(Box::new(number), data.shape.clone())
             }
@@ -90,14 +83,14 @@ impl Provenance {
 }
 
 impl Norm {
-    fn scale_derivation(&self, key: &KeyName<'_>) -> Result<Derivation, String> {
+    fn scale_derivation(&self) -> Result<Derivation, String> {
         let sum = Derivation::binary(
             BinaryOp::Add,
-            self.variance.derivation(key)?,
+            self.variance.derivation()?,
             Derivation::Number(shortest(self.epsilon)),
         );
         let root = Derivation::Unary(UnaryOp::Sqrt, Box::new(sum));
-        Ok(Derivation::binary(BinaryOp::Div, self.gamma.derivation(key)?, root))
+        Ok(Derivation::binary(BinaryOp::Div, self.gamma.derivation()?, root))
     }
 }
 
@@ -122,7 +115,6 @@ fn shape_of(op: &Op, shapes: &[Vec<usize>]) -> Option<Vec<usize>> {
 pub(crate) struct Sources<'a> {
     op: &'a Op,
     operands: &'a [Arc<Provenance>],
-    key: &'a KeyName<'a>,
 }
 
 impl<'a> Sources<'a> {
@@ -142,7 +134,7 @@ impl<'a> Sources<'a> {
 
     /// The `n`-th, in its own shape.
     pub(crate) fn of(&self, n: usize) -> Result<Derivation, String> {
-        self.get(n)?.sized(self.key)
+        self.get(n)?.sized()
     }
 
     /// The same, as a part of another expression.
@@ -152,7 +144,7 @@ impl<'a> Sources<'a> {
 
     /// The `n`-th, perhaps as a number that stands for many.
     pub(crate) fn bare(&self, n: usize) -> Result<Derivation, String> {
-        self.get(n)?.derivation(self.key)
+        self.get(n)?.derivation()
     }
 
     /// All of them, each in its own shape.

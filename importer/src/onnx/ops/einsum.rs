@@ -1,7 +1,8 @@
 //! `Einsum`: sums of products, composed from permutations, matrix products and reductions.
 
 use super::prelude::*;
-use crate::ir::{AxisRange, op};
+use crate::ir::op;
+use kiln_types::PadMode;
 
 /// Names an axis: a letter, or an axis behind an ellipsis, counted from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,22 +155,35 @@ fn diagonals(to: &mut Lowering<'_, '_>, mut operand: Labelled) -> RuleResult<Lab
         let mut dims = to.dims(moved);
         let (columns, rows) = (dims.pop(), dims.pop());
         let size = rows.zip(columns).and_then(|(rows, columns)| (rows == columns).then_some(rows));
-        let size = size.as_ref().and_then(Dim::as_size).filter(|&size| size <= i32::MAX as usize);
         let size = size.ok_or_else(|| RuleError::Unsupported {
             what: "the diagonal of axes that are not known to be equal".to_owned(),
         })?;
-        dims.push(Dim::from(size * size));
-        let flat = to.reshape(moved, dims)?;
-        // Every `size + 1`-th element lies on the diagonal.
-        let mut ranges = to.full_ranges(flat);
-        let step = size as i64 + 1;
-        if let Some(last) = ranges.last_mut() {
-            *last = AxisRange { start: Dim::constant(0), end: Dim::from(size * size), step };
-        }
-        let value = to.add(Op::Slice(op::Slice { ranges }), &[flat])?;
+        let value = diagonal(to, moved, dims, size)?;
         kept.push(label);
         operand = Labelled { value, labels: kept };
     }
+}
+
+/// The diagonal of matrices `[dims…, size, size]`.
+fn diagonal(to: &mut Lowering<'_, '_>, x: ValueId, dims: Vec<Dim>, size: Dim) -> RuleResult<ValueId> {
+    let with = |last: &[Dim]| dims.iter().chain(last).cloned().collect::<Vec<Dim>>();
+    let flat = to.reshape(x, with(&[&size * &size]))?;
+    // Every `size + 1`-th element lies on it: a step, where the size is known.
+    if let Some(size) = size.as_size().filter(|&size| size <= i32::MAX as usize) {
+        let mut ranges = to.full_ranges(flat);
+        if let Some(last) = ranges.last_mut() {
+            last.step = size as i64 + 1;
+        }
+        return to.add(Op::Slice(op::Slice { ranges }), &[flat]);
+    }
+    // Otherwise the first column of rows that are longer by one.
+    let mut padding = vec![(Dim::constant(0), Dim::constant(0)); dims.len()];
+    padding.push((Dim::constant(0), size.clone()));
+    let value = if to.dtype(x).is_float() { Scalar::Float(0.0) } else { Scalar::Int(0) };
+    let longer = to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value }), &[flat])?;
+    let rows = to.reshape(longer, with(&[size.clone(), &size + &Dim::constant(1)]))?;
+    let column = to.slice(rows, dims.len() + 1, Dim::constant(0), Dim::constant(1))?;
+    to.reshape(column, with(&[size]))
 }
 
 /// Sums axes away that nothing needs.

@@ -53,9 +53,62 @@ struct Choice {
 }
 
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
-    if *cx.op() != Op::MatMul {
+    match *cx.op() {
+        Op::MatMul => from_products(cx),
+        Op::Attention(options) => given(cx, options),
+        _ => None,
+    }
+}
+
+/// What a model attends by as a whole, as programs of PyTorch and newer opsets do: the same that is told of products, where operands tell it.
+fn given(cx: &mut Rewrite<'_>, options: AttentionOptions) -> Option<&'static str> {
+    let (q, k, v, mask) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.input(3));
+    let causal = mask.is_some_and(|mask| hides_what_follows(cx, q, k, mask));
+    let (few, values) = ungrouped(cx, k, v);
+    let scale = options.scale.filter(|&scale| !is_usual(cx, q, scale));
+    let needed = mask.map(|mask| unspread(cx, mask)).filter(|&mask| !causal && !hides_nothing(cx, mask));
+    if needed == mask && few == k && scale == options.scale {
         return None;
     }
+    let mask = needed;
+    // Without a mask, rows are hidden throughout only where there are more of them than keys.
+    let told = mask.is_some() || options.is_causal && !causal;
+    let fully_masked = options.fully_masked.filter(|_| told);
+    let is_causal = options.is_causal || causal;
+    let options = AttentionOptions { scale, is_causal, fully_masked, ..options };
+    let inputs = [Some(q), Some(few), Some(values), mask];
+    let count = if mask.is_some() { 4 } else { 3 };
+    // It stays in its module, wherever what it takes no more was made.
+    let origin = Some(cx.node().origin.clone());
+    cx.replace_as(Op::Attention(options), inputs.into_iter().take(count).collect(), origin)?;
+    Some("attention of what operands tell")
+}
+
+/// A mask before it was repeated to the sizes of the scores, which attention does by itself.
+fn unspread(cx: &Rewrite<'_>, mask: ValueId) -> ValueId {
+    let node = cx.producer(mask).filter(|node| matches!(node.op, Op::Expand(_)));
+    let source = node.and_then(|node| node.inputs.first().copied().flatten());
+    source.filter(|&source| cx.ty(source).rank() == cx.ty(mask).rank()).unwrap_or(mask)
+}
+
+/// Whether a mask keeps every key as it is.
+fn hides_nothing(cx: &Rewrite<'_>, mask: ValueId) -> bool {
+    cx.uniform(mask) == Some(if cx.ty(mask).dtype.is_bool() { 1.0 } else { 0.0 })
+}
+
+/// Whether a scale is the root of the head's size, by which scores are divided where nothing is said.
+fn is_usual(cx: &Rewrite<'_>, q: ValueId, scale: f64) -> bool {
+    let size = cx.ty(q).dims.last().and_then(Dim::as_size);
+    size.is_some_and(|size| close(scale, 1.0 / (size as f64).sqrt()))
+}
+
+/// Whether a mask hides from each query exactly the keys after it, where there are as many of both.
+fn hides_what_follows(cx: &Rewrite<'_>, q: ValueId, k: ValueId, mask: ValueId) -> bool {
+    let length = |id: ValueId| cx.ty(id).dims.iter().nth_back(1);
+    length(q) == length(k) && is_causal(cx, mask)
+}
+
+fn from_products(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (probabilities, v) = (cx.input(0)?, cx.input(1)?);
     let output = cx.ty(cx.output()?).clone();
     if !(2..=4).contains(&output.rank()) || !output.dtype.is_float() {
@@ -78,19 +131,27 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
     let lead = output.rank() - 2;
     let same_lead = |id: ValueId| cx.ty(id).dims[..lead] == output.dims[..lead];
-    if !same_lead(q) || !same_lead(turned) || !same_lead(v) {
+    // All heads of the queries may share one of the keys and values.
+    let one_head = |id: ValueId| match (&cx.ty(id).dims[..lead], &output.dims[..lead]) {
+        ([batch, heads], [all, _]) => batch == all && heads.is(1),
+        _ => false,
+    };
+    let each_has_its_own = same_lead(turned) && same_lead(v);
+    if !same_lead(q) || !(each_has_its_own || one_head(turned) && one_head(v)) {
         return None;
     }
     let (mask, fully_masked) = combine(cx, masks, guarded, &cx.ty(product).clone())?;
     let (k, more) = unturned(cx, turned)?;
     let scale = scale * q_scale * k_scale * more;
-    let size = cx.ty(q).dims.last()?.as_size();
-    let usual = size.is_some_and(|size| close(scale, 1.0 / (size as f64).sqrt()));
-    let (rows, keys) = (&cx.ty(q).dims[lead], &cx.ty(k).dims[lead]);
-    let is_causal = rows == keys && mask.is_some_and(|mask| is_causal(cx, mask));
+    let is_causal = mask.is_some_and(|mask| hides_what_follows(cx, q, k, mask));
     let (mask, fully_masked) = if is_causal { (None, None) } else { (mask, fully_masked) };
     let (k, v) = ungrouped(cx, k, v);
-    let options = AttentionOptions { scale: (!usual).then_some(scale), is_causal, softcap, fully_masked };
+    let options = AttentionOptions {
+        scale: Some(scale).filter(|&scale| !is_usual(cx, q, scale)),
+        is_causal,
+        softcap,
+        fully_masked,
+    };
     let mut inputs = Vec::with_capacity(4);
     for id in [Some(q), Some(k), Some(v), mask].into_iter().flatten() {
         inputs.push(with_four_axes(cx, id)?);
@@ -354,12 +415,20 @@ fn ungrouped(cx: &Rewrite<'_>, k: ValueId, v: ValueId) -> (ValueId, ValueId) {
     }
 }
 
-/// `x` of a value that is `x` with each head repeated: reshaped, expanded and reshaped back.
+/// `x` of a value that is `x` with each head repeated: reshaped, expanded and reshaped back, or expanded where it has one head.
 fn unrepeated(cx: &Rewrite<'_>, id: ValueId) -> Option<ValueId> {
     let operand = |id: ValueId, kind: fn(&Op) -> bool| {
         let node = cx.producer(id).filter(|node| kind(&node.op))?;
         node.inputs.first().copied().flatten()
     };
+    let all = cx.ty(id).dims.as_slice();
+    let of_one_head = |x: &ValueId| match (cx.ty(*x).dims.as_slice(), all) {
+        ([batch, head, rows, size], [of, _, to, wide]) => head.is(1) && (batch, rows, size) == (of, to, wide),
+        _ => false,
+    };
+    if let Some(x) = operand(id, |op| matches!(op, Op::Expand(_))).filter(of_one_head) {
+        return Some(x);
+    }
     let is_reshape: fn(&Op) -> bool = |op| matches!(op, Op::Reshape(_));
     let spread = operand(id, is_reshape)?;
     let split = operand(spread, |op| matches!(op, Op::Expand(_)))?;

@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use crate::tensor::backend::Backend;
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
-use alloc::{format, vec, vec::Vec};
+use alloc::{vec, vec::Vec};
 use kiln_types::Derivation;
 
 /// No parameter's path fits a pattern.
@@ -61,9 +61,8 @@ impl Trail {
             let base = self.place.before(depth);
             let mut parts = vec![&derivation];
             while let Some(part) = parts.pop() {
-                if let Derivation::Key { path, absolute, .. } = part {
-                    let whole = *absolute || base.is_empty();
-                    keys.push(if whole { path.clone() } else { format!("{base}.{path}") });
+                if let Derivation::Key { path, base: of, .. } = part {
+                    keys.extend(of.whole(path, &base));
                 }
                 parts.extend(part.parts());
             }

@@ -6,6 +6,7 @@ use super::source::Source;
 use crate::module::Derivation;
 use crate::tensor::{BinaryOp, ReduceOp, UnaryOp};
 use alloc::{boxed::Box, format, string::String, vec, vec::Vec};
+use kiln_types::KeyBase;
 
 /// How the parameter is computed for which these are the candidates, if the file has what a normalized weight is made of.
 pub(super) fn weight(source: &Source, candidates: &[Candidate]) -> Option<Derivation> {
@@ -53,7 +54,7 @@ fn whole(source: &Source, key: &str) -> Option<(Derivation, Vec<usize>)> {
 
 /// A tensor of the file.
 fn key(path: String) -> Derivation {
-    Derivation::key(path, true)
+    Derivation::key(path, KeyBase::Root)
 }
 
 /// `v · g / |v|`, the length being taken over the axes that `g` has not.

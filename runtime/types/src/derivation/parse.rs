@@ -1,6 +1,6 @@
 //! From text to a derivation.
 
-use super::Derivation;
+use super::{Derivation, KeyBase};
 use crate::{BinaryOp, ReduceOp, UnaryOp};
 use alloc::{borrow::ToOwned, boxed::Box, format, string::String, vec, vec::Vec};
 use core::str::FromStr;
@@ -106,32 +106,42 @@ impl<'t> Parser<'t> {
             self.expect(")")?;
             return Ok(inner);
         }
-        let absolute = self.eat("::");
+        let base = if self.eat("::") { KeyBase::Root } else { self.levels() };
         self.rest = self.rest.trim_start();
         if self.rest.starts_with('\'') {
             let path = self.quoted()?;
-            return self.key(path, absolute);
+            return self.key(path, base);
         }
         let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
         if name.is_empty() {
             return Err(format!("an operand is missing before `{}`", self.rest));
         }
-        if !absolute && name.starts_with(|c: char| c.is_ascii_digit()) {
+        let relative = base == KeyBase::Module;
+        if relative && name.starts_with(|c: char| c.is_ascii_digit()) {
             return self.number(name);
         }
         if !super::text::is_plain(name) {
             return Err(format!("`{name}` is no key; quote it"));
         }
-        if !absolute && self.eat("(") {
+        if relative && self.eat("(") {
             let parsed = self.call(name)?;
             self.expect(")")?;
             return Ok(parsed);
         }
-        self.key(name.to_owned(), absolute)
+        self.key(name.to_owned(), base)
+    }
+
+    /// `super::`, as often as it stands here.
+    fn levels(&mut self) -> KeyBase {
+        let mut levels = 0;
+        while self.eat("super::") {
+            levels += 1;
+        }
+        if levels == 0 { KeyBase::Module } else { KeyBase::Above(levels) }
     }
 
     /// A key whose name is taken, with its sizes if they come next.
-    fn key(&mut self, path: String, absolute: bool) -> Parsed<Derivation> {
+    fn key(&mut self, path: String, base: KeyBase) -> Parsed<Derivation> {
         let mut shape = None;
         if self.eat("[") {
             let mut sizes = Vec::new();
@@ -143,7 +153,7 @@ impl<'t> Parser<'t> {
             }
             shape = Some(sizes);
         }
-        Ok(Derivation::Key { path, absolute, shape })
+        Ok(Derivation::Key { path, base, shape })
     }
 
     fn word(&mut self, inside: impl Fn(char) -> bool) -> &'t str {

@@ -277,6 +277,7 @@ fn stacked(shapes: &[Vec<usize>]) -> Result<Vec<usize>, Misfit> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::KeyBase;
     use super::*;
     use alloc::boxed::Box;
     use proptest::prelude::*;
@@ -335,7 +336,7 @@ mod tests {
 
     /// Expressions whose tensors' shapes follow, for a parameter of any shape of even sizes.
     fn expression() -> impl Strategy<Value = Derivation> {
-        let leaf = Just(Derivation::key("w", false));
+        let leaf = Just(Derivation::key("w", KeyBase::Module));
         leaf.prop_recursive(4, 8, 2, |inner| {
             let boxed = |x: Derivation| Box::new(x);
             prop_oneof![

@@ -1,6 +1,6 @@
 //! From a derivation to text.
 
-use super::Derivation;
+use super::{Derivation, KeyBase};
 use crate::{BinaryOp, UnaryOp};
 use core::fmt::{self, Display, Formatter};
 
@@ -75,8 +75,12 @@ fn call(f: &mut Formatter<'_>, name: &str, of: &Derivation, numbers: &[usize]) -
 impl Display for Derivation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Key { path, absolute, shape } => {
-                write!(f, "{}", if *absolute { "::" } else { "" })?;
+            Self::Key { path, base, shape } => {
+                match *base {
+                    KeyBase::Module => {}
+                    KeyBase::Above(levels) => (0..levels).try_for_each(|_| write!(f, "super::"))?,
+                    KeyBase::Root => write!(f, "::")?,
+                }
                 name(f, path)?;
                 shape.as_ref().map_or(Ok(()), |shape| write!(f, "{shape:?}"))
             }
@@ -132,6 +136,8 @@ mod tests {
         for text in [
             "conv1.weight",
             "::lm_head.weight",
+            "super::scale.gamma + super::super::'0.x'[4]",
+            "super",
             "'0.weight'",
             "::'it\\'s \\\\ odd.weight'",
             "a + b - c",
@@ -198,6 +204,9 @@ mod tests {
             "1.5.2",
             "a..b",
             "::",
+            "super::",
+            "super::::a",
+            "super::transpose(a)",
             "permute(a, 1.5)",
             "a[1 2]",
             "a[1",

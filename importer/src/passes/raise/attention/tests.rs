@@ -343,3 +343,45 @@ fn positions_whose_difference_is_compared_are_causal() {
     let Op::Attention(options) = &g.node(g.root.nodes[0]).op else { unreachable!() };
     assert!(options.is_causal, "{g}");
 }
+
+/// One head of keys and values for all of the queries: a product repeats it by itself.
+#[test]
+fn heads_may_share_one_head_of_keys() {
+    let g = graph(&["f32[n, 4, s, 8]", "f32[n, 1, s, 8]", "f32[n, 1, s, 8]"], |b, x| {
+        let turned = turn(b, x[1], &[0, 1, 3, 2]);
+        let scores = b.add(Op::MatMul, &[x[0], turned]).unwrap();
+        let p = b.add(Op::Softmax(Softmax { axis: 3 }), &[scores]).unwrap();
+        vec![b.add(Op::MatMul, &[p, x[2]]).unwrap()]
+    });
+    let g = checked(g, &SIZES);
+    assert_eq!(kinds(&g), ["Attention"], "{g}");
+}
+
+/// What a program has as one operation is told like what is found in products.
+#[test]
+fn attention_of_a_program_takes_what_its_operands_tell() {
+    let g = graph(&["f32[n, 4, s, 16]", "f32[n, 2, s, 16]", "f32[n, 1, s, 16]"], |b, x| {
+        let dims = |heads: &[i64]| -> Vec<Dim> {
+            let heads = heads.iter().copied().map(Dim::from);
+            [Dim::symbol("n")].into_iter().chain(heads).chain([Dim::symbol("s"), 16.into()]).collect()
+        };
+        let k = b.add(Op::Reshape(Reshape { dims: dims(&[2, 1]) }), &[x[1]]).unwrap();
+        let k = b.add(Op::Expand(Expand { dims: dims(&[2, 2]) }), &[k]).unwrap();
+        let k = b.add(Op::Reshape(Reshape { dims: dims(&[4]) }), &[k]).unwrap();
+        let mask = triangle(b);
+        let options =
+            AttentionOptions { scale: Some(0.25), is_causal: false, softcap: None, fully_masked: None };
+        let repeated = b.add(Op::Attention(options), &[x[0], k, k, mask]).unwrap();
+        let k = b.add(Op::Expand(Expand { dims: dims(&[4]) }), &[x[2]]).unwrap();
+        let shared = b.add(Op::Attention(options), &[x[0], k, k]).unwrap();
+        vec![repeated, shared]
+    });
+    let g = checked(g, &SIZES);
+    assert_eq!(kinds(&g), ["Attention", "Attention"], "{g}");
+    for (&id, (key, causal)) in g.root.nodes.iter().zip([(1, true), (2, false)]) {
+        let (node, key) = (g.node(id), g.inputs[key]);
+        let Op::Attention(options) = &node.op else { unreachable!() };
+        assert_eq!((options.scale, options.is_causal), (None, causal), "{g}");
+        assert_eq!(node.inputs.iter().flatten().copied().collect::<Vec<_>>(), [g.inputs[0], key, key], "{g}");
+    }
+}

@@ -16,7 +16,8 @@ use crate::tensor::{BinaryOp, TensorData, UnaryOp};
 use alloc::string::{String, ToString};
 use alloc::{boxed::Box, format, vec, vec::Vec};
 use compute::compute_parameter;
-use kiln_types::{DerivationTarget, Misfit};
+use core::cell::Cell;
+use kiln_types::{DerivationTarget, KeyBase, Misfit};
 
 /// A computation of a parameter, its keys being the checkpoint's.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub(super) enum Made {
 
 /// A key of PyTorch's, with what must be done to its tensor so that it lies as the parameter does.
 fn laid_out(path: &str, turned: bool) -> Derivation {
-    let key = Derivation::key(path, true);
+    let key = Derivation::key(path, KeyBase::Root);
     if turned { Derivation::Permute(Box::new(key), vec![1, 0]) } else { key }
 }
 
@@ -56,12 +57,12 @@ pub(super) fn made(
             let parsed: Derivation = from.parse().map_err(|error: DerivationError| error.to_string())?;
             Ok(Some(match parsed {
                 Derivation::Constant => Made::Before,
-                other => Made::By(rooted(other, base)),
+                other => Made::By(rooted(other, base)?),
             }))
         }
         Origin::BatchNorm { path, epsilon, biased } => {
             let path = Origin::text_for(path, below);
-            let norm = |name: &str| Derivation::key(join(base, &format!("{path}.{name}")), true);
+            let norm = |name: &str| Derivation::key(join(base, &format!("{path}.{name}")), KeyBase::Root);
             let variance =
                 Derivation::binary(BinaryOp::Add, norm("running_var"), Derivation::Number(epsilon));
             let root = Derivation::Unary(UnaryOp::Sqrt, Box::new(variance));
@@ -90,13 +91,20 @@ fn join(base: &str, path: &str) -> String {
 }
 
 /// The derivation with whole keys.
-fn rooted(derivation: Derivation, base: &str) -> Derivation {
-    derivation.map(&|part| match part {
-        Derivation::Key { path, absolute: false, shape } => {
-            Derivation::Key { path: join(base, &path), absolute: true, shape }
-        }
+fn rooted(derivation: Derivation, module: &str) -> Result<Derivation, String> {
+    let outside = Cell::new(None);
+    let rooted = derivation.map(&|part| match part {
+        Derivation::Key { path, base, shape } => match base.whole(&path, module) {
+            Some(path) => Derivation::Key { path, base: KeyBase::Root, shape },
+            None => {
+                let key = Derivation::Key { path, base, shape };
+                outside.set(Some(format!("`{key}` is above the root, seen from `{module}`")));
+                key
+            }
+        },
         other => other,
-    })
+    });
+    outside.into_inner().map_or(Ok(rooted), Err)
 }
 
 /// The derivation with every choice made: the first that the file has, or the first at all.
