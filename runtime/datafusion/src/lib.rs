@@ -62,7 +62,7 @@
 //!
 //! # Clusters
 //!
-//! (This is what the sources of DataFusion and Ballista 55 say; no test here runs a cluster.)
+//! `examples/cluster` scores a table on a Ballista cluster (version 55), and `scripts/ballista.sh` runs one of four processes.
 //! A plan that goes to other processes names the function; its model stays where it is. So on Ballista each process registers the function under
 //! the same name, made of the same model: the client in its session, the scheduler in the sessions that it plans with
 //! (`SchedulerConfig::override_session_builder`), executors in their function registry (`ExecutorProcessConfig::override_function_registry`).
