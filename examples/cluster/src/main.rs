@@ -12,7 +12,8 @@
 //!
 //! The client writes the table to a folder, a file for each part, and asks how many digits of each label are read right. `scripts/ballista.sh` does all of it.
 
-mod table;
+#[path = "../../scoring/src/digits.rs"]
+mod digits;
 
 use ballista::prelude::SessionContextExt;
 use ballista_core::registry::BallistaFunctionRegistry;
@@ -21,41 +22,15 @@ use ballista_scheduler::cluster::BallistaCluster;
 use ballista_scheduler::config::SchedulerConfig;
 use ballista_scheduler::scheduler_process::start_server;
 use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
-use kiln::backend::NdArray;
-use kiln::tensor::activation::softmax;
-use kiln::tensor::{Int, Tensor};
-use kiln_datafusion::{Input, Output, ScoringError, ScoringFunctionConfig};
+use digits::{BY_LABEL, HELD_OUT, RECORD, read_digit};
 use std::error::Error;
 use std::sync::Arc;
 
-mod digits {
-    include!(concat!(env!("OUT_DIR"), "/model/model.rs"));
-}
-
-type B = NdArray;
-
-const BY_LABEL: &str = "
-    SELECT label, count(*) AS images, sum(CASE WHEN digit = label THEN 1 ELSE 0 END) AS right
-    FROM (SELECT label, get_field(read_digit(pixels), 'digit') AS digit FROM digits)
-    GROUP BY label ORDER BY label";
-
-/// The network as a function of SQL.
-fn read_digit() -> Result<ScalarUDF, ScoringError> {
-    let model = digits::Model::<B>::default();
-    ScoringFunctionConfig::new("read_digit")
-        .with_input(Input::list("pixels").with_dims([1, 8, 8]))
-        .with_output(Output::number("digit"))
-        .with_output(Output::list("probabilities", [10]))
-        .with_max_batch_size(256)
-        .init(&Default::default(), move |pixels: Tensor<B, 4>| -> (Tensor<B, 2, Int>, Tensor<B, 2>) {
-            // As the network was trained with them, from 0 to 1.
-            let logits = model.forward(pixels / 16.0);
-            (logits.clone().argmax(1), softmax(logits, 1))
-        })
-}
+/// Files that the table is written to, which executors read apart.
+const FILES: usize = 4;
 
 /// Plans queries, in sessions that know the function.
 async fn scheduler(port: u16) -> Result<(), Box<dyn Error>> {
@@ -90,9 +65,20 @@ async fn executor(scheduler: u16, port: u16) -> Result<(), Box<dyn Error>> {
     Ok(start_executor_process(Arc::new(config)).await?)
 }
 
+/// Writes the table to a folder that every process of the cluster sees.
+async fn write_table(folder: &str) -> Result<(), Box<dyn Error>> {
+    let rows = (HELD_OUT.len() / RECORD).div_ceil(FILES);
+    for (n, images) in HELD_OUT.chunks(rows * RECORD).enumerate() {
+        let frame = SessionContext::new().read_batch(digits::table(n * rows, images)?)?;
+        let options = DataFrameWriteOptions::new().with_single_file_output(true);
+        frame.write_parquet(&format!("{folder}/{n}.parquet"), options, None).await?;
+    }
+    Ok(())
+}
+
 /// Asks the cluster.
 async fn client(scheduler: u16, folder: &str, query: Option<&str>) -> Result<(), Box<dyn Error>> {
-    table::write(folder).await?;
+    write_table(folder).await?;
     let context = SessionContext::remote(&format!("df://127.0.0.1:{scheduler}")).await?;
     context.register_parquet("digits", folder, ParquetReadOptions::default()).await?;
     context.register_udf(read_digit()?);
