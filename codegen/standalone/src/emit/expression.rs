@@ -110,10 +110,7 @@ impl Writing<'_> {
             }
             Step::Binary(op, a, b) => {
                 let divisor = self.constant(b).map(as_integer);
-                let power = match (op, divisor) {
-                    (BinaryOp::Pow, Some(power)) if dtype(a)?.is_int() => Some(u32::try_from(power).ok()?),
-                    _ => None,
-                };
+                let power = divisor.and_then(|power| u32::try_from(power).ok());
                 let right = Right {
                     code: code(b)?,
                     divides: divisor.is_some_and(|divisor| ![0, -1].contains(&divisor)),
@@ -148,8 +145,11 @@ impl Writing<'_> {
         }
     }
 
-    /// An exponent that is no constant, where none that its dtype has is negative or beyond 32 bits.
+    /// An exponent, or a number of bits, that is no constant, where none that its dtype has is negative or beyond 32 bits.
     fn exponent(&self, id: StepId) -> Option<TokenStream> {
+        if self.constant(id).is_some() {
+            return None;
+        }
         let code = self.codes.get(usize::from(id))?;
         match self.dtypes.get(usize::from(id))? {
             DType::U32 => Some(code.tokens.clone()),
@@ -256,7 +256,7 @@ struct Right<'a> {
     code: &'a Code,
     /// Whether it is a number that integers are divided by without an error or an overflow.
     divides: bool,
-    /// The same as an exponent of an integer, where it can be one.
+    /// The same as an exponent of 32 bits, where it is one.
     power: Option<TokenStream>,
     /// The same as a number of bits.
     places: TokenStream,
@@ -301,7 +301,10 @@ fn binary(op: BinaryOp, a: &Code, right: &Right<'_>, dtype: DType) -> Option<Cod
         }
         (BinaryOp::Max, dtype) if dtype.is_int() => wraps("max"),
         (BinaryOp::Min, dtype) if dtype.is_int() => wraps("min"),
-        (BinaryOp::Pow, dtype) if dtype.is_int() => method(a, "wrapping_pow", &[right.power.clone()?]),
+        (BinaryOp::Pow, dtype) if dtype.is_int() => match &right.power {
+            Some(power) => method(a, "wrapping_pow", std::slice::from_ref(power)),
+            None => power(a, b, dtype)?,
+        },
         (BinaryOp::ShiftLeft, dtype) if dtype.is_int() => {
             method(&places("checked_shl"), "unwrap_or", &[quote!(0)])
         }
@@ -316,6 +319,28 @@ fn binary(op: BinaryOp, a: &Code, right: &Right<'_>, dtype: DType) -> Option<Cod
         (BinaryOp::BitwiseXor, dtype) if dtype.is_int() => bits(quote!(^)),
         _ => return None,
     })
+}
+
+/// A power whose exponent may be negative or have more than 32 bits: it is computed in 64, of which those are kept that the integers have.
+fn power(a: &Code, b: &Code, dtype: DType) -> Option<Code> {
+    let (function, wide) = match is_signed(dtype) {
+        true => ("signed_power", DType::I64),
+        false => ("integer_power", DType::U64),
+    };
+    let in_wide = |code: &Code| {
+        let (tokens, wide) = (&code.tokens, ident(rust_type(wide)?));
+        Some(if is_wide(dtype) { code.clone() } else { Code::tight(quote!(#wide::from(#tokens))) })
+    };
+    let result = call(function, &[&in_wide(a)?, &in_wide(b)?]);
+    if is_wide(dtype) {
+        return Some(result);
+    }
+    let (result, ty) = (result.within(Binding::Cast), ident(rust_type(dtype)?));
+    Some(Code { tokens: quote!(#result as #ty), binding: Binding::Cast })
+}
+
+fn is_wide(dtype: DType) -> bool {
+    matches!(dtype, DType::I64 | DType::U64)
 }
 
 fn compare(op: CompareOp, a: &Code, b: &Code) -> Code {
@@ -417,15 +442,18 @@ mod tests {
         let minus_one = Step::Constant(Scalar::Int(-1), DType::I8);
         let divided = text(DType::I8, &[minus_one, Step::Binary(BinaryOp::Div, 0, 3)]);
         assert_eq!(divided.as_deref(), Some("a.wrapping_div(-1_i8)"));
-        // A negative exponent is another function.
-        assert_eq!(text(DType::I8, &[three, Step::Binary(BinaryOp::Pow, 0, 3)]), None);
-        assert_eq!(text(DType::I8, &[Step::Binary(BinaryOp::Pow, 0, 1)]), None);
+        // Exponents that may be negative, or have more bits.
+        let negative = text(DType::I8, &[three, Step::Binary(BinaryOp::Pow, 0, 3)]);
+        assert_eq!(negative.as_deref(), Some("signed_power(i64::from(a),i64::from(-3_i8))asi8"));
+        let any = text(DType::I64, &[Step::Binary(BinaryOp::Pow, 0, 1)]);
+        assert_eq!(any.as_deref(), Some("signed_power(a,b)"));
         let to_power = text(DType::U8, &[Step::Binary(BinaryOp::Pow, 0, 1)]);
         assert_eq!(to_power.as_deref(), Some("a.wrapping_pow(u32::from(b))"));
         let far = Step::Constant(Scalar::Int(1 << 40), DType::U64);
         let shifted = text(DType::U64, &[far, Step::Binary(BinaryOp::ShiftRight, 0, 3)]);
         assert_eq!(shifted.as_deref(), Some("a.checked_shr(4294967295).unwrap_or(0)"));
-        assert_eq!(text(DType::U64, &[far, Step::Binary(BinaryOp::Pow, 0, 3)]), None);
+        let far_power = text(DType::U64, &[far, Step::Binary(BinaryOp::Pow, 0, 3)]);
+        assert_eq!(far_power.as_deref(), Some("integer_power(a,1099511627776_u64)"));
         // Bounds that are no bounds are no argument of `clamp`, which ends the program there.
         let crossed = [
             Step::Constant(Scalar::UInt(u64::MAX), DType::U64),

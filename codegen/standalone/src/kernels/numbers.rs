@@ -35,6 +35,32 @@ where
     if rest != zero && (rest < zero) != (b < zero) { rest + b } else { rest }
 }
 
+/// `base^exponent`, which wraps.
+fn integer_power(base: u64, exponent: u64) -> u64 {
+    let (mut result, mut power, mut rest) = (1_u64, base, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = result.wrapping_mul(power);
+        }
+        power = power.wrapping_mul(power);
+        rest >>= 1;
+    }
+    result
+}
+
+/// `base^exponent`, which wraps; of a negative exponent the fraction, cut off.
+fn signed_power(base: i64, exponent: i64) -> i64 {
+    if exponent >= 0 {
+        return integer_power(base as u64, exponent as u64) as i64;
+    }
+    match base {
+        1 => 1,
+        -1 if exponent & 1 == 0 => 1,
+        -1 => -1,
+        _ => 0,
+    }
+}
+
 /// The angle of a point.
 fn atan2(a: f32, b: f32) -> f32 {
     libm::atan2f(a, b)

@@ -123,6 +123,16 @@ fn nan_is_the_largest() {
 }
 
 #[test]
+fn powers_take_all_bits_of_their_exponent() {
+    let powers = [(3, -1), (1, -5), (-1, -4), (-1, -3), (0, 0), (2, 40), (-2, 63), (3, 1 << 40), (-3, 5)];
+    let expected =
+        [0, 1, 1, -1, 1, 1 << 40, i64::MIN, 3_i64.wrapping_pow(1 << 20).wrapping_pow(1 << 20), -243];
+    assert_eq!(powers.map(|(base, exponent)| signed_power(base, exponent)), expected);
+    assert_eq!(integer_power(3, u64::MAX).wrapping_mul(3), 1, "the order of each odd number divides 2^62");
+    assert_eq!(signed_power(-128, 3) as i8, (-128_i8).wrapping_pow(3));
+}
+
+#[test]
 fn remainders_have_the_sign_of_the_divisor() {
     for (a, b, expected) in [(7, 3, 1), (-7, 3, 2), (7, -3, -2), (-7, -3, -1), (i32::MIN, -1, 0), (6, 3, 0)] {
         assert_eq!(integer_remainder(a.wrapping_rem(b), b), expected, "{a} of {b}");
