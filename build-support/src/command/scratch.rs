@@ -361,7 +361,9 @@ fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
 
 #[cfg(test)]
 mod tests {
-    use super::broken_modules;
+    use super::{broken_modules, put_in_place};
+    use std::fs;
+    use std::path::Path;
 
     #[test]
     fn errors_are_told_apart_by_module() {
@@ -370,5 +372,27 @@ mod tests {
         let broken = broken_modules(output);
         assert_eq!(broken.keys().copied().collect::<Vec<_>>(), [3, 12]);
         assert!(broken[&3].starts_with("error[E0425]: no such function"));
+    }
+
+    /// Who reads data keeps what it reads: the same data do not replace it.
+    #[test]
+    fn data_are_replaced_where_they_differ() {
+        let root = tempfile::tempdir().expect("a folder");
+        let (new, place) = (root.path().join("data.1"), root.path().join("data"));
+        let made = |numbers: &str| {
+            fs::create_dir(&new).expect("a folder");
+            fs::write(new.join("model.safetensors"), numbers).expect("a file");
+            put_in_place(&new, &place).expect("a place");
+            assert!(!new.exists());
+            fs::read_to_string(place.join("model.safetensors")).expect("a file")
+        };
+        let age =
+            |place: &Path| fs::metadata(place.join("model.safetensors")).and_then(|file| file.modified());
+        assert_eq!(made("one"), "one");
+        let first = age(&place).expect("a time");
+        assert_eq!(made("one"), "one");
+        assert_eq!(age(&place).expect("a time"), first);
+        assert_eq!(made("two"), "two");
+        assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1);
     }
 }

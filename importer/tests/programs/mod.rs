@@ -305,6 +305,26 @@ fn a_model_that_changes_itself_is_refused() {
     assert!(message.contains("changing `stem.0.bias` in place"), "{message}");
 }
 
+/// Two parameters in one place of a file are one, but not where its bytes are other numbers.
+#[test]
+fn what_lies_in_one_place_as_two_dtypes_is_two() {
+    const CONFIG: &str = "/weights/model_weights_config.json";
+    let program = Program::read("residual");
+    let (_, bytes) = program.entries.iter().find(|(name, _)| name.ends_with(CONFIG)).expect("a config");
+    let mut config: Value = serde_json::from_slice(bytes).expect("a text");
+    let place = config["config"]["blocks.0.conv1.weight"]["path_name"].clone();
+    let second = &mut config["config"]["blocks.0.conv2.weight"];
+    second["path_name"] = place;
+    // 7 is f32, 4 is i32, of which there are no convolutions.
+    second["tensor_meta"]["dtype"] = json!(7);
+    let load =
+        |config: &Value| load_bytes(program.with_entry(CONFIG, config), &LoadOptions::default()).map(drop);
+    load(&config).expect("a tied parameter");
+    config["config"]["blocks.0.conv2.weight"]["tensor_meta"]["dtype"] = json!(4);
+    let error = load(&config).expect_err("integers").to_string();
+    assert!(error.contains("i32"), "{error}");
+}
+
 #[test]
 fn another_version_of_the_format_is_refused() {
     let program = Program::read("in_place");

@@ -37,6 +37,15 @@ fn nothing_walks_along_a_long_axis_without_elements() {
     }
 }
 
+/// And not -0, of which the reciprocal has another sign.
+#[test]
+fn the_sum_of_nothing_is_zero() {
+    let sum = Op::Reduce(Reduce { op: kiln_types::ReduceOp::Sum, axes: vec![1], keep_dims: false });
+    let sums = sum.evaluate(&[Some(&empty(&[2, 0]))]).expect("sums").remove(0);
+    let sums: Vec<f32> = sums.to_vec().expect("floats");
+    assert_eq!(sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>(), [0, 0]);
+}
+
 #[test]
 fn floats_of_few_bits_are_those_of_their_format() {
     let x = TensorData::new(vec![1.06f32, -500.0, f32::NAN], [3]);
