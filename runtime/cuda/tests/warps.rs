@@ -69,14 +69,33 @@ fn weights<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     B::conv_weight_gradient(x, gradient, &[34, 3, 2, 3].into(), &options)
 }
 
+/// Where rows end that are in three groups of unlike size, of which one has none, with some behind them all.
+fn ends<B: Backend>(device: &B::Device) -> B::Primitive {
+    B::from_data(TensorData::new(vec![50_i64, 50, 83], [3]), device)
+}
+
+/// Rows times the matrix of their group.
+fn grouped<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let (x, weight) = (tensor::<B>(&[90, 77], 1, dtype, device), tensor::<B>(&[3, 77, 67], 2, dtype, device));
+    B::grouped_matmul(x, weight, ends::<B>(device))
+}
+
+/// The gradient of such matrices.
+fn matrices<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
+    let (gradient, x) = (tensor::<B>(&[90, 67], 1, dtype, device), tensor::<B>(&[90, 77], 2, dtype, device));
+    B::grouped_matmul_weight_gradient(gradient, x, ends::<B>(device))
+}
+
 type Compute<B> = fn(DType, &<B as Backend>::Device) -> <B as Backend>::Primitive;
 
-const CASES: [(&str, Compute<Cuda>, Compute<NdArray>); 5] = [
+const CASES: [(&str, Compute<Cuda>, Compute<NdArray>); 7] = [
     ("ragged", ragged::<Cuda>, ragged::<NdArray>),
     ("finished", finished::<Cuda>, finished::<NdArray>),
     ("convolved", convolved::<Cuda>, convolved::<NdArray>),
     ("gathered", gathered::<Cuda>, gathered::<NdArray>),
     ("weights", weights::<Cuda>, weights::<NdArray>),
+    ("grouped", grouped::<Cuda>, grouped::<NdArray>),
+    ("matrices", matrices::<Cuda>, matrices::<NdArray>),
 ];
 
 /// Who asks for what the device was asked for: one test at a time.

@@ -615,6 +615,19 @@ fn a_norm_computes_what_others_read_too() {
 }
 
 #[test]
+fn each_row_is_multiplied_by_its_groups_matrix_alone() {
+    let _alone = alone();
+    // Of more rows than groups, and of fewer.
+    for rows in [200, 6] {
+        let ends = B::from_data(TensorData::new(vec![1_i64, 3, 3, 5, 5, 5, 6], [7]), &CudaDevice::default());
+        let (x, weight) = (numbers::<B>(&[rows, 30], 1), numbers::<B>(&[7, 30, 20], 2));
+        assert_eq!(launches(|| vec![B::grouped_matmul(x.clone(), weight, ends.clone())]), 1);
+        let gradient = numbers::<B>(&[rows, 20], 3);
+        assert_eq!(launches(|| vec![B::grouped_matmul_weight_gradient(gradient, x, ends)]), 1);
+    }
+}
+
+#[test]
 fn columns_are_read_once() {
     let _alone = alone();
     // What is computed of so many elements that they are read four at a time is so where it is summed, in runs that the last workgroup joins.

@@ -5,8 +5,8 @@ use crate::kernels::rows::{self, RowOp};
 use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Flow, Pooling};
 use crate::kernels::{
-    attention, cross_entropy, dropout, elementwise, embedding, index, matmul, norm_gradient, quantized,
-    random, recurrent, sort,
+    attention, cross_entropy, dropout, elementwise, embedding, grouped, index, matmul, norm_gradient,
+    quantized, random, recurrent, sort,
 };
 use crate::language::Storage;
 use crate::runtime::{Numbers, Runtime};
@@ -425,6 +425,11 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         quantized::matmul(&lhs, &rhs).unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
     }
 
+    fn grouped_matmul(x: T<R>, weight: T<R>, ends: T<R>) -> T<R> {
+        grouped::matmul(&x, &weight, &ends)
+            .unwrap_or_else(|| compose::grouped_matmul::<Self>(x, weight, ends))
+    }
+
     fn quantized_conv(x: Quantized<T<R>>, weight: Quantized<T<R>>, options: &ConvOptions) -> T<R> {
         window::quantized_conv(&x, &weight, options)
             .unwrap_or_else(|| compose::quantized_conv::<Self>(x, weight, options))
@@ -674,6 +679,11 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             Some((output, hidden, cell)) => RnnOutput { output, hidden, cell },
             None => compose::rnn::<Self>(operands, options),
         }
+    }
+
+    fn grouped_matmul_weight_gradient(gradient: T<R>, x: T<R>, ends: T<R>) -> T<R> {
+        grouped::weight_gradient(&gradient, &x, &ends)
+            .unwrap_or_else(|| compose::grouped_matmul_weight_gradient::<Self>(gradient, x, ends))
     }
 
     fn embedding_gradient(gradient: T<R>, indices: T<R>, rows: usize) -> T<R> {

@@ -8,6 +8,7 @@ pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
 pub mod gemv;
+pub mod grouped;
 pub mod index;
 pub mod matmul;
 pub mod norm_gradient;

@@ -75,6 +75,7 @@ fn product_by_quads(a: &WgpuTensor, b: &WgpuTensor, each: [u32; 2]) -> WgpuTenso
         batch,
         tiling,
         in_parts: false,
+        groups: None,
         bias: false,
         activation: None,
         then: Vec::new(),

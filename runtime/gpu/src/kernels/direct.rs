@@ -122,7 +122,7 @@ impl Direct {
                 Reading::Columns => (None, Some(k.output_of_fours(storage))),
                 Reading::Depth | Reading::Single => (Some(k.output(storage)), None),
             };
-            let product = ProductParameters::declare(k, self.batch, bias, &self.then, false);
+            let product = ProductParameters::declare(k, self.batch, bias, None, &self.then, false);
             let ProductParameters { block, size: [rows, columns, depth], bias, then, .. } = product;
             let [block_column, block_row, batch] = block;
             let ((left, left_strides), (right, right_strides)) = (product.left, product.right);

@@ -47,6 +47,8 @@ pub struct Gemv {
     pub across: u32,
     /// Whether a bias is added to each row.
     pub bias: bool,
+    /// Where each product is that of a row with its [group's](super::grouped) matrix, the dtype in which is told where groups end.
+    pub groups: Option<DType>,
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
@@ -74,16 +76,23 @@ impl Gemv {
         Builder::kernel("gemv", workgroup, |k| {
             let [lhs, rhs] = self.wide.map(|is_wide| Runs::declare(k, self.dtype, is_wide));
             let bias = self.bias.then(|| k.input(storage));
+            let ends = self.groups.map(|index| k.input(held_as(index)));
             let output = k.output(storage);
-            let product = ProductParameters::declare(k, self.batch, bias, &self.then, false);
+            let product = ProductParameters::declare(k, self.batch, bias, ends, &self.then, false);
             let ProductParameters {
                 block: [block_column, _, batch],
-                size: [rows, columns, depth],
+                size: [rows, columns, mut depth],
                 bias,
+                groups,
                 then,
                 ..
             } = product;
-            let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
+            let ((left, left_strides), (mut right, right_strides)) = (product.left, product.right);
+            if let Some(groups) = &groups {
+                let group = groups.of_row(k, batch);
+                right = right + groups.matrix(group);
+                depth = groups.depth(group, depth);
+            }
             let epilogue = Epilogue { bias, activation: self.activation };
             let first_column = block_column * self.columns();
             // What lies beyond the product repeats its last row or column, and is not written.

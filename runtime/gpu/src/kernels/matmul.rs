@@ -3,6 +3,7 @@
 use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
 use super::gemv::{self, Gemv};
+use super::grouped::{self, Grouped};
 use super::product::ProductParameters;
 use super::reduce::subgroups_of;
 use super::right::Columns;
@@ -37,6 +38,8 @@ pub struct Matmul {
     /// Whether workgroups compute parts of the depth, whose sums are still to be added up, in the dtype in which they are
     /// computed. Nothing is done to those.
     pub in_parts: bool,
+    /// What is in [groups](super::grouped), if anything is, and the dtype in which is told where they end.
+    pub groups: Option<(Grouped, DType)>,
     /// Whether a bias is added to each row.
     pub bias: bool,
     /// What is done to each element at last.
@@ -53,13 +56,31 @@ impl Matmul {
         Builder::kernel(self.tiling.kernel("matmul"), self.tiling.workgroup(), |k| {
             let (lhs, rhs) = (k.input(storage), k.input(storage));
             let bias = self.bias.then(|| k.input(storage));
+            let ends = self.groups.map(|(_, index)| k.input(held_as(index)));
             let output = k.output(if self.in_parts { held_as(computed_in(self.dtype)) } else { storage });
-            let product = ProductParameters::declare(k, self.batch, bias, &self.then, self.in_parts);
-            let ProductParameters { block: [block_column, block_row, batch], size, bias, then, .. } = product;
-            let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
+            let product = ProductParameters::declare(k, self.batch, bias, ends, &self.then, self.in_parts);
+            let ProductParameters { block: [block_column, block_row, batch], mut size, bias, then, .. } =
+                product;
+            let ((mut left, left_strides), (mut right, right_strides)) = (product.left, product.right);
             let epilogue = Epilogue { bias, activation: self.activation };
             let [high, wide] = self.tiling.tile();
-            let start = [block_row * high, block_column * wide];
+            let mut start = [block_row * high, block_column * wide];
+            match (self.groups, &product.groups) {
+                (Some((Grouped::Rows, _)), Some(groups)) => {
+                    // There is one product, so that its number of rows matters to no position.
+                    let place = groups.of_block(k, block_row, high);
+                    (start[0], size[0]) = (place.first, place.end);
+                    right = right + groups.matrix(place.group);
+                    size[2] = groups.depth(place.group, size[2]);
+                }
+                (Some((Grouped::Depth, _)), Some(groups)) => {
+                    let [first, end] = groups.rows(k, batch);
+                    left = left + first * left_strides[1];
+                    right = right + first * right_strides[0];
+                    size[2] = end - first;
+                }
+                (_, None) | (None, _) => {}
+            }
             let tile = Tile { tiling: self.tiling, start, size, storage, anew: None };
             tile.product(
                 k,
@@ -118,7 +139,14 @@ pub(crate) fn matmul<R: Runtime>(
         by_library(sides, behind(None), &out, &walk, size, count)
             .then(|| elementwise::activated(activation, &out))
     };
-    let product = Product { lhs, rhs, bias: bias.map(|bias| (bias, Bias::OfColumns)), activation, out: &out };
+    let product = Product {
+        lhs,
+        rhs,
+        bias: bias.map(|bias| (bias, Bias::OfColumns)),
+        activation,
+        groups: None,
+        out: &out,
+    };
     let by_kernels = || {
         if let Some(division) = product.division(size, count) {
             let sums = product.in_parts(division, [&left, &right], &walk, size, count);
@@ -247,6 +275,8 @@ pub(super) struct Product<'a, R: Runtime> {
     pub rhs: &'a GpuTensor<R>,
     pub bias: Option<(&'a GpuTensor<R>, Bias)>,
     pub activation: Option<Activation>,
+    /// What is in groups, and where those end.
+    pub groups: Option<(Grouped, &'a GpuTensor<R>)>,
     /// Row-major from the start of its memory.
     pub out: &'a GpuTensor<R>,
 }
@@ -280,7 +310,7 @@ impl<R: Runtime> Product<'_, R> {
     }
 
     /// The parameters but for the block.
-    fn words(
+    pub(super) fn words(
         &self,
         [left, right]: [&Layout; 2],
         walk: &Walk,
@@ -302,6 +332,9 @@ impl<R: Runtime> Product<'_, R> {
         if let Some((bias, _)) = self.bias {
             words.extend([bias.layout.offset as u32, access::word(bias.layout.strides[0])]);
         }
+        if let Some((_, ends)) = self.groups {
+            words.extend(grouped::words(ends, self.lhs.dims()[0], right.strides[0]));
+        }
         words
     }
 
@@ -317,6 +350,7 @@ impl<R: Runtime> Product<'_, R> {
         }
         let mut tensors: SmallVec<[_; 4]> = smallvec![self.lhs, self.rhs];
         tensors.extend(self.bias.map(|(bias, _)| bias));
+        tensors.extend(self.groups.map(|(_, ends)| ends));
         tensors.push(self.out);
         let words = self.words([left, right], walk, size, None);
         let batch = batch(walk);
@@ -351,19 +385,19 @@ impl<R: Runtime> Product<'_, R> {
 }
 
 /// How kernels walk the batches of both sides, and over how many dims strides are told.
-fn batch(walk: &Walk) -> (Access, Access, usize) {
+pub(super) fn batch(walk: &Walk) -> (Access, Access, usize) {
     let access = [walk.access(0), walk.access(1)];
     (access[0], access[1], if access.contains(&Access::Strided) { walk.dims.len() } else { 0 })
 }
 
 /// The kernels for a batch of products.
-struct Kernels<'a, 'b, R: Runtime> {
-    of: &'a Product<'b, R>,
-    batch: (Access, Access, usize),
-    left: &'a Layout,
-    right: &'a Layout,
-    size: [usize; 3],
-    count: usize,
+pub(super) struct Kernels<'a, 'b, R: Runtime> {
+    pub of: &'a Product<'b, R>,
+    pub batch: (Access, Access, usize),
+    pub left: &'a Layout,
+    pub right: &'a Layout,
+    pub size: [usize; 3],
+    pub count: usize,
 }
 
 impl<R: Runtime> Kernels<'_, '_, R> {
@@ -373,7 +407,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
         Variant { name, template: template.into(), blocks }
     }
 
-    fn gemv(&self) -> Variant {
+    pub(super) fn gemv(&self) -> Variant {
         let (device, dtype) = (&self.of.out.device, self.of.out.dtype);
         let by_columns = self.right.strides.last() != Some(&1);
         let subgroups = match subgroups_of::<R>(device, dtype) {
@@ -398,6 +432,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             },
             // A bias of rows is asked for where products do without shared memory alone.
             bias: self.of.bias.is_some(),
+            groups: self.of.groups.map(|(_, ends)| ends.dtype),
             activation: self.of.activation,
             then: Vec::new(),
         };
@@ -406,12 +441,13 @@ impl<R: Runtime> Kernels<'_, '_, R> {
     }
 
     /// In tiles that workgroups share.
-    fn tiled(&self, tiling: Tiling, in_parts: bool) -> Variant {
+    pub(super) fn tiled(&self, tiling: Tiling, in_parts: bool) -> Variant {
         let template = Matmul {
             dtype: self.of.lhs.dtype,
             batch: self.batch,
             tiling,
             in_parts,
+            groups: self.of.groups.map(|(grouped, ends)| (grouped, ends.dtype)),
             bias: self.of.bias.is_some(),
             activation: self.of.activation,
             then: Vec::new(),

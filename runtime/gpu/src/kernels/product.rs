@@ -1,7 +1,8 @@
-//! What every kernel of products reads: two sides, perhaps a bias, and what comes after.
+//! What every kernel of products reads: two sides, perhaps a bias and groups of rows, and what comes after.
 
 use super::access::{self, Access, Operand};
 use super::block;
+use super::grouped::Groups;
 use super::then::{self, Declared, Then};
 use crate::language::{Buffer, Builder, Value};
 
@@ -17,6 +18,8 @@ pub(super) struct ProductParameters<'t, 'k> {
     pub right: (Value<'k>, [Value<'k>; 2]),
     /// The bias, where it starts, and its stride.
     pub bias: Option<(Buffer<'k>, Value<'k>, Value<'k>)>,
+    /// The groups of rows, if there are such.
+    pub groups: Option<Groups<'k>>,
     /// What is done to each result before it is written.
     pub then: Vec<Declared<'t, 'k>>,
 }
@@ -24,11 +27,12 @@ pub(super) struct ProductParameters<'t, 'k> {
 impl<'t, 'k> ProductParameters<'t, 'k> {
     /// The next parameters: the [`block`]; rows, columns, depth; of products `in_parts` of their depth how many parts there are, the depth of each,
     /// and the number of products; the batch's dims and both operands; the strides of both sides; where the bias
-    /// starts and its stride; what [comes after](then). Each part is a product of its own then: all first parts come before the second ones.
+    /// starts and its stride; the [groups](Groups::declare) that end as a buffer says; what [comes after](then). Each part is a product of its own then: all first parts come before the second ones.
     pub fn declare(
         k: &'k Builder,
         (left, right, rank): (Access, Access, usize),
         bias: Option<Buffer<'k>>,
+        ends: Option<Buffer<'k>>,
         then: &'t [Then],
         in_parts: bool,
     ) -> Self {
@@ -40,6 +44,7 @@ impl<'t, 'k> ProductParameters<'t, 'k> {
         let [left, right] = [left, right].map(|access| Operand::declare(k, access, rank));
         let [left_strides, right_strides] = [two(), two()];
         let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
+        let groups = ends.map(|ends| Groups::declare(k, ends));
         let then = then::declare(k, then);
         let mut number = block[2];
         let mut first = None;
@@ -56,6 +61,6 @@ impl<'t, 'k> ProductParameters<'t, 'k> {
             left = left + first * left_strides[1];
             right = right + first * right_strides[0];
         }
-        Self { block, size, left: (left, left_strides), right: (right, right_strides), bias, then }
+        Self { block, size, left: (left, left_strides), right: (right, right_strides), bias, groups, then }
     }
 }

@@ -11,7 +11,7 @@ use kiln_tensor::DType;
 pub fn plain(dtype: DType, by_columns: bool) -> Gemv {
     let (batch, subgroups, activation) = ((Single, Single, 0), Subgroups::None, None);
     let (wide, across, bias, then) = ([false; 2], 1, false, Vec::new());
-    Gemv { dtype, batch, rows: 1, by_columns, subgroups, wide, across, bias, activation, then }
+    Gemv { dtype, batch, rows: 1, by_columns, subgroups, wide, across, bias, groups: None, activation, then }
 }
 
 /// A batch of products of two rows, with what may come after.

@@ -10,7 +10,16 @@ use kiln_tensor::{Activation, DType};
 /// A product of two matrices, with nothing after it.
 pub fn plain(dtype: DType, tiling: Tiling) -> Matmul {
     let batch = (Single, Single, 0);
-    Matmul { dtype, batch, tiling, in_parts: false, bias: false, activation: None, then: Vec::new() }
+    Matmul {
+        dtype,
+        batch,
+        tiling,
+        in_parts: false,
+        groups: None,
+        bias: false,
+        activation: None,
+        then: Vec::new(),
+    }
 }
 
 /// A batch of products, with all that may come after.

@@ -8,6 +8,7 @@ mod elementwise;
 mod embedding;
 mod fused;
 mod gemv;
+mod grouped;
 mod index;
 mod matmul;
 mod norm_gradient;
@@ -84,6 +85,8 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
             all.push(index::gather(dtype, index).into());
             if dtype.is_float() {
                 all.extend(embedding::gradients(dtype, index));
+                all.extend(grouped::tiled(dtype, index, Tiling::Invocations([4, 4])));
+                all.extend(grouped::rows(dtype, index));
             }
             all.extend(index::writes(dtype, index));
         }

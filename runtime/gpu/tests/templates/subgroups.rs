@@ -1,6 +1,6 @@
 //! Kernels of several families as subgroups make them: numbers joined within one, matrices that its invocations hold together.
 
-use super::{DTYPES, folds, gemv, indexing, matmul, quantized, reduce, window};
+use super::{DTYPES, folds, gemv, grouped, indexing, matmul, quantized, reduce, window};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
@@ -54,6 +54,7 @@ pub fn of_any_size() -> Vec<Template> {
     for dtype in DTYPES.into_iter().take(4) {
         all.extend([matmul::full(dtype, tiling), window::conv(dtype, false, Some(tiling))]);
     }
+    all.extend(grouped::tiled(DType::F32, DType::I32, tiling));
     all.extend([
         window::conv(DType::F32, true, Some(tiling)),
         window::weight_gradient(DType::F32, Some(tiling)),
@@ -68,6 +69,9 @@ pub fn by_warps() -> Vec<Template> {
         let tiling = Tiling::Warps(factors, [2, 2]);
         [matmul::full(dtype, tiling), window::conv(dtype, false, Some(tiling))]
     };
+    let grouped = kinds
+        .into_iter()
+        .flat_map(|(dtype, factors)| grouped::tiled(dtype, DType::I64, Tiling::Warps(factors, [2, 2])));
     let largest = matmul::full(DType::BF16, Tiling::Warps(Factors::BF16, [4, 2]));
     let of_warp = |dtype| {
         let (by, subgroups) = (By::Warp, Subgroups::Warps);
@@ -79,6 +83,7 @@ pub fn by_warps() -> Vec<Template> {
         .into_iter()
         .flat_map(of)
         .chain([largest])
+        .chain(grouped)
         .chain(gradients)
         .chain([DType::F32, DType::BF16].map(of_warp))
         .chain(quantized::products_and_convs())

@@ -53,7 +53,8 @@ pub fn linear_activated<B: Backend, const D: usize>(
 /// another; `ends` `[groups]` says where they end, in ascending order. Rows behind the last group become 0. Experts of a network compute their tokens so
 /// (Gale et al. 2023, "MegaBlocks: Efficient Sparse Training with Mixture-of-Experts").
 ///
-/// On the CPU each row is multiplied by one matrix. Backends that have no such kernel multiply all rows by all matrices.
+/// Each row is multiplied by one matrix, on the CPU as on GPUs. Only where kernels do not see all of a tensor (WebGPU binds perhaps 128 MB), all rows
+/// are multiplied by all matrices.
 ///
 /// # Panics
 /// When shapes do not fit.

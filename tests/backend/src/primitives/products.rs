@@ -3,7 +3,7 @@
 use super::{assert_close, counting, has, read, tensor};
 use kiln_tensor::DType;
 use kiln_tensor::TensorData;
-use kiln_tensor::backend::{Backend, Primitive};
+use kiln_tensor::backend::{Backend, Primitive, SliceRange};
 use kiln_tensor::compose;
 
 /// Deterministic values in `[-1, 1)`.
@@ -73,45 +73,64 @@ pub fn integers<B: Backend>() {
     assert_eq!(read::<B, f64>(product), [0.1 * 3. + 0.2 * 4.]);
 }
 
-/// Groups of many rows, of one and of none, rows behind the last group, weights that lie column by column, and what is not a number in rows of other groups.
+/// Groups of many rows, of one and of none, rows behind the last group, few rows, ends beyond all rows, weights that lie column by column, rows that are a
+/// part of others, and what is not a number in rows of other groups.
 pub fn groups<B: Backend>() {
-    const ROWS: usize = 41;
-    for ends in [[0_i64, 30, 31, 31, 38], [41, 41, 41, 41, 41], [0, 0, 0, 0, 0], [7, 14, 21, 28, 41]] {
-        for (depth, columns) in [(3, 4), (40, 33), (1, 1), (0, 2)] {
-            let (x, weight) = (values(ROWS * depth, 1), values(5 * depth * columns, 2));
-            let mut expected = vec![0.0; ROWS * columns];
-            let mut start = 0;
-            for (group, end) in ends.map(|end| end as usize).into_iter().enumerate() {
-                let matrix = &weight[group * depth * columns..(group + 1) * depth * columns];
-                let product = naive(&x[start * depth..end * depth], matrix, [end - start, depth, columns]);
-                expected[start * columns..end * columns].copy_from_slice(&product);
-                start = end;
-            }
-            let ends = || tensor::<B, i64>(&ends, &[5]);
-            let rows = || tensor::<B, f32>(&x, &[ROWS, depth]);
-            let plain = tensor::<B, f32>(&weight, &[5, depth, columns]);
-            // The same weight, with its columns one after another.
-            let turned = B::permute(plain.clone(), &[0, 2, 1]);
-            let turned = B::from_data(B::into_data(turned).expect("a device"), &B::Device::default());
-            for weight in [plain.clone(), B::permute(turned, &[0, 2, 1])] {
-                let product = B::grouped_matmul(rows(), weight, ends());
-                assert_eq!(product.shape().dims, [ROWS, columns]);
-                assert_close(&read::<B, f32>(product), &expected, 1e-4);
-            }
-            let gradient = || tensor::<B, f32>(&values(ROWS * columns, 3), &[ROWS, columns]);
-            let own = B::grouped_matmul_weight_gradient(gradient(), rows(), ends());
-            let composed = compose::grouped_matmul_weight_gradient::<B>(gradient(), rows(), ends());
-            assert_eq!(own.shape().dims, [5, depth, columns]);
-            assert_close(&read::<B, f32>(own), &read::<B, f32>(composed), 1e-4);
-            for dtype in [DType::F16, DType::BF16, DType::F64].into_iter().filter(|&dtype| has::<B>(dtype)) {
-                let product =
-                    B::grouped_matmul(B::cast(rows(), dtype), B::cast(plain.clone(), dtype), ends());
-                assert_eq!(product.dtype(), dtype);
-                let tolerance = if dtype == DType::F64 { 1e-4 } else { 0.2 };
-                assert_close(&read::<B, f32>(B::cast(product, DType::F32)), &expected, tolerance);
-            }
+    let divisions: [(usize, [i64; 5]); 7] = [
+        (41, [0, 30, 31, 31, 38]),
+        (41, [41, 41, 41, 41, 41]),
+        (41, [0, 0, 0, 0, 0]),
+        (41, [7, 14, 21, 28, 41]),
+        (41, [-3, 30, 31, 60, 99]),
+        (5, [0, 2, 2, 3, 4]),
+        (1, [0, 0, 1, 1, 1]),
+    ];
+    for ((rows, ends), (depth, columns)) in divisions
+        .into_iter()
+        .flat_map(|of| [(3, 4), (40, 33), (16, 24), (1, 1), (0, 2)].map(|size| (of, size)))
+    {
+        let (x, weight) = (values(rows * depth, 1), values(5 * depth * columns, 2));
+        let mut expected = vec![0.0; rows * columns];
+        let mut start = 0;
+        for (group, end) in ends.map(|end| end.clamp(0, rows as i64) as usize).into_iter().enumerate() {
+            let matrix = &weight[group * depth * columns..(group + 1) * depth * columns];
+            let product = naive(&x[start * depth..end * depth], matrix, [end - start, depth, columns]);
+            expected[start * columns..end * columns].copy_from_slice(&product);
+            start = end;
+        }
+        let ends = || tensor::<B, i64>(&ends, &[5]);
+        let x = || tensor::<B, f32>(&x, &[rows, depth]);
+        // The same rows, each followed by others' elements.
+        let wide = B::cat(&[x(), x()], 1);
+        let part = SliceRange { start: 0, end: depth, step: 1 };
+        let part = B::slice(wide, &[SliceRange::full(rows), part]);
+        let plain = tensor::<B, f32>(&weight, &[5, depth, columns]);
+        // The same weight, with its columns one after another.
+        let turned = B::permute(plain.clone(), &[0, 2, 1]);
+        let turned = B::from_data(B::into_data(turned).expect("a device"), &B::Device::default());
+        for (x, weight) in [(x(), plain.clone()), (part, B::permute(turned, &[0, 2, 1]))] {
+            let product = B::grouped_matmul(x, weight, ends());
+            assert_eq!(product.shape().dims, [rows, columns]);
+            assert_close(&read::<B, f32>(product), &expected, 1e-4);
+        }
+        let gradient = || tensor::<B, f32>(&values(rows * columns, 3), &[rows, columns]);
+        let own = B::grouped_matmul_weight_gradient(gradient(), x(), ends());
+        let composed = compose::grouped_matmul_weight_gradient::<B>(gradient(), x(), ends());
+        assert_eq!(own.shape().dims, [5, depth, columns]);
+        assert_close(&read::<B, f32>(own), &read::<B, f32>(composed), 1e-4);
+        for dtype in [DType::F16, DType::BF16, DType::F64].into_iter().filter(|&dtype| has::<B>(dtype)) {
+            let product = B::grouped_matmul(B::cast(x(), dtype), B::cast(plain.clone(), dtype), ends());
+            assert_eq!(product.dtype(), dtype);
+            let tolerance = if dtype == DType::F64 { 1e-4 } else { 0.2 };
+            assert_close(&read::<B, f32>(B::cast(product, DType::F32)), &expected, tolerance);
         }
     }
+    let nothing = B::grouped_matmul(
+        tensor::<B, f32>(&[1.0, 2.0], &[2, 1]),
+        tensor::<B, f32>(&[], &[0, 1, 3]),
+        tensor::<B, i64>(&[], &[0]),
+    );
+    assert_eq!(read::<B, f32>(nothing), [0.0; 6]);
     let spoilt = B::from_data(TensorData::new(vec![f32::NAN, 2.0], [2, 1]), &B::Device::default());
     let ends = tensor::<B, i64>(&[1, 2], &[2]);
     let product = B::grouped_matmul(spoilt.clone(), tensor::<B, f32>(&[1.0, 3.0], &[2, 1, 1]), ends.clone());

@@ -375,7 +375,7 @@ pub(super) fn pointwise<R: Runtime>(
         let left = Layout::contiguous(Shape::from([batch, in_channels]));
         let right = Layout::contiguous(Shape::from([out_channels, in_channels])).permute(&[1, 0]);
         let bias = bias.map(|bias| (bias, Bias::OfColumns));
-        let product = Product { lhs: &x, rhs: &weight, bias, activation, out };
+        let product = Product { lhs: &x, rhs: &weight, bias, activation, groups: None, out };
         let walk = Walk::new(&[], &[&[], &[]]);
         product.launch(&left, &right, &walk, [batch, out_channels, in_channels], 1);
         return;
@@ -387,7 +387,7 @@ pub(super) fn pointwise<R: Runtime>(
     ]));
     let right = Layout::contiguous(Shape::from([batch, in_channels, windows]));
     let bias = bias.map(|bias| (bias, Bias::OfRows));
-    let product = Product { lhs: &weight, rhs: &x, bias, activation, out };
+    let product = Product { lhs: &weight, rhs: &x, bias, activation, groups: None, out };
     let walk = Walk::new(&[batch], &[&left.strides[..1], &right.strides[..1]]);
     product.launch(&left, &right, &walk, [out_channels, windows, in_channels], batch);
 }
