@@ -8,7 +8,8 @@ use crate::memory::Memory;
 use kiln_gpu::language::{Factors, Storage};
 use kiln_gpu::promise::Promise;
 use kiln_gpu::runtime::{
-    Amendment, Convolution, ConvolutionShape, Last, Launch, Limits, MatrixProduct, Numbers, Runtime, Way,
+    Amendment, Convolution, ConvolutionShape, Derived, Last, Launch, Limits, MatrixProduct, Numbers, Runtime,
+    Way,
 };
 use kiln_tensor::DType;
 use kiln_tensor::backend::ExecutionError;
@@ -86,8 +87,8 @@ impl Runtime for CudaRuntime {
         memory.is_unique()
     }
 
-    fn derived(memory: &Memory, key: [usize; 4], make: impl FnOnce() -> Memory) -> Memory {
-        memory.derived(key, make)
+    fn derived(memory: &Memory, what: Derived, make: impl FnOnce() -> Memory) -> Memory {
+        memory.derived(what, make)
     }
 
     fn forget_derived(memory: &Memory) {

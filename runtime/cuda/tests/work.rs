@@ -91,6 +91,21 @@ fn another_number_is_no_other_kernel() {
     assert_eq!(kernels(), known);
 }
 
+#[test]
+fn another_exponent_is_no_other_kernel() {
+    let _alone = alone();
+    let kernels = |exponent: f64| {
+        let power = B::binary_scalar(BinaryOp::Pow, numbers::<B>(&[4], 1), Scalar::Float(exponent));
+        drop(floats::<B>(power));
+        let statistics = statistics(&CudaDevice::default());
+        statistics.compiled + statistics.loaded
+    };
+    let first = kernels(0.3);
+    assert_eq!(kernels(1.7), first);
+    // Those that are products have kernels of their own.
+    assert_eq!(kernels(2.0), first + 1);
+}
+
 /// Long sums of few results, and what follows them: of 32-bit floats, of 16-bit ones, of windows.
 fn deep<B: Backend>() -> [Box<dyn Fn() -> B::Primitive>; 3] {
     let [x, weight] = [numbers::<B>(&[8, 2048], 1), numbers::<B>(&[2048, 40], 2)];

@@ -6,7 +6,7 @@ use crate::kernels::scan::{self, Flags};
 use crate::kernels::window::{self, Flow, Pooling};
 use crate::kernels::{
     attention, cross_entropy, dropout, elementwise, embedding, grouped, index, matmul, norm_gradient,
-    quantized, random, recurrent, sort,
+    program, quantized, random, recurrent, sort,
 };
 use crate::language::Storage;
 use crate::runtime::{Numbers, Runtime};
@@ -268,8 +268,8 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
     }
 
     fn binary_scalar(op: BinaryOp, lhs: T<R>, rhs: Scalar) -> T<R> {
-        if op == BinaryOp::Pow {
-            // Few powers are used, and some need no logarithm: each is a kernel.
+        if op == BinaryOp::Pow && program::is_power_of_products(rhs.to_f64()) {
+            // Such powers need no logarithm: each is a kernel.
             let dtype = lhs.dtype;
             let steps = vec![Step::Input(0), Step::Constant(rhs, dtype), Step::Binary(op, 0, 1)];
             return elementwise::only(elementwise::consume(&Expression::new(steps), [lhs].into(), &[]));

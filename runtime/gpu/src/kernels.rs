@@ -15,7 +15,7 @@ pub mod norm_gradient;
 mod order;
 mod parts;
 mod product;
-mod program;
+pub(crate) mod program;
 mod quads;
 pub mod quantized;
 pub mod random;

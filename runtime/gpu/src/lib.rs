@@ -9,7 +9,7 @@
 //! - [`runtime`]: what a kind of GPU does for them. A backend is [`Gpu`] over a runtime.
 //!
 //! Tensors are views of counted memory; what only looks at a tensor differently (permutations, slices, broadcasts) copies
-//! nothing. Arithmetic on positions wraps at 32 bits, so tensors have at most 2^31 elements.
+//! nothing. Arithmetic on positions wraps at 32 bits, so tensors have less than 2^31 elements; views that are only folded have less than 2^32.
 
 mod backend;
 pub mod kept;

@@ -1,5 +1,6 @@
 //! Counted memory from a pool of whole buffers, by size.
 
+use crate::runtime::Derived;
 use rustc_hash::FxHashMap;
 use std::fmt::{self, Debug};
 use std::ops::Range;
@@ -73,7 +74,7 @@ struct Block<B: Buffer> {
 
 /// What was made of the contents of a block.
 struct Derivation<B: Buffer> {
-    known: Option<Box<Derived<B>>>,
+    known: Option<Box<Kept<B>>>,
     /// How often it was forgotten.
     forgotten: u64,
 }
@@ -85,9 +86,9 @@ impl<B: Buffer> Default for Derivation<B> {
 }
 
 /// What was made of the contents of a block: from where in it on, and what; in which graph, if it is made there each time.
-struct Derived<B: Buffer> {
+struct Kept<B: Buffer> {
     from: usize,
-    key: [usize; 4],
+    what: Derived,
     graph: Option<u64>,
     memory: Memory<B>,
 }
@@ -152,11 +153,11 @@ impl<B: Buffer> Memory<B> {
 
     /// What was made of the contents; made anew where there is none, or another. What is made while a graph is written down is known to that
     /// graph alone.
-    pub fn derived(&self, key: [usize; 4], make: impl FnOnce() -> Self) -> Self {
+    pub fn derived(&self, what: Derived, make: impl FnOnce() -> Self) -> Self {
         let lock = || self.block.derived.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, graph) = (self.range.start, self.block.owner.graph());
-        let is_it = |known: &Derived<B>| {
-            (known.from, known.key) == (from, key) && (known.graph.is_none() || known.graph == graph)
+        let is_it = |known: &Kept<B>| {
+            (known.from, known.what) == (from, what) && (known.graph.is_none() || known.graph == graph)
         };
         let derived = lock();
         if let Some(known) = derived.known.as_ref().filter(|known| is_it(known)) {
@@ -165,7 +166,7 @@ impl<B: Buffer> Memory<B> {
         let forgotten = derived.forgotten;
         drop(derived);
         let memory = make();
-        let new = Box::new(Derived { from, key, graph, memory: memory.clone() });
+        let new = Box::new(Kept { from, what, graph, memory: memory.clone() });
         let mut derived = lock();
         // Else the contents may be others than those of which it was made.
         let replaced = if derived.forgotten == forgotten { derived.known.replace(new) } else { Some(new) };
@@ -307,6 +308,7 @@ impl<B: Buffer> Pool<B> {
 #[cfg(test)]
 mod tests {
     use super::{Buffer, Memory, Owner, size_class, size_class_within};
+    use crate::runtime::{Derived, Order};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
@@ -341,6 +343,8 @@ mod tests {
         memory.buffer().map_or(0, Buffer::id)
     }
 
+    const TURNED: Derived = Derived { order: Order::ChannelsLast, sizes: [0; 4] };
+
     /// Who makes something of memory may have to wait for a thread that makes the same.
     #[test]
     fn two_threads_make_the_same_of_memory() {
@@ -348,29 +352,29 @@ mod tests {
         let (made, is_made) = mpsc::channel();
         let other = weight.clone();
         std::thread::spawn(move || {
-            let turned = other.clone().derived([0; 4], || {
+            let turned = other.clone().derived(TURNED, || {
                 let (inner, is_inner) = mpsc::channel();
-                std::thread::spawn(move || inner.send(id(&other.derived([0; 4], || memory(2)))));
+                std::thread::spawn(move || inner.send(id(&other.derived(TURNED, || memory(2)))));
                 assert_eq!(is_inner.recv_timeout(Duration::from_secs(10)), Ok(2));
                 memory(3)
             });
             made.send(id(&turned)).unwrap();
         });
         assert_eq!(is_made.recv_timeout(Duration::from_secs(20)), Ok(3));
-        assert!([2, 3].contains(&id(&weight.derived([0; 4], || memory(4)))));
+        assert!([2, 3].contains(&id(&weight.derived(TURNED, || memory(4)))));
     }
 
     /// What was made of contents that changed meanwhile is not kept.
     #[test]
     fn what_was_made_of_earlier_contents_is_forgotten() {
         let weight = memory(1);
-        let turned = weight.derived([0; 4], || {
+        let turned = weight.derived(TURNED, || {
             weight.forget_derived();
             memory(2)
         });
         assert_eq!(id(&turned), 2);
-        assert_eq!(id(&weight.derived([0; 4], || memory(3))), 3);
-        assert_eq!(id(&weight.derived([0; 4], || memory(4))), 3);
+        assert_eq!(id(&weight.derived(TURNED, || memory(3))), 3);
+        assert_eq!(id(&weight.derived(TURNED, || memory(4))), 3);
     }
 
     #[test]

@@ -75,9 +75,9 @@ pub trait Runtime: Clone + Copy + Debug + Default + Send + Sync + 'static {
     /// Whether nobody else holds the memory, so that it may be written to: what is kept of its contents goes.
     fn is_unique(memory: &mut Self::Memory) -> bool;
 
-    /// What was made of the contents of memory, and is kept with it until it is written to or given back; `key` tells what it is. Made
-    /// anew where there is none, or another.
-    fn derived(memory: &Self::Memory, key: [usize; 4], make: impl FnOnce() -> Self::Memory) -> Self::Memory;
+    /// What was made of the contents of memory, and is kept with it until it is written to or given back. Made anew where there is none, or
+    /// another.
+    fn derived(memory: &Self::Memory, what: Derived, make: impl FnOnce() -> Self::Memory) -> Self::Memory;
 
     /// Has what was [made](Self::derived) of the contents be made anew, since these change.
     fn forget_derived(memory: &Self::Memory);
@@ -173,6 +173,32 @@ pub struct Way<'a> {
     pub name: &'a str,
     /// The kernel, where it is one.
     pub kernel: Option<&'a Template>,
+}
+
+/// What is [made of the contents of memory](Runtime::derived).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Derived {
+    /// In which order.
+    pub order: Order,
+    /// All that the order depends on, of the tensor and of how it is used.
+    pub sizes: [usize; 4],
+}
+
+/// Orders of weights that kernels or libraries read faster than the one in which they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Of a convolution: blocks of output channels.
+    BlocksOfChannels,
+    /// Likewise the channels last.
+    ChannelsLast,
+    /// Likewise the elements of a window first, the channels last.
+    ElementsOfWindows,
+    /// Likewise a row for each output channel.
+    RowsOfWindows,
+    /// Of a recurrent layer: the columns of all gates side by side.
+    ColumnsOfGates,
+    /// Likewise the sum of both biases.
+    SumOfBiases,
 }
 
 /// What a device can do.

@@ -98,20 +98,21 @@ pub(crate) fn element_bytes(dtype: DType) -> usize {
     held_as(dtype).bytes()
 }
 
-/// Bits of positions in what kernels write, and in what they only read.
-const WRITTEN_BITS: u32 = 31;
-pub(crate) const READ_BITS: u32 = 32;
+/// Elements of what kernels write, at most.
+pub(crate) const MOST_WRITTEN: usize = (1 << 31) - 1;
+/// Likewise of what they only read: as many as 32 bits count, less what a loop's last step goes beyond them.
+pub(crate) const MOST_READ: usize = u32::MAX as usize - (1 << 24);
 
 /// How many elements a shape has: a view may broadcast a few to any number.
 ///
 /// # Panics
-/// When kernels cannot count them with so many bits.
+/// When there are more than `most`.
 #[track_caller]
-pub(crate) fn counted(shape: &Shape, bits: u32) -> usize {
+pub(crate) fn counted(shape: &Shape, most: usize) -> usize {
     let elements = shape.dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
     // In browsers, what counts elements has no more than 32 bits itself.
-    let Some(elements) = elements.filter(|&elements| elements as u64 >> bits == 0) else {
-        panic!("a tensor of shape {shape} has 2^{bits} elements or more, which kernels on a GPU cannot count")
+    let Some(elements) = elements.filter(|&elements| elements <= most) else {
+        panic!("a tensor of shape {shape} has more elements than the {most} that kernels on a GPU count")
     };
     elements
 }
@@ -123,7 +124,7 @@ impl<R: Runtime> GpuTensor<R> {
     /// When the device has no such dtype, or the tensor more elements than kernels count.
     #[track_caller]
     pub fn empty(shape: Shape, dtype: DType, device: &R::Device) -> Self {
-        let elements = counted(&shape, WRITTEN_BITS);
+        let elements = counted(&shape, MOST_WRITTEN);
         require::<R>(device, dtype);
         let memory = R::allocate(device, elements * element_bytes(dtype));
         Self { memory, layout: Layout::contiguous(shape).into(), dtype, device: device.clone() }

@@ -38,6 +38,19 @@ pub(crate) fn same_dtype(op: &str, a: DType, b: DType) {
     ensure!(a == b, op, "the operands are {a} and {b}; cast one of them, as in `.cast(DType::{a:?})`");
 }
 
+/// Operands with weights and perhaps a bias, of one dtype.
+#[track_caller]
+pub(crate) fn same_dtypes(op: &str, x: DType, weight: DType, bias: Option<DType>) {
+    same_dtype(op, x, weight);
+    if let Some(bias) = bias {
+        ensure!(
+            x == bias,
+            op,
+            "the input is {x} and the bias {bias}; cast one of them, as in `.cast(DType::{x:?})`"
+        );
+    }
+}
+
 /// Whether shapes broadcast.
 fn broadcasts(a: &[usize], b: &[usize]) -> bool {
     a.iter().rev().zip(b.iter().rev()).all(|(&a, &b)| a == b || a == 1 || b == 1)

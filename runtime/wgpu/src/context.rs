@@ -125,7 +125,8 @@ impl Context {
             // Browsers do not tell their pages.
             info.name = String::from("WebGPU");
         }
-        if let Some(groups) = std::env::var(GRID).ok().and_then(|value| value.parse().ok()) {
+        let groups = std::env::var(GRID).ok().and_then(|value| value.parse().ok());
+        if let Some(groups) = groups.filter(|&groups| groups > 0) {
             limits.max_compute_workgroups_per_dimension =
                 limits.max_compute_workgroups_per_dimension.min(groups);
         }

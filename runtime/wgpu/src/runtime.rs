@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::read;
 use kiln_gpu::language::Storage;
 use kiln_gpu::promise::block_on;
-use kiln_gpu::runtime::{Amendment, Last, Launch, Limits, Runtime, Way};
+use kiln_gpu::runtime::{Amendment, Derived, Last, Launch, Limits, Runtime, Way};
 use kiln_tensor::backend::ExecutionError;
 use kiln_tensor::compose::Draws;
 use std::cell::RefCell;
@@ -67,8 +67,8 @@ impl Runtime for WgpuRuntime {
         memory.is_unique()
     }
 
-    fn derived(memory: &Memory, key: [usize; 4], make: impl FnOnce() -> Memory) -> Memory {
-        memory.derived(key, make)
+    fn derived(memory: &Memory, what: Derived, make: impl FnOnce() -> Memory) -> Memory {
+        memory.derived(what, make)
     }
 
     fn forget_derived(memory: &Memory) {

@@ -2,7 +2,7 @@
 
 use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::{DType, ReduceOp, Scalar, Shape, TensorData, UnaryOp};
-use kiln_wgpu::WgpuDevice;
+use kiln_wgpu::{WgpuDevice, statistics};
 
 type Wgpu = kiln_wgpu::Wgpu;
 type T = <Wgpu as Backend>::Primitive;
@@ -67,6 +67,11 @@ fn tables_beyond_a_binding_are_used_in_parts() {
     let rows = Wgpu::slice(table.clone(), &[last, SliceRange::full(WIDTH)]);
     let largest = read(Wgpu::reduce(ReduceOp::Max, rows, &[1]));
     assert_eq!(largest, [-39_998.0, -39_999.0]);
+    // Halves are of the dim along which it reaches far.
+    let before = statistics(&device).dispatches;
+    let turned = Wgpu::unary(UnaryOp::Neg, Wgpu::permute(table.clone(), &[1, 0]));
+    assert!(statistics(&device).dispatches - before <= 4);
+    assert_eq!(read(turned)[..3], [0.0, 1.0, 2.0]);
     drop(table);
 
     let one = Wgpu::full(Shape::from([1]), Scalar::Float(3.0), DType::F32, &device);

@@ -43,9 +43,9 @@ fn tensors_with_too_many_elements_are_refused() {
         Wgpu::expand(one, Shape::from([1 << 16, 1 << 16]))
     };
     let copied = message(|| drop(Wgpu::unary(UnaryOp::Neg, wide())));
-    assert!(copied.contains("[65536, 65536] has 2^31 elements or more"), "{copied}");
+    assert!(copied.contains("[65536, 65536] has more elements than the 2147483647"), "{copied}");
     let summed = message(|| drop(Wgpu::reduce(ReduceOp::Sum, wide(), &[0, 1])));
-    assert!(summed.contains("[65536, 65536] has 2^32 elements or more"), "{summed}");
+    assert!(summed.contains("[65536, 65536] has more elements than the 4278190079"), "{summed}");
     let two = Wgpu::full([2].into(), Scalar::Float(2.0), DType::F32, &WgpuDevice::default());
     assert_eq!(two.shape().dims, [2]);
     assert_eq!(Wgpu::into_data(two).expect("a device").to_vec::<f32>().expect("floats"), [2.0, 2.0]);

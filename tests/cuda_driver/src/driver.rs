@@ -94,6 +94,8 @@ struct State {
     holders: [u64; DEVICES as usize],
     /// What went wrong in one that was reset since, and that somebody still holds: nobody gets another until then.
     faulted: [Option<CUresult>; DEVICES as usize],
+    /// Devices whose pools give memory that another may read and write, each with that one.
+    shared: HashSet<(c_int, c_int)>,
 }
 
 thread_local! {
@@ -193,6 +195,10 @@ impl State {
         let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         if bytes == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let taken: usize = self.memory.values().map(|&(bytes, _)| bytes).sum();
+        if taken.saturating_add(bytes) > most_memory() {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
         // SAFETY: the layout has a size.
         let start = unsafe { alloc(layout) };
@@ -336,6 +342,13 @@ fn has_pools() -> bool {
     static WITHOUT: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("KILN_CUDA_DRIVER_WITHOUT_POOLS").is_some());
     !*WITHOUT
+}
+
+/// How many bytes of memory the devices have together: the variable `KILN_CUDA_DRIVER_MEMORY` says it.
+fn most_memory() -> usize {
+    static MOST: LazyLock<Option<usize>> =
+        LazyLock::new(|| std::env::var("KILN_CUDA_DRIVER_MEMORY").ok()?.parse().ok());
+    MOST.unwrap_or(usize::MAX)
 }
 
 /// Whether nothing is computed, so that what is asked for can be counted in no time: the variable `KILN_CUDA_DRIVER_DRY` says so.
@@ -485,6 +498,47 @@ unsafe extern "C" fn cuMemPoolSetAttribute(
         sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD if !value.is_null() => CUDA_SUCCESS,
         _ => CUDA_ERROR_INVALID_VALUE,
     }
+}
+
+/// All devices reach each other.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDeviceCanAccessPeer(
+    can: *mut c_int,
+    device: sys::CUdevice,
+    peer: sys::CUdevice,
+) -> CUresult {
+    let made = known(device).and(known(peer)).and(match device == peer {
+        true => Err(CUDA_ERROR_INVALID_DEVICE),
+        false => Ok(1),
+    });
+    // SAFETY: as the reference says.
+    unsafe { given(can, made) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemPoolSetAccess(
+    pool: sys::CUmemoryPool,
+    access: *const sys::CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    if pool.is_null() || access.is_null() || count != 1 {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // SAFETY: as the reference says, there is one.
+    let sys::CUmemAccessDesc { location, flags } = unsafe { access.read() };
+    let is_device = location.type_ == sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    let is_whole = flags == sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if !is_device || !is_whole {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    code(known(location.id).map(|()| {
+        state().shared.insert((pool as c_int - 1, location.id));
+    }))
+}
+
+/// Whether a device may read and write what another's pool gives.
+pub(crate) fn is_shared(of: c_int, with: c_int) -> bool {
+    of == with || !has_pools() || state().shared.contains(&(of, with))
 }
 
 #[unsafe(no_mangle)]

@@ -22,6 +22,7 @@ struct Communicator {
     clique: u64,
     rank: usize,
     ranks: usize,
+    device: c_int,
 }
 
 /// A rank's part of a sum.
@@ -30,6 +31,7 @@ struct Part {
     clique: u64,
     rank: usize,
     ranks: usize,
+    device: c_int,
     from: u64,
     to: u64,
     count: usize,
@@ -123,8 +125,8 @@ unsafe extern "C" fn ncclCommInitAll(
         return ncclInvalidUsage;
     }
     let clique = CLIQUES.fetch_add(1, Ordering::Relaxed);
-    for rank in 0..ranks {
-        let made = Box::into_raw(Box::new(Communicator { clique, rank, ranks }));
+    for (rank, &device) in devices.iter().enumerate() {
+        let made = Box::into_raw(Box::new(Communicator { clique, rank, ranks, device }));
         // SAFETY: as the guide says.
         unsafe { give(communicators.add(rank), made.cast()) };
     }
@@ -175,9 +177,9 @@ unsafe extern "C" fn ncclAllReduce(
         return ncclInvalidArgument;
     }
     // SAFETY: it was made above, and not given up.
-    let &Communicator { clique, rank, ranks } = unsafe { &*communicator.cast::<Communicator>() };
-    let part =
-        Part { clique, rank, ranks, from: from as u64, to: to as u64, count, kind, stream: stream as u64 };
+    let &Communicator { clique, rank, ranks, device } = unsafe { &*communicator.cast::<Communicator>() };
+    let [from, to, stream] = [from as u64, to as u64, stream as u64];
+    let part = Part { clique, rank, ranks, device, from, to, count, kind, stream };
     GROUP.with_borrow_mut(|group| match group {
         Some(parts) => {
             parts.push(part);
@@ -203,6 +205,11 @@ extern "C" fn ncclGroupEnd() -> ncclResult_t {
         }
         if sum.iter().any(|part| (part.count, part.kind) != (first.count, first.kind)) {
             return ncclInvalidUsage;
+        }
+        // Devices of one process reach into each other's memory ("NCCL_P2P_DIRECT_DISABLE" in the guide), where a GPU would fault.
+        let is_hidden = |of: &Part| !sum.iter().all(|with| driver::is_shared(of.device, with.device));
+        if sum.iter().any(is_hidden) {
+            return ncclUnhandledCudaError;
         }
         let streams: Vec<u64> = sum.iter().map(|part| part.stream).collect();
         if !driver::call_together(&streams, Box::new(Sum(sum))) {

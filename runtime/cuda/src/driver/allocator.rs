@@ -38,6 +38,29 @@ impl Allocator {
         }
     }
 
+    /// Lets another device read and write what is [allocated](Self::allocate), where it can: what a pool gives is its own device's alone ("Physical Page Caching
+    /// and Peer Access" there), and libraries that move numbers between devices reach into the memory of both.
+    pub fn share(self, of: sys::CUdevice, with: sys::CUdevice) -> Result<(), DriverError> {
+        let Self::StreamOrdered(pool) = self else { return Ok(()) };
+        let mut can = 0;
+        // SAFETY: both devices are valid.
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, with, of) };
+        asked.result().map_err(failed("cuDeviceCanAccessPeer"))?;
+        if can == 0 {
+            return Ok(());
+        }
+        let access = sys::CUmemAccessDesc {
+            location: sys::CUmemLocation {
+                type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: with,
+            },
+            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        // SAFETY: the pool is the device's, and there as long as it is; there is one description.
+        let shared = unsafe { sys::cuMemPoolSetAccess(pool, &raw const access, 1) };
+        shared.result().map_err(failed("cuMemPoolSetAccess"))
+    }
+
     /// Memory of so many bytes for what is asked of a stream from here on.
     ///
     /// # Safety

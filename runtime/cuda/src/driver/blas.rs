@@ -232,11 +232,15 @@ impl Blas {
         let plan = match plans.entry(key) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
-                let plan = self.plan(&key, data_type, epilogue, beside);
-                new.insert(plan.unwrap_or_else(|error| {
-                    log::info!("such products run on kernels of Kiln's: {error}");
-                    None
-                }))
+                match self.plan(&key, data_type, epilogue, beside) {
+                    Ok(plan) => new.insert(plan),
+                    // Another time there may be memory for it.
+                    Err(error) if error.is_out_of_memory => return Ok(false),
+                    Err(error) => {
+                        log::info!("such products run on kernels of Kiln's: {error}");
+                        new.insert(None)
+                    }
+                }
             }
         };
         let Some(known) = plan else { return Ok(false) };

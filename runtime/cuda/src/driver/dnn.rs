@@ -134,18 +134,20 @@ impl<T: Copy> Drop for Descriptor<T> {
 }
 
 /// Why there is no workspace of a size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// A graph is written down, for which no memory is got.
-    Capture,
-    /// The device has not so much memory left: what there is has so many bytes.
-    Memory(usize),
+    /// No memory is asked for: a graph is written down, or the device has none for libraries.
+    NotAsked,
+    /// The device has not so much memory left: what there is has so many bytes. What the driver said.
+    Memory(usize, DriverError),
 }
 
 /// How a convolution is computed.
 struct Plan {
     /// Bytes of workspace.
     workspace: usize,
+    /// Whether there was no memory for that when it was asked for last.
+    lacks: bool,
     image: Descriptor<sys::cudnnTensorDescriptor_t>,
     weight: Descriptor<sys::cudnnFilterDescriptor_t>,
     result: Descriptor<sys::cudnnTensorDescriptor_t>,
@@ -537,7 +539,7 @@ fn is_large(shape: &ConvolutionShape) -> bool {
         let products = depth.zip(results).and_then(|(depth, results)| depth.checked_mul(results));
         products.is_none_or(|products| products >= least)
     };
-    if shape.pass != ConvolutionPass::Forward || shape.dtype == DType::F64 {
+    if shape.pass != ConvolutionPass::Forward {
         return has(LEAST_PRODUCTS);
     }
     let least = match (by_tensor_cores(shape), shape.channels_last) {
@@ -600,10 +602,13 @@ impl Dnn {
 
     /// Computes a convolution or one of its gradients in [one of the ways](super::Driver::product) that the library advises, if it is worth it and there is that; says whether it does. It is given a workspace of at
     /// least as many bytes as it asks for, which is used by work on the stream alone.
+    ///
+    /// # Errors
+    /// Where there is no memory for the workspace, once: who asks again has given back what can be.
     pub fn convolve(
         &self,
         (convolution, way): (&Convolution, usize),
-        workspace: impl Fn(usize) -> Result<*mut c_void, Lack>,
+        workspace: impl Fn(usize, usize) -> Result<*mut c_void, Lack>,
     ) -> Result<bool, DriverError> {
         if !self.is_asked(&convolution.shape) {
             return Ok(false);
@@ -611,15 +616,20 @@ impl Dnn {
         let asked = (convolution.shape.clone(), convolution.epilogue.as_ref().map(Following::from), way);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = self.planned(&mut plans, &asked);
-        let mut given = plan.as_ref().map(|plan| workspace(plan.workspace));
-        if let Some(Err(Lack::Memory(bytes))) = given {
+        let mut given = plan.as_ref().map(|plan| workspace(plan.workspace, self.most_workspace));
+        if let Some(Err(Lack::Memory(bytes, error))) = &given {
+            if let Some(plan) = plan.as_mut().filter(|plan| !plan.lacks) {
+                plan.lacks = true;
+                return Err(error.clone());
+            }
             log::info!(
                 "there is no memory for the fastest algorithm: cuDNN is asked for one that needs less"
             );
-            *plan = self.plan(&asked, bytes);
-            given = plan.as_ref().map(|plan| workspace(plan.workspace));
+            *plan = self.plan(&asked, *bytes);
+            given = plan.as_ref().map(|plan| workspace(plan.workspace, self.most_workspace));
         }
-        let (Some(known), Some(Ok(given))) = (plan.as_ref(), given) else { return Ok(false) };
+        let (Some(known), Some(Ok(given))) = (plan.as_mut(), given) else { return Ok(false) };
+        known.lacks = false;
         // SAFETY: the plan is that of the convolution, whose memory outlives the work, which ends before what is asked for later on the
         // stream.
         let (call, status) = unsafe { known.run(self.handle, convolution, (given, known.workspace)) };
@@ -731,7 +741,7 @@ impl Dnn {
         };
         // SAFETY: the descriptor is valid.
         unsafe { result::set_convolution_math_type(convolution.raw, math) }.ok()?;
-        Some(Plan { workspace, image, weight, result, convolution, algorithm, epilogue })
+        Some(Plan { workspace, lacks: false, image, weight, result, convolution, algorithm, epilogue })
     }
 }
 

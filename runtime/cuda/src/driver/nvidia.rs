@@ -485,14 +485,14 @@ impl Driver for Nvidia {
     fn product(&self, product: &Product, way: usize) -> Result<bool, DriverError> {
         let Some(blas) = &self.blas else { return Ok(false) };
         let _entered = self.enter()?;
-        let Ok(workspace) = self.workspace(WORKSPACE_BYTES) else { return Ok(false) };
+        let Ok(workspace) = self.workspace(WORKSPACE_BYTES, WORKSPACE_BYTES) else { return Ok(false) };
         blas.product((product, way), self.stream.cast(), workspace)
     }
 
     fn convolve(&self, convolution: &Convolution, way: usize) -> Result<bool, DriverError> {
         let _entered = self.enter()?;
         match self.dnn() {
-            Some(dnn) => dnn.convolve((convolution, way), |bytes| self.workspace(bytes)),
+            Some(dnn) => dnn.convolve((convolution, way), |bytes, most| self.workspace(bytes, most)),
             None => Ok(false),
         }
     }
@@ -601,6 +601,12 @@ impl Driver for Nvidia {
             Some(place) => place,
             None => {
                 let Some(group) = Group::new(devices) else { return Ok(false) };
+                for (own, other) in all.iter().flat_map(|own| all.iter().map(move |other| (own, other))) {
+                    let [of, with] = [own, other].map(|device| device.primary.ordinal());
+                    if of != with {
+                        own.allocator.share(of, with)?;
+                    }
+                }
                 groups.push(group);
                 groups.len() - 1
             }
@@ -671,19 +677,20 @@ impl Driver for Nvidia {
 }
 
 impl Nvidia {
-    /// Memory for libraries of at least so many bytes, which what is asked of them on the stream uses in turns. The context is current.
-    fn workspace(&self, bytes: usize) -> Result<*mut c_void, Lack> {
-        let Some(workspace) = &self.workspace else { return Err(Lack::Memory(0)) };
+    /// Memory for libraries of at least so many bytes, which what is asked of them on the stream uses in turns; of more, but not of more than `most`, where
+    /// there are not so many yet. The context is current.
+    fn workspace(&self, bytes: usize, most: usize) -> Result<*mut c_void, Lack> {
+        let Some(workspace) = &self.workspace else { return Err(Lack::NotAsked) };
         let mut workspace = workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, there_are) = *workspace;
         if bytes > there_are {
             if self.capturing.load(Ordering::Acquire) {
-                return Err(Lack::Capture);
+                return Err(Lack::NotAsked);
             }
-            let larger = bytes.next_power_of_two();
+            let larger = bytes.next_power_of_two().min(most).max(bytes);
             // SAFETY: the stream is valid; the memory is kept as long as the device.
             let start = unsafe { self.allocator.allocate(self.stream, larger) };
-            *workspace = (start.map_err(|_| Lack::Memory(there_are))?, larger);
+            *workspace = (start.map_err(|error| Lack::Memory(there_are, error))?, larger);
             return Ok(workspace.0.0 as *mut c_void);
         }
         Ok(start.0 as *mut c_void)

@@ -739,11 +739,11 @@ fn uploads_wait_for_nothing() {
 }
 
 /// Runs tests in a process of their own where a variable is set, which is read once.
-fn pass_with(variable: &str, tests: &[&str]) {
+fn pass_with((variable, value): (&str, &str), tests: &[&str]) {
     let own = std::env::current_exe().expect("this program");
     let mut process = std::process::Command::new(own);
     let process = process.args(["--ignored", "--exact"]).args(tests);
-    let run = process.env(variable, "1").output().expect("it runs");
+    let run = process.env(variable, value).output().expect("it runs");
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && said.contains(&format!("{} passed", tests.len())), "{said}");
 }
@@ -753,7 +753,7 @@ fn pass_with(variable: &str, tests: &[&str]) {
 fn a_machine_without_page_locked_memory_copies_too() {
     let _alone = alone();
     pass_with(
-        "KILN_CUDA_DRIVER_PAGEABLE",
+        ("KILN_CUDA_DRIVER_PAGEABLE", "1"),
         &["large_tensors_arrive_whole", "products::large_products_agree_with_the_cpu"],
     );
 }
@@ -763,9 +763,43 @@ fn a_machine_without_page_locked_memory_copies_too() {
 fn a_device_without_memory_pools_computes_too() {
     let _alone = alone();
     pass_with(
-        "KILN_CUDA_DRIVER_WITHOUT_POOLS",
+        ("KILN_CUDA_DRIVER_WITHOUT_POOLS", "1"),
         &["large_tensors_arrive_whole", "memory_is_given_back_once_it_is_used"],
     );
+}
+
+/// A convolution behind a tensor of 40 MB that nobody uses any more.
+#[test]
+#[ignore = "asks NVIDIA's libraries"]
+fn algorithms_may_have_what_tensors_had() {
+    let _alone = alone();
+    drop(<Cuda as Backend>::full([10 << 20].into(), Scalar::Float(1.0), DType::F32, &DEVICE));
+    let convolved = |device: &CudaDevice| {
+        let (x, weight) =
+            (tensor::<Cuda>(&[2, 32, 20, 20], 1, device), tensor::<Cuda>(&[32, 32, 3, 3], 2, device));
+        floats::<Cuda>(<Cuda as Backend>::conv(x, weight, None, &ConvOptions::new([1, 1], [1, 1], [1, 1], 1)))
+    };
+    assert!(convolved(&DEVICE).iter().all(|x| x.is_finite()));
+    // In a process of its own, that was the only convolution; what stands in has no deterministic algorithm that needs less.
+    if std::env::var_os("KILN_CUDA_DRIVER_MEMORY").is_some() {
+        let used = told("libcudnn.so", b"kiln_cuda_convolution_algorithms\0").expect("what stands in");
+        let lacks = std::env::var("KILN_CUDA_DRIVER_MEMORY").is_ok_and(|memory| memory == LITTLE);
+        assert_eq!(used == 0, lacks, "{used:b}");
+    }
+}
+
+/// Bytes of memory that have room for the workspace of the fastest algorithm, beside the first one, but not for what tensors had too.
+const ENOUGH: &str = "115000000";
+/// And that have none for it.
+const LITTLE: &str = "80000000";
+
+#[test]
+#[ignore = "asks what stands in for NVIDIA's libraries"]
+fn algorithms_are_given_up_only_where_memory_lacks() {
+    let _alone = alone();
+    for memory in [ENOUGH, LITTLE] {
+        pass_with(("KILN_CUDA_DRIVER_MEMORY", memory), &["algorithms_may_have_what_tensors_had"]);
+    }
 }
 
 /// The cache's files that hold what cuBLASLt advised.

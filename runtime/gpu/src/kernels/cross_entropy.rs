@@ -1,9 +1,10 @@
 //! Softmax and cross-entropy as one: a workgroup reads a row of logits and yields its loss, with what its gradient needs.
 
+use super::index::{named_row, read_where};
 use super::reduce::{Fold, Group, subgroups_of};
 use super::rows::{Sums, lanes_of_row};
 use super::{elementwise, launch, line_of_groups, program};
-use crate::language::{Builder, Builtin, Kernel, Type};
+use crate::language::{Builder, Builtin, Kernel};
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::compose::{CrossEntropyOptions, CrossEntropyTrained};
@@ -65,7 +66,8 @@ impl CrossEntropy {
             let all = shares.map(|_| sums.fold(Fold::Sum, loss_of));
             k.when(group.below(rows) & local.equals(0_u32), || {
                 let target = targets.at(targets_start + row);
-                let picked = loss_of(target.to(Type::U32));
+                let (class, is_class) = named_row(target, length);
+                let picked = read_where(is_class, ty, || loss_of(class));
                 let loss = match (shares, all) {
                     (Some((stays, spread)), Some(all)) => picked * stays + all * spread,
                     (_, _) => picked,

@@ -360,7 +360,7 @@ impl<R: Runtime> Views<'_, R> {
         };
         let (operands, results) = (narrowed(self.operands), narrowed(self.results));
         let views = Views { operands: &operands, counters: self.counters, results: &results };
-        match shape.dims.iter().position(|&dim| dim > 1).filter(|_| !views.are_visible()) {
+        match views.farthest(shape).filter(|_| !views.are_visible()) {
             None => views.launch(expression, parameters, shape),
             Some(axis) => {
                 let size = shape.dims[axis];
@@ -385,6 +385,25 @@ impl<R: Runtime> Views<'_, R> {
                 }
             }
         }
+    }
+
+    /// The dim along which a tensor that kernels do not see all of reaches farthest, so that its halves reach less.
+    fn farthest(&self, shape: &Shape) -> Option<usize> {
+        let limits = self.results.first().map(|result| R::limits(&result.device))?;
+        let hidden: InlineVec<Layout> = self
+            .operands
+            .iter()
+            .chain(self.results)
+            .filter(|tensor| !tensor.is_visible_within(&limits))
+            .map(|tensor| tensor.layout.expand(shape))
+            .collect();
+        let reach = |axis: usize| {
+            let along = hidden.iter().map(|layout| layout.strides[axis].unsigned_abs());
+            along.max().unwrap_or(0).saturating_mul(shape.dims[axis] - 1)
+        };
+        (0..shape.rank())
+            .filter(|&axis| shape.dims[axis] > 1)
+            .max_by_key(|&axis| (reach(axis), std::cmp::Reverse(axis)))
     }
 
     /// Whether kernels see all of the tensors' memory.

@@ -1,5 +1,6 @@
 //! The gradient of a table of which rows were taken: the sum of what arrives at each.
 
+use super::index::named_row;
 use super::reduce::{Fold, Group, fold_leading, subgroups_of};
 use super::{LINE, elementwise, line_of_groups, run};
 use crate::language::{Builder, Builtin, Kernel, Type};
@@ -36,26 +37,27 @@ impl EmbeddingGradient {
             // A group beyond the last repeats it, so that none leaves before the barriers.
             let position = (group / chunks).min(count - 1_u32);
             let row_of = |position| index.at(index_start + position);
-            let row = row_of(position);
+            let named = row_of(position);
+            let (row, is_row) = named_row(named, rows);
             let number = position / run;
             let (first, end) = (number * run, (number * run + run).min(count));
 
             let before = k.variable(0_u32);
             k.range(first + local, position, LINE, |at| {
-                k.when(row_of(at).equals(row), || before.set(k.value(1_u32)))
+                k.when(row_of(at).equals(named), || before.set(k.value(1_u32)))
             });
             let workgroup = Group::new(k, Type::U32, local, LINE, self.subgroups);
             let is_first = workgroup.join(Fold::Max, before.get()).equals(0_u32);
 
             let column = (group % chunks) * LINE + local;
             let there = group.below(count * chunks) & column.below(width);
-            k.when(is_first & there, || {
+            k.when(is_first & is_row & there, || {
                 let arrives = |position| gradient.at(start + position * width + column);
                 let sum = k.variable(arrives(position));
                 k.range(position + 1_u32, end, 1_u32, |at| {
-                    k.when(row_of(at).equals(row), || sum.set(sum.get() + arrives(at)));
+                    k.when(row_of(at).equals(named), || sum.set(sum.get() + arrives(at)));
                 });
-                table.set((number * rows + row.to(Type::U32)) * width + column, sum.get());
+                table.set((number * rows + row) * width + column, sum.get());
             });
         })
     }

@@ -9,7 +9,32 @@ use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{BinaryOp, CompareOp, DType, Expression, Scalar, ScatterOp, Shape, Step};
 
-/// `result[…, i, …] = table[…, index[…, i, …], …]`.
+/// The row that a position names, and whether there is one of so many. It is compared before it loses bits, and what is negative is beyond all rows:
+/// positions are the user's data, and memory of others lies beside a tensor's.
+pub(super) fn named_row<'k>(position: Value<'k>, rows: Value<'k>) -> (Value<'k>, Value<'k>) {
+    let unsigned = match position.ty() {
+        Type::I64 | Type::U64 => Type::U64,
+        Type::I32 | Type::U32 => Type::U32,
+        Type::F64 | Type::F32 | Type::Bool => unreachable!("positions are integers"),
+    };
+    let number = position.to(unsigned);
+    (number.to(Type::U32), number.below(rows.to(unsigned)))
+}
+
+/// What is read where there is something, else what is no number: 0 of integers.
+pub(super) fn read_where<'k>(is_there: Value<'k>, ty: Type, read: impl FnOnce() -> Value<'k>) -> Value<'k> {
+    let k = is_there.kernel();
+    let nothing = match ty {
+        Type::F64 => k.double(f64::NAN),
+        Type::F32 => k.value(f32::NAN),
+        Type::I64 | Type::I32 | Type::U64 | Type::U32 | Type::Bool => k.whole(0, ty),
+    };
+    let element = k.variable(nothing);
+    k.when(is_there, || element.set(read()));
+    element.get()
+}
+
+/// `result[…, i, …] = table[…, index[…, i, …], …]`; see [`read_where`] for rows that the table does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gather {
     /// The elements' dtype.
@@ -23,7 +48,7 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// The kernel. Parameters: the number of results, the dims, operands index and table, the table's stride along the dim.
+    /// The kernel. Parameters: the number of results, the dims, operands index and table, the table's stride along the dim and its rows.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("gather", [LINE, 1], |k| {
             let (table, index) = (k.input(held_as(self.dtype)), k.input(held_as(self.index)));
@@ -33,13 +58,15 @@ impl Gather {
             let dims = k.parameters(rank);
             let named = Operand::declare(k, self.access.0, rank);
             let start = Operand::declare(k, self.access.1, rank);
-            let stride = k.parameter();
+            let (stride, rows) = (k.parameter(), k.parameter());
             let then = then::declare(k, &self.then);
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let coordinates = access::coordinates(position, &dims);
-                let row = index.at(named.at(position, &coordinates)).to(Type::U32);
-                let element = table.at(start.at(position, &coordinates) + row * stride);
+                let (row, is_there) = named_row(index.at(named.at(position, &coordinates)), rows);
+                let start = start.at(position, &coordinates);
+                let ty = held_as(self.dtype).value();
+                let element = read_where(is_there, ty, || table.at(start + row * stride));
                 output.set(position, then::apply(&then, position, element));
             });
         })
@@ -87,28 +114,20 @@ pub(crate) fn gather<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &Gp
     let Some((_, first)) = parts.next() else {
         return GpuTensor::empty(indices.shape(), tensor.dtype, &tensor.device);
     };
-    // What another part has is read from its end, and replaced by what that part has.
-    let mut out = gather_from(&first, dim, &within(indices, 0, first.dims()[dim]));
+    // What another part has is replaced by what that part has.
+    let mut out = gather_from(&first, dim, indices);
     for (start, part) in parts {
-        let found = gather_from(&part, dim, &within(indices, start, part.dims()[dim]));
+        let found = gather_from(&part, dim, &behind(indices, start));
         out = elementwise::single(&from_part(indices.dtype), &[indices.clone(), found, out], &[start.into()]);
     }
     out
 }
 
-/// Positions in a part that starts at `start`; those before and beyond it are moved to its ends.
-fn within<R: Runtime>(indices: &GpuTensor<R>, start: usize, length: usize) -> GpuTensor<R> {
-    let dtype = indices.dtype;
-    let program = Expression::new(vec![
-        Step::Input(0),
-        Step::Parameter(0, dtype),
-        Step::Binary(BinaryOp::Max, 0, 1),
-        Step::Binary(BinaryOp::Sub, 2, 1),
-        Step::Parameter(1, dtype),
-        Step::Binary(BinaryOp::Min, 3, 4),
-    ]);
-    let last = length.saturating_sub(1);
-    elementwise::single(&program, core::slice::from_ref(indices), &[start.into(), last.into()])
+/// Positions in a part that starts at `start`.
+fn behind<R: Runtime>(indices: &GpuTensor<R>, start: usize) -> GpuTensor<R> {
+    let start_of_part = Step::Parameter(0, indices.dtype);
+    let program = Expression::new(vec![Step::Input(0), start_of_part, Step::Binary(BinaryOp::Sub, 0, 1)]);
+    elementwise::single(&program, core::slice::from_ref(indices), &[start.into()])
 }
 
 /// The program that takes what was found in a part for the positions from a parameter on.
@@ -132,7 +151,7 @@ fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTenso
     let strides = without(&tensor.layout.strides, dim);
     let operands = [(indices.layout.offset, &*indices.layout.strides), (tensor.layout.offset, &*strides)];
     let Walked { access, rank, mut words } = Walked::new(out.dims(), &operands);
-    words.push(access::word(tensor.layout.strides[dim]));
+    words.extend([access::word(tensor.layout.strides[dim]), tensor.dims()[dim] as u32]);
     let (dtype, index, access) = (tensor.dtype, indices.dtype, (access[0], access[1], rank));
     let template = Gather { dtype, index, access, then: Vec::new() };
     let tensors = [tensor, indices, &out];
@@ -176,7 +195,7 @@ pub struct Scatter {
 
 impl Scatter {
     /// The kernel. Parameters: the number of lanes, the dims without the lanes', operands index, values and target; the length
-    /// of a lane, the strides along it of index, values and target.
+    /// of a lane, the strides along it of index, values and target, the target's rows.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("scatter", [LINE, 1], |k| {
             let (index, values) = (k.input(held_as(self.index)), k.input(held_as(self.dtype)));
@@ -188,16 +207,19 @@ impl Scatter {
                 [self.access.0, self.access.1, self.access.2].map(|access| Operand::declare(k, access, rank));
             let length = k.parameter();
             let (index_stride, value_stride, stride) = (k.parameter(), k.parameter(), k.parameter());
+            let rows = k.parameter();
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let coordinates = access::coordinates(position, &dims);
                 let [named, value, to] =
                     [&named, &value, &to].map(|operand| operand.at(position, &coordinates));
                 k.range(0_u32, length, 1_u32, |step| {
-                    let row = index.at(named + step * index_stride).to(Type::U32);
-                    let at = to + row * stride;
-                    let new = values.at(value + step * value_stride);
-                    target.set(at, self.met(target.at(at), new));
+                    let (row, is_there) = named_row(index.at(named + step * index_stride), rows);
+                    k.when(is_there, || {
+                        let at = to + row * stride;
+                        let new = values.at(value + step * value_stride);
+                        target.set(at, self.met(target.at(at), new));
+                    });
                 });
             });
         })
@@ -242,7 +264,7 @@ pub struct Assign {
 
 impl Assign {
     /// The kernel. Buffers: index, values, the table if there is one, target. Parameters: the number of values, the dims, operands index,
-    /// values, target, place and the table if there is one; the target's stride along the dim; without a table the length of a lane and the
+    /// values, target, place and the table if there is one; the target's stride along the dim and its rows; without a table the length of a lane and the
     /// index's stride along it, else the table's stride along the dim.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("assign", [LINE, 1], |k| {
@@ -258,27 +280,28 @@ impl Assign {
             let [named, value, to, place] = [self.access.0, self.access.1, self.access.2, self.access.3]
                 .map(|access| Operand::declare(k, access, rank));
             let table = table.map(|(table, access)| (table, Operand::declare(k, access, rank)));
-            let stride = k.parameter();
+            let (stride, rows) = (k.parameter(), k.parameter());
             let further = k.parameters(if table.is_some() { 1 } else { 2 });
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let coordinates = access::coordinates(position, &dims);
                 let [named, value, to, place] =
                     [&named, &value, &to, &place].map(|operand| operand.at(position, &coordinates));
-                let row = index.at(named).to(Type::U32);
+                let own = index.at(named);
+                let (row, is_there) = named_row(own, rows);
                 let is_last = match &table {
                     Some((table, start)) => {
                         let at = start.at(position, &coordinates) + row * further[0];
-                        table.at(at).equals(place + 1_u32)
+                        read_where(is_there, Type::U32, || table.at(at)).equals(place + 1_u32)
                     }
                     None => {
                         let (length, index_stride) = (further[0], further[1]);
                         let replaced = k.variable(k.value(false));
                         k.range(place + 1_u32, length, 1_u32, |later| {
                             let other = index.at(named + (later - place) * index_stride);
-                            replaced.set(replaced.get() | other.to(Type::U32).equals(row));
+                            replaced.set(replaced.get() | other.equals(own));
                         });
-                        !replaced.get()
+                        is_there & !replaced.get()
                     }
                 };
                 k.when(is_last, || target.set(to + row * stride, values.at(value)));
@@ -298,7 +321,7 @@ pub struct LastPlaces {
 
 impl LastPlaces {
     /// The kernel. Buffers: index, table. Parameters: the number of positions, the dims, operands index, table and place; the table's
-    /// stride along the dim.
+    /// stride along the dim and its rows.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("last_places", [LINE, 1], |k| {
             let (index, table) = (k.input(held_as(self.index)), k.maxima());
@@ -307,14 +330,14 @@ impl LastPlaces {
             let dims = k.parameters(rank);
             let [named, to, place] =
                 [self.access.0, self.access.1, self.access.2].map(|access| Operand::declare(k, access, rank));
-            let stride = k.parameter();
+            let (stride, rows) = (k.parameter(), k.parameter());
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let coordinates = access::coordinates(position, &dims);
                 let [named, to, place] =
                     [&named, &to, &place].map(|operand| operand.at(position, &coordinates));
-                let row = index.at(named).to(Type::U32);
-                table.raise(to + row * stride, place + 1_u32);
+                let (row, is_there) = named_row(index.at(named), rows);
+                k.when(is_there, || table.raise(to + row * stride, place + 1_u32));
             });
         })
     }
@@ -352,7 +375,7 @@ fn assign<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTensor<R>,
     let table_strides = table.as_ref().map(|table| strides_of_table(table, dim));
     operands.extend(table_strides.as_ref().map(|strides| (0, &**strides)));
     let Walked { access, rank, mut words } = Walked::new(dims, &operands);
-    words.push(access::word(tensor.layout.strides[dim]));
+    words.extend([access::word(tensor.layout.strides[dim]), tensor.dims()[dim] as u32]);
     match &table {
         Some(table) => words.push(access::word(table.layout.strides[dim])),
         None => words.extend([dims[dim] as u32, access::word(indices.layout.strides[dim])]),
@@ -386,7 +409,7 @@ fn last_places<R: Runtime>(
     let strides = strides_of_table(&table, dim);
     let operands = [(indices.layout.offset, &*indices.layout.strides), (0, &*strides), (0, along)];
     let Walked { access, rank, mut words } = Walked::new(dims, &operands);
-    words.push(access::word(table.layout.strides[dim]));
+    words.extend([access::word(table.layout.strides[dim]), table.dims()[dim] as u32]);
     let template = LastPlaces { index: indices.dtype, access: (access[0], access[1], access[2], rank) };
     let count = dims.iter().product();
     launch::<R>(device, template, &[indices, &table], &words, line_of::<R>(device, count));
@@ -421,6 +444,7 @@ pub(crate) fn scatter<R: Runtime>(
     let Walked { access, rank, mut words } = Walked::new(&dims, &operands);
     words.push(length as u32);
     words.extend(views.map(|layout| access::word(layout.strides[dim])));
+    words.push(tensor.dims()[dim] as u32);
     let template = Scatter {
         op,
         dtype: tensor.dtype,

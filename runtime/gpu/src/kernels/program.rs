@@ -206,7 +206,12 @@ fn constant_of(expression: &Expression, step: u16) -> Option<f64> {
     }
 }
 
-/// A power whose exponent is known: those that are exact without logarithms.
+/// Whether [`power_of`] is exact without logarithms.
+pub(crate) fn is_power_of_products(power: f64) -> bool {
+    [1.0, 2.0, 3.0].contains(&power)
+}
+
+/// A power whose exponent is known.
 fn power_of<'k>(base: Value<'k>, exponent: Value<'k>, power: f64) -> Value<'k> {
     if power == 2.0 {
         base * base

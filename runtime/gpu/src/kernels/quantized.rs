@@ -261,7 +261,19 @@ fn flip(dtype: DType) -> Option<u32> {
     match dtype {
         DType::I8 => Some(0),
         DType::U8 => Some(0x80),
-        _ => None,
+        DType::F64
+        | DType::F32
+        | DType::F16
+        | DType::BF16
+        | DType::I64
+        | DType::I32
+        | DType::I16
+        | DType::I4
+        | DType::U64
+        | DType::U32
+        | DType::U16
+        | DType::U4
+        | DType::Bool => None,
     }
 }
 

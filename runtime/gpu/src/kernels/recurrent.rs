@@ -13,7 +13,7 @@ use super::direct::fours_along;
 use super::elementwise::{self, from_start};
 use super::{LINE, block, launch_blocks, matmul};
 use crate::language::{Array, Buffer, Builder, Builtin, Kernel, Type, Value, Variable};
-use crate::runtime::Runtime;
+use crate::runtime::{Derived, Order, Runtime};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Backend, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::RnnOperands;
@@ -451,31 +451,31 @@ impl<R: Runtime> Call<R> {
 /// memory.
 fn transposed<R: Runtime>(weights: &GpuTensor<R>, directions: usize) -> GpuTensor<R> {
     let layout = weights.layout.permute(&[0, 2, 1]);
-    kept(weights, [weights.layout.offset, directions, layout.shape.dims[1], 0], layout.shape.clone(), || {
-        elementwise::copy(&weights.clone().with_layout(layout))
-    })
+    let sizes = [weights.layout.offset, directions, layout.shape.dims[1], layout.shape.dims[2]];
+    let what = Derived { order: Order::ColumnsOfGates, sizes };
+    kept(weights, what, layout.shape.clone(), || elementwise::copy(&weights.clone().with_layout(layout)))
 }
 
 /// The sum of both biases, `[directions, gates · hidden]`, likewise.
 fn joined<R: Runtime>(bias: &GpuTensor<R>, halves: [GpuTensor<R>; 2]) -> GpuTensor<R> {
     let shape = halves[0].shape();
     let [input, recurrent] = halves;
-    kept(bias, [bias.layout.offset, shape.dims[0], shape.dims[1], 1], shape, || {
-        elementwise::add(&input, &recurrent)
-    })
+    let sizes = [bias.layout.offset, shape.dims[0], shape.dims[1], 0];
+    let what = Derived { order: Order::SumOfBiases, sizes };
+    kept(bias, what, shape, || elementwise::add(&input, &recurrent))
 }
 
 /// What was made of a row-major tensor; anew of one that is not, which shares its memory with who knows what.
 fn kept<R: Runtime>(
     of: &GpuTensor<R>,
-    key: [usize; 4],
+    what: Derived,
     shape: Shape,
     make: impl FnOnce() -> GpuTensor<R>,
 ) -> GpuTensor<R> {
     if !of.layout.is_contiguous() {
         return make();
     }
-    let memory = R::derived(&of.memory, key, || make().memory);
+    let memory = R::derived(&of.memory, what, || make().memory);
     GpuTensor {
         memory,
         layout: Layout::contiguous(shape).into(),

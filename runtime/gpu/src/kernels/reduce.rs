@@ -9,7 +9,7 @@ use super::tiles::WARP;
 use super::{LINE, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value};
 use crate::runtime::{Runtime, Subgroups};
-use crate::tensor::{GpuTensor, READ_BITS, computed_in, counted, held_as};
+use crate::tensor::{GpuTensor, MOST_READ, computed_in, counted, held_as};
 use columns::{Columns, Parts};
 use core::ops::RangeInclusive;
 use kiln_tensor::backend::{Layout, Primitive};
@@ -228,7 +228,7 @@ impl Reduce {
             let fold = |result: Value<'_>, first: Value<'_>, step: Value<'_>| -> Vec<_> {
                 let (place, part) = (result / runs, result % runs);
                 let base = kept.at(place, &access::coordinates(place, &kept_dims));
-                let (start, end) = (part * run, (part * run + run).min(total));
+                let [start, end] = run_of(part, run, total);
                 let sums: Vec<_> = (0..tensors).map(|_| k.variable(neutral)).collect();
                 k.range(start + first, end, step, |position| {
                     let at = folded.at(position, &access::coordinates(position, &folded_dims));
@@ -416,9 +416,15 @@ const MANY: usize = 1 << 15;
 /// Results of which a workgroup for each is worth it, though its invocations read elements far apart.
 const FEW: usize = 1024;
 
+/// The first position of a part of so many runs, and the first behind it: none is beyond the last of all, and no sum more than 32 bits hold.
+fn run_of<'k>(part: Value<'k>, run: Value<'k>, total: Value<'k>) -> [Value<'k>; 2] {
+    let start = (part * run).min(total);
+    [start, start + run.min(total - start)]
+}
+
 /// Folds the dims in `axes`, which stay with size 1.
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
-    counted(&tensor.shape(), READ_BITS);
+    counted(&tensor.shape(), MOST_READ);
     let shape = without(&tensor.shape(), axes);
     let count: usize = axes.iter().map(|&axis| tensor.dims()[axis]).product();
     let mean = op == ReduceOp::Mean;

@@ -3,7 +3,7 @@
 use super::{LINE, elementwise, index, launch, line_of};
 use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, held_as};
+use crate::tensor::{GpuTensor, MOST_WRITTEN, held_as};
 use kiln_tensor::backend::{Layout, Primitive, SliceRange};
 use kiln_tensor::{DType, Expression, Shape, Step};
 
@@ -107,6 +107,10 @@ pub(crate) fn sorted<R: Runtime>(
 fn positions_in_order<R: Runtime>(tensor: &GpuTensor<R>, length: usize, descending: bool) -> GpuTensor<R> {
     let padded = length.next_power_of_two();
     let lanes = tensor.len().checked_div(length).unwrap_or(0);
+    assert!(
+        lanes.saturating_mul(padded) <= MOST_WRITTEN,
+        "sort: {lanes} lanes of {length} are filled up to {padded}, and kernels on a GPU count {MOST_WRITTEN} elements"
+    );
     let positions = Expression::new(vec![Step::Iota(1, DType::U32)]);
     let order = elementwise::fill(&positions, &[], Shape::from([lanes, padded]), DType::U32, &tensor.device);
     let pairs = lanes * padded / 2;

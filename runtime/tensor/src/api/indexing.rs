@@ -36,6 +36,9 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
     }
 
     /// Rows of a dim, named by their (non-negative) indices.
+    ///
+    /// An index that names no row ends the program on the CPU. On a GPU, which nobody waits for, floats are NaN there and integers 0; the methods
+    /// that write leave it out.
     pub fn select(self, dim: impl AsIndex, indices: Tensor<B, 1, Int>) -> Self {
         let dim = check::dim("select", dim.as_index(), D);
         Self::wrap(B::select(self.into_backend(), dim, indices.into_backend()))

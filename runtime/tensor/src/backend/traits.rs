@@ -261,7 +261,8 @@ pub trait Backend:
         compose::repeat::<Self>(tensor, times)
     }
 
-    // ---- indexing; index tensors have any integer dtype and are non-negative and in range ----
+    // ---- indexing; index tensors have any integer dtype and are non-negative and in range. What is not is the user's data: no backend may read or write
+    // other memory for it. Those that cannot stop read NaN, of integers 0, and write nothing ----
 
     /// Rows of `dim` named by a rank-1 index.
     fn select(tensor: T<Self>, dim: usize, indices: T<Self>) -> T<Self>;

@@ -25,7 +25,7 @@ pub fn linear_with<B: Backend, const D: usize>(
     activation: Option<Activation>,
 ) -> Tensor<B, D> {
     check_linear(x.sizes(), weight.sizes(), bias.map(Tensor::sizes));
-    check::same_dtype("linear", x.dtype(), weight.dtype());
+    check::same_dtypes("linear", x.dtype(), weight.dtype(), bias.map(Tensor::dtype));
     let bias = bias.map(Tensor::as_backend);
     Tensor::wrap(B::linear(x.into_backend(), weight.as_backend(), bias, activation))
 }

@@ -62,7 +62,7 @@ pub fn conv<B: Backend, const D: usize>(
     options: ConvOptions,
 ) -> Tensor<B, D> {
     check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
-    check::same_dtype("conv", x.dtype(), weight.dtype());
+    check::same_dtypes("conv", x.dtype(), weight.dtype(), bias.as_ref().map(Tensor::dtype));
     let bias = bias.map(Tensor::into_backend);
     Tensor::wrap(B::conv(x.into_backend(), weight.into_backend(), bias, &options))
 }
@@ -79,6 +79,7 @@ pub fn conv_activated<B: Backend, const D: usize>(
     options: ConvOptions,
 ) -> Tensor<B, D> {
     check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
+    check::same_dtypes("conv", x.dtype(), weight.dtype(), bias.as_ref().map(Tensor::dtype));
     let (weight, bias) = (weight.into_backend(), bias.map(Tensor::into_backend));
     Tensor::wrap(B::conv_activated(x.into_backend(), weight, bias, activation, &options))
 }
@@ -96,7 +97,7 @@ pub fn conv_added<B: Backend, const D: usize>(
     options: ConvOptions,
 ) -> Tensor<B, D> {
     check_conv(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
-    check::same_dtype("conv", x.dtype(), weight.dtype());
+    check::same_dtypes("conv", x.dtype(), weight.dtype(), bias.as_ref().map(Tensor::dtype));
     check::same_dtype("conv", x.dtype(), residual.dtype());
     let windows = Windows::new(
         &x.sizes()[2..],
@@ -155,7 +156,7 @@ pub fn conv_transpose<B: Backend, const D: usize>(
     options: ConvTransposeOptions,
 ) -> Tensor<B, D> {
     check_conv_transpose(x.sizes(), weight.sizes(), bias.as_ref().map(Tensor::sizes), &options);
-    check::same_dtype("conv_transpose", x.dtype(), weight.dtype());
+    check::same_dtypes("conv_transpose", x.dtype(), weight.dtype(), bias.as_ref().map(Tensor::dtype));
     let bias = bias.map(Tensor::into_backend);
     Tensor::wrap(B::conv_transpose(x.into_backend(), weight.into_backend(), bias, &options))
 }

@@ -57,6 +57,14 @@ pub fn failures_name_the_operation<B: Backend>() {
         ("topk: dim 1 of [2, 3] has fewer than 4 elements", Box::new(move || drop(a().topk(4, 1)))),
     ];
     check(cases);
+    if B::supports(&B::Device::default(), DType::F16) {
+        let single = move || a().cast(DType::F32);
+        let half = || tensor::<B, 1, Float>([1.0, 2.0]).cast(DType::F16);
+        check(vec![(
+            "linear: the input is f32 and the bias f16; cast one of them, as in `.cast(DType::F32)`",
+            Box::new(move || drop(module::linear(single(), single().transpose(), Some(half())))),
+        )]);
+    }
 }
 
 fn check(cases: Vec<(&str, Failure)>) {

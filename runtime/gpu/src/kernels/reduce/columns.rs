@@ -10,7 +10,7 @@
 use super::super::access::{Walk, behind};
 use super::super::elementwise::LEAST_OF_FOURS;
 use super::super::source::Source;
-use super::{Fold, LINE};
+use super::{Fold, LINE, run_of};
 use crate::language::{Array, Buffer, Builder, Builtin, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::computed_in;
@@ -118,8 +118,7 @@ impl<'k> Division<'k> {
         let first = place * COLUMNS;
         let (column, own) = Self::share(k, each, first, results);
         // A group beyond the last repeats it, so that none leaves before the barrier.
-        let start = part.min(runs - 1_u32) * run;
-        let end = (start + run).min(total);
+        let [start, end] = run_of(part.min(runs - 1_u32), run, total);
         let rows = LINE * each / COLUMNS;
         Self { each, rows, at_once: ROWS_AT_ONCE, place, first, column, part, start, end, own }
     }

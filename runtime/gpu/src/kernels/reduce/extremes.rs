@@ -3,10 +3,10 @@
 use super::super::access::{self, Access, Operand, Walk};
 use super::super::source::{Program, Reader, Reads, Source};
 use super::super::{LINE, launch_open, line_of, line_of_groups};
-use super::FEW;
+use super::{FEW, run_of};
 use crate::language::{Builder, Builtin, Kernel, Storage, Value, Variable};
 use crate::runtime::Runtime;
-use crate::tensor::{GpuTensor, READ_BITS, counted, held_as};
+use crate::tensor::{GpuTensor, MOST_READ, counted, held_as};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{ArgReduceOp, DType, Shape};
 
@@ -51,7 +51,7 @@ impl ArgReduce {
         let extreme = |result: Value<'k>, first: Value<'k>, step: Value<'k>| {
             let (place, part) = (result / runs, result % runs);
             let base = kept.at(place, &access::coordinates(place, &dims));
-            let (start, end) = (part * run, (part * run + run).min(total));
+            let [start, end] = run_of(part, run, total);
             let element = |number: Value<'k>| {
                 let at = among.map_or(number, |among| among.at(place * total + number));
                 [input.at(base + at * stride).ordered(), at]
@@ -123,7 +123,7 @@ pub(crate) fn arg_reduce<R: Runtime>(
     index: DType,
 ) -> GpuTensor<R> {
     let mut shape = tensor.shape();
-    counted(&shape, READ_BITS);
+    counted(&shape, MOST_READ);
     let length = core::mem::replace(&mut shape.dims[dim], 1);
     let results = shape.num_elements();
     assert!(length > 0 || results == 0, "{}: dim {dim} has no elements", op.name());

@@ -7,7 +7,7 @@ use super::super::tiling::Epilogue;
 use super::conv::Convolution;
 use super::{Geometry, LINE, Sizes, volume, within_image, zero};
 use crate::language::{Builder, Kernel};
-use crate::runtime::Runtime;
+use crate::runtime::{Derived, Order, Runtime};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, DType, Shape};
@@ -109,9 +109,9 @@ impl Convolution {
         if turned.layout.is_contiguous() {
             return turned;
         }
-        // Neither an offset nor the key of weights with their channels last.
-        let key = [usize::MAX - 1, weight.len(), self.groups, window];
-        let memory = R::derived(&weight.memory, key, || turned.copied().memory);
+        let sizes = [weight.layout.offset, weight.len(), self.groups, window];
+        let what = Derived { order: Order::ElementsOfWindows, sizes };
+        let memory = R::derived(&weight.memory, what, || turned.copied().memory);
         let layout = Layout::contiguous(Shape::from([window, self.groups])).into();
         GpuTensor { memory, layout, dtype: weight.dtype, device: weight.device.clone() }
     }

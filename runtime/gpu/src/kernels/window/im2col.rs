@@ -5,7 +5,7 @@ use super::super::{block, elementwise, launch_blocks};
 use super::conv::windows_over;
 use super::{Geometry, LINE, Sizes, zero};
 use crate::language::{Builder, Builtin, Kernel};
-use crate::runtime::Runtime;
+use crate::runtime::{Derived, Order, Runtime};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::{DType, Shape, Windows};
 
@@ -102,9 +102,8 @@ pub(super) fn weight_rows<R: Runtime>(weight: GpuTensor<R>, windows: &Windows) -
     let length = row_length(weight.dims()[1], windows.kernel);
     let weight = elementwise::from_start(weight);
     let (rows, dtype, device) = (weight.dims()[0], weight.dtype, weight.device.clone());
-    // Those of weights with their channels last are odd, and all others are less.
-    let key = [usize::MAX - 1, weight.len(), rows, length];
-    let memory = R::derived(&weight.memory, key, || {
+    let what = Derived { order: Order::RowsOfWindows, sizes: [weight.len(), rows, length, 0] };
+    let memory = R::derived(&weight.memory, what, || {
         let window = weight.dims()[2..].to_vec();
         let (one, none) = (vec![1; window.len()], vec![(0, 0); window.len()]);
         let windows = windows_over(&window, &window, &one, &one, &none, &one);

@@ -5,7 +5,7 @@ use super::super::order;
 use super::channels;
 use super::conv::Convolution;
 use super::im2col;
-use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, ConvolutionShape, Runtime};
+use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, ConvolutionShape, Derived, Order, Runtime};
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, DType, Shape};
@@ -158,10 +158,9 @@ pub(super) fn turned_weight<R: Runtime>(weight: GpuTensor<R>, more: usize) -> Gp
     if layout.is_contiguous() && more == 0 {
         return weight;
     }
-    // No offset is so large, with which the keys of weights in other orders begin, and none of those begins with one of these.
-    let key = [usize::MAX - 2 * more, weight.len(), rows, channels];
+    let what = Derived { order: Order::ChannelsLast, sizes: [weight.len(), rows, channels, more] };
     let memory =
-        R::derived(&weight.memory, key, || channels::with_channels_last(weight.clone(), more).memory);
+        R::derived(&weight.memory, what, || channels::with_channels_last(weight.clone(), more).memory);
     GpuTensor { memory, layout: layout.into(), dtype, device }
 }
 

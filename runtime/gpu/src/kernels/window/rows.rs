@@ -12,7 +12,7 @@ use super::conv::Convolution;
 use super::reach::Phase;
 use super::{Geometry, Sizes, zero};
 use crate::language::{Buffer, Builder, Builtin, Kernel, Value};
-use crate::runtime::Runtime;
+use crate::runtime::{Derived, Order, Runtime};
 use crate::tensor::{GpuTensor, held_as};
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, DType, Shape};
@@ -341,8 +341,8 @@ fn packed<R: Runtime>(weight: GpuTensor<R>, of: &Convolution, channels: usize) -
     let [input, output] = [of.in_channels, of.out_channels];
     // Of a transposed convolution the output channels are within the input's.
     let (from, to) = if of.transposed { (output * window, window) } else { (window, input * window) };
-    let key = [weight.layout.offset, weight.len() * 16 + channels, from, to];
-    let memory = R::derived(&weight.memory, key, || {
+    let sizes = [weight.layout.offset, weight.len() * 16 + channels, from, to];
+    let memory = R::derived(&weight.memory, Derived { order: Order::BlocksOfChannels, sizes }, || {
         let strides = [input * output * window, channels * to, from, 1, to];
         let blocked = Layout {
             shape: Shape::from([of.groups, output / channels, input, window, channels]),
