@@ -46,7 +46,10 @@ impl Context {
         let mut state = lock(&self.state);
         let buffer = match state.pool.take(class) {
             Some(buffer) => {
-                // A kernel that was to write it before may have been refused since.
+                // A kernel that was to write it before may have been refused since, or may be yet: what it loses by that is not this buffer.
+                if state.last.template.is_some() && state.last.writes.0 == buffer.id {
+                    self.record_last(&mut state);
+                }
                 state.lost.remove(&buffer.id);
                 buffer
             }

@@ -122,7 +122,7 @@ impl Context {
     }
 
     /// Records the kernel that waits for more to do.
-    fn record_last(&self, state: &mut State) {
+    pub(super) fn record_last(&self, state: &mut State) {
         let Some(template) = state.last.template.take() else { return };
         let known = state.kernels.get(state.pending).filter(|next| {
             next.parts == state.last.parts && next.template.as_ref().is_some_and(|known| *known == template)
