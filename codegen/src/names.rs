@@ -6,11 +6,83 @@
 pub use kiln_importer::ir::{is_anonymous, names_an_operation};
 
 use kiln_types::is_invisible;
+use kiln_types::layers::LAYERS;
 use proc_macro2::{Ident, Span};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer names are cut: a name is for reading.
 const MAX_LENGTH: usize = 40;
+
+/// Types, traits and variants that generated source uses for other things, by import or from Rust's prelude.
+const TYPES: &[&str] = &[
+    "Array",
+    "AsMut",
+    "AsRef",
+    "B",
+    "Backend",
+    "BinFileRecorder",
+    "Bool",
+    "Box",
+    "Clone",
+    "Config",
+    "Copy",
+    "DType",
+    "Debug",
+    "Default",
+    "Drop",
+    "Enum",
+    "Eq",
+    "Err",
+    "Extend",
+    "Float",
+    "Fn",
+    "FnMut",
+    "FnOnce",
+    "Format",
+    "From",
+    "FullPrecisionSettings",
+    "HalfPrecisionSettings",
+    "Initializer",
+    "InputDim",
+    "InputError",
+    "InputSpec",
+    "Int",
+    "Into",
+    "IntoIterator",
+    "Iterator",
+    "Module",
+    "None",
+    "Ok",
+    "Option",
+    "Ord",
+    "Param",
+    "ParamId",
+    "PartialEq",
+    "PartialOrd",
+    "Path",
+    "Recorder",
+    "RecorderError",
+    "Result",
+    "Self",
+    "Send",
+    "Sized",
+    "Some",
+    "String",
+    "Struct",
+    "Sync",
+    "Tensor",
+    "TensorData",
+    "ToOwned",
+    "ToString",
+    "Tuple",
+    "TryFrom",
+    "TryInto",
+    "Unpin",
+    "Vec",
+];
+
+/// What derives and generated source put behind a struct's name to name others that go with it.
+const COMPANIONS: &[&str] = &["Config", "Record", "RecordItem"];
 
 /// Words that cannot be identifiers, or would be confusing ones.
 const RESERVED: &[&str] = &[
@@ -75,6 +147,21 @@ pub fn snake(text: &str, fallback: &str) -> String {
         name.push('_');
     }
     name
+}
+
+/// What one of the things in a field is called.
+pub fn singular(field: &str) -> String {
+    let field = field.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
+    // Branches, boxes and losses.
+    let has_es = ["nches", "tches", "shes", "sses", "xes"].iter().any(|end| field.ends_with(end));
+    if let Some(stem) = field.strip_suffix("ies").filter(|_| !field.ends_with("series")) {
+        return snake(&format!("{stem}y"), "block");
+    }
+    match field.strip_suffix(if has_es { "es" } else { "s" }) {
+        Some(stem) if stem.len() > 2 && (has_es || !stem.ends_with('s')) => snake(stem, "block"),
+        _ if field.len() < 3 => "block".to_owned(),
+        _ => snake(field, "block"),
+    }
 }
 
 /// Names of devices, which Windows gives to no file, whatever its extension.
@@ -216,6 +303,51 @@ impl Names {
     }
 }
 
+/// Names of structs in one scope. What goes with a struct is taken with it: its record, its config.
+#[derive(Clone, Debug)]
+pub struct TypeNames(Names);
+
+impl Default for TypeNames {
+    /// A scope in which only what all generated source uses is taken. By their names the runtime tells layers (`kiln_types::layers`), so that no other struct
+    /// has one of those.
+    fn default() -> Self {
+        let layers = LAYERS.iter().map(|layer| layer.name);
+        Self(Names::with(TYPES.iter().copied().chain(layers)))
+    }
+}
+
+impl TypeNames {
+    fn companions(name: &str) -> impl Iterator<Item = String> {
+        COMPANIONS.iter().map(move |companion| format!("{name}{companion}"))
+    }
+
+    /// Takes a name that nothing goes with: of an import, of a type of results.
+    pub fn fresh_alone(&mut self, wanted: &str) -> String {
+        self.0.fresh(wanted)
+    }
+
+    /// Whether a struct may have a name.
+    pub fn is_free(&self, name: &str) -> bool {
+        !self.0.contains(name) && Self::companions(name).all(|companion| !self.0.contains(&companion))
+    }
+
+    /// Takes a name for a struct: the wanted one, `Module` behind it where that is a layer's, or a number.
+    pub fn fresh(&mut self, wanted: &str) -> String {
+        let is_layer = LAYERS.iter().any(|layer| layer.name == wanted);
+        let wanted = if is_layer { format!("{wanted}Module") } else { wanted.to_owned() };
+        loop {
+            // One that something stands in the way of stays taken: nothing else wants it.
+            let name = self.0.fresh(&wanted);
+            if Self::companions(&name).all(|companion| !self.0.contains(&companion)) {
+                for companion in Self::companions(&name) {
+                    self.0.fresh(&companion);
+                }
+                return name;
+            }
+        }
+    }
+}
+
 /// An identifier as a token. What is none, which would be a defect of Kiln's, becomes a marker that printing refuses.
 pub fn ident(name: &str) -> Ident {
     let plain = !name.starts_with(|c: char| c.is_ascii_digit())
@@ -340,6 +472,52 @@ mod tests {
             assert_eq!(module_name(file), expected, "{file:?}");
             assert!(syn::parse_str::<Ident>(&module_name(file)).is_ok());
         }
+    }
+
+    #[test]
+    fn one_of_several_is_a_word_that_may_be_a_name() {
+        let cases = [
+            ("layers", "layer"),
+            ("branches2", "branch"),
+            ("bodies", "body"),
+            ("h", "block"),
+            ("loss", "loss"),
+        ];
+        for (field, expected) in cases {
+            assert_eq!(singular(field), expected);
+        }
+        for word in RESERVED {
+            for plural in [format!("{word}s"), format!("{word}es"), format!("{word}_"), format!("{word}s_1")]
+            {
+                let one = singular(&snake(&plural, "x"));
+                assert!(
+                    syn::parse_str::<Ident>(&one).is_ok() && !RESERVED.contains(&one.as_str()),
+                    "{plural}: {one}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_with_a_struct_is_taken_with_it() {
+        let mut types = TypeNames::default();
+        let names = ["Foo", "FooRecord", "Foo", "BarRecordItem", "Bar", "Vec", "AsRef", "Linear", "Linear"];
+        let taken = names.map(|name| types.fresh(name));
+        assert_eq!(
+            taken,
+            [
+                "Foo",
+                "FooRecord2",
+                "Foo2",
+                "BarRecordItem",
+                "Bar2",
+                "Vec2",
+                "AsRef2",
+                "LinearModule",
+                "LinearModule2"
+            ]
+        );
+        assert!(!types.is_free("Foo2Config") && !types.is_free("Lstm") && types.is_free("Baz"));
     }
 
     #[test]

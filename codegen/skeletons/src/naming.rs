@@ -2,71 +2,8 @@
 
 use super::content::{Content, Note, Part, by_key};
 use super::types::{Field, Type, Types};
-use kiln_codegen::names::{self, Names};
-use kiln_types::layers::LAYERS;
+use kiln_codegen::names::{self, Names, TypeNames};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Names that the skeleton's imports and Rust's prelude take, beside those of layers.
-const TAKEN: &[&str] = &[
-    "Array",
-    "AsMut",
-    "AsRef",
-    "B",
-    "Backend",
-    "BinFileRecorder",
-    "Bool",
-    "Box",
-    "Clone",
-    "Config",
-    "Copy",
-    "Debug",
-    "Default",
-    "Drop",
-    "Enum",
-    "Eq",
-    "Err",
-    "Extend",
-    "Fn",
-    "FnMut",
-    "FnOnce",
-    "Format",
-    "From",
-    "FullPrecisionSettings",
-    "HalfPrecisionSettings",
-    "Initializer",
-    "Int",
-    "Into",
-    "IntoIterator",
-    "Iterator",
-    "Module",
-    "None",
-    "Ok",
-    "Option",
-    "Ord",
-    "Param",
-    "ParamId",
-    "PartialEq",
-    "PartialOrd",
-    "Recorder",
-    "RecorderError",
-    "Result",
-    "Self",
-    "Send",
-    "Sized",
-    "Some",
-    "String",
-    "Struct",
-    "Sync",
-    "Tensor",
-    "TensorData",
-    "ToOwned",
-    "ToString",
-    "Tuple",
-    "TryFrom",
-    "TryInto",
-    "Unpin",
-    "Vec",
-];
 
 /// How many places or kinds a text names.
 const SHOWN: usize = 4;
@@ -120,9 +57,7 @@ struct SeenField {
 pub(super) fn name(types: &Types, root: usize, parts: &[Part], model_name: &str) -> Naming {
     let mut seen = BTreeMap::new();
     Walk { types, seen: &mut seen }.module(root, parts, &[]);
-    // By their names the runtime tells layers.
-    let layers = LAYERS.iter().map(|layer| layer.name);
-    let mut taken = Names::with(TAKEN.iter().copied().chain(layers));
+    let mut taken = TypeNames::default();
     let mut numbers = BTreeMap::new();
     let mut naming = Naming { structs: BTreeMap::new(), ambiguous: Vec::new() };
     for id in types.reachable(root) {
@@ -130,7 +65,6 @@ pub(super) fn name(types: &Types, root: usize, parts: &[Part], model_name: &str)
         let name =
             if id == root { model_name.to_owned() } else { free_name(&seen.path, &taken, &mut numbers) };
         let name = taken.fresh(&name);
-        taken.fresh(&format!("{name}Config"));
         let mut own = Names::default();
         let mut named = Vec::new();
         for field in fields {
@@ -279,7 +213,7 @@ fn places(seen: &Seen) -> String {
 
 /// A name for the struct at a path, from as few of the path's parts as needed. `numbers` are the last ones behind names that many
 /// structs would have.
-fn free_name(path: &[String], taken: &Names, numbers: &mut BTreeMap<String, usize>) -> String {
+fn free_name(path: &[String], taken: &TypeNames, numbers: &mut BTreeMap<String, usize>) -> String {
     let is_name = |part: &&String| part.bytes().any(|b| !b.is_ascii_digit() && b != b'*');
     let Some(last) = path.last() else { return "Layer".to_owned() };
     let mut above: Vec<&String> = path.iter().rev().skip(1).filter(is_name).collect();
@@ -300,7 +234,7 @@ fn free_name(path: &[String], taken: &Names, numbers: &mut BTreeMap<String, usiz
         }
         name => names::pascal(name, "Layer"),
     };
-    let free = |name: &String| !taken.contains(name) && !taken.contains(&format!("{name}Config"));
+    let free = |name: &String| taken.is_free(name);
     let mut name = base.clone();
     while !free(&name) {
         match above.pop() {

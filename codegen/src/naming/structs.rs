@@ -3,43 +3,11 @@
 use crate::code::{Code, Init, Literal};
 use crate::emit::imported_name;
 use crate::ids::{Arena, StructId};
-use crate::names::{Names, pascal, snake};
+use crate::names::{Names, TypeNames, pascal, snake};
 use crate::structs::Program;
 use crate::tree::{Content, is_container_class};
 use kiln_importer::ir::Name;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-
-/// Names that generated source uses for other things.
-const TAKEN: &[&str] = &[
-    "B",
-    "Backend",
-    "Bool",
-    "Box",
-    "Clone",
-    "DType",
-    "Debug",
-    "Default",
-    "Err",
-    "Float",
-    "InputDim",
-    "InputError",
-    "InputSpec",
-    "Int",
-    "Module",
-    "None",
-    "Ok",
-    "Option",
-    "Param",
-    "Path",
-    "Result",
-    "Self",
-    "Send",
-    "Some",
-    "String",
-    "Sync",
-    "Tensor",
-    "Vec",
-];
 
 /// Tuples of more tensors get a name.
 const MAX_RESULTS: usize = 3;
@@ -58,11 +26,16 @@ pub struct StructNames {
 
 /// Decides the name of every struct in `used`, parents first.
 pub fn name_structs(program: &Program<'_>, used: &BTreeSet<StructId>, model: &str) -> StructNames {
-    let mut types = Names::with(TAKEN.iter().copied());
+    let mut types = TypeNames::default();
     let mut functions = Names::with(["core", "forward", "std"]);
+    // What a function takes hides functions of that name from its body.
+    let parameters = used.iter().flat_map(|&id| &program.structs[id].parameters);
+    for name in parameters.map(|parameter| &parameter.name).collect::<BTreeSet<_>>() {
+        functions.fresh(name);
+    }
     let paths = mentioned_paths(program);
     for name in paths.iter().filter_map(|path| imported_name(path)).collect::<BTreeSet<&str>>() {
-        types.fresh(name);
+        types.fresh_alone(name);
         functions.fresh(name);
     }
     let structs = &program.structs;
@@ -84,9 +57,7 @@ pub fn name_structs(program: &Program<'_>, used: &BTreeSet<StructId>, model: &st
                 }
                 Some(family) => family.told_apart(program, id, &wanted),
             };
-            let name = types.fresh(&name);
-            types.fresh(&format!("{name}Record"));
-            name
+            types.fresh(&name)
         };
     }
     let mut results = BTreeMap::new();
@@ -98,7 +69,7 @@ pub fn name_structs(program: &Program<'_>, used: &BTreeSet<StructId>, model: &st
             false => outputs.len() > MAX_RESULTS,
         };
         if is_long {
-            results.insert(id, types.fresh(&format!("{}Output", pascal(&names[id], "Module"))));
+            results.insert(id, types.fresh_alone(&format!("{}Output", pascal(&names[id], "Module"))));
         }
     }
     StructNames { names, results }

@@ -3,7 +3,7 @@
 use crate::code::{Block, Code, Place, Repeat, Statement};
 use crate::emit::{Scope, is_signed};
 use crate::ids::{Arena, FieldId, StructId, VarId};
-use crate::names::{Names, ident, names_a_kind, snake};
+use crate::names::{Names, ident, names_a_kind, singular, snake};
 use crate::structs::{Program, Struct};
 use crate::{CodegenError, Defect};
 use kiln_importer::ir::{Symbol, TensorType};
@@ -429,7 +429,7 @@ impl<'a> Namer<'a> {
             let Statement::Repeat(repeat) = statement else { continue };
             let Some((field, _)) = repeat.in_hand() else { continue };
             if !self.variables.in_hand.contains_key(&field) {
-                let name = self.names.fresh(&self.singular(field));
+                let name = self.names.fresh(&singular(&self.fields[field]));
                 self.reserved.push(name.clone());
                 self.variables.in_hand.insert(field, name);
             }
@@ -473,22 +473,7 @@ impl<'a> Namer<'a> {
 
     /// Names the variable for the items of a field.
     fn name_item(&mut self, output: VarId, field: FieldId) {
-        self.variables.items.insert(output, self.names.free(&self.singular(field)));
-    }
-
-    /// What one of the things in a field is called.
-    fn singular(&self, field: FieldId) -> String {
-        let field = self.fields[field].trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-        // Branches, boxes and losses.
-        let has_es = ["nches", "tches", "shes", "sses", "xes"].iter().any(|end| field.ends_with(end));
-        if let Some(stem) = field.strip_suffix("ies").filter(|_| !field.ends_with("series")) {
-            return format!("{stem}y");
-        }
-        match field.strip_suffix(if has_es { "es" } else { "s" }) {
-            Some(stem) if stem.len() > 2 && (has_es || !stem.ends_with('s')) => stem.to_owned(),
-            _ if field.len() < 3 => "block".to_owned(),
-            _ => field.to_owned(),
-        }
+        self.variables.items.insert(output, self.names.free(&singular(&self.fields[field])));
     }
 
     /// Gives back the names of functions that are called here alone: what they yield may be called like them.

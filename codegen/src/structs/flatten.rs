@@ -102,6 +102,12 @@ impl Sharing<'_, '_> {
                 later.push(child);
             }
         }
+        let adopts = |field: &Field| match field.content {
+            Content::Module(child) => bringing.get(&self.first_call(child)) == Some(&child),
+            _ => false,
+        };
+        let mut keys: Keys =
+            fields.iter().filter(|field| !adopts(field)).map(|field| field.key.as_str()).collect();
         let mut adopted: Vec<Field> = Vec::new();
         for field in fields {
             let Content::Module(child) = field.content else {
@@ -116,7 +122,8 @@ impl Sharing<'_, '_> {
             // What another module of the kind has, and this one lacks, was needed to share a struct alone.
             let there = self.modules[child].fields.iter().filter(|field| field.content != Content::Absent);
             adopted.extend(there.map(|inner| Field {
-                key: format!("{}.{}", field.key, inner.key),
+                // Names of scopes may make a field's key of a child's and its field's.
+                key: keys.fresh(&format!("{}.{}", field.key, inner.key), |_| true),
                 content: inner.content.clone(),
             }));
             prefixes.insert(first, field.key);
@@ -124,7 +131,6 @@ impl Sharing<'_, '_> {
         if later.is_empty() {
             return adopted.into_iter().collect();
         }
-        let mut keys: Keys = adopted.iter().map(|field| field.key.as_str()).collect();
         let mut by_key: HashMap<String, Content> =
             adopted.iter().rev().map(|field| (field.key.clone(), field.content.clone())).collect();
         for child in later {

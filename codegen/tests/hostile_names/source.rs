@@ -60,6 +60,29 @@ fn check_items(items: &[Item]) -> Result<(), String> {
             return Err(format!("two structs {}", item.ident));
         }
     }
+    // What the derives name after structs.
+    for item in items.iter().filter_map(|item| if let Item::Struct(item) = item { Some(item) } else { None })
+    {
+        for companion in ["Record", "RecordItem"].map(|companion| format!("{}{companion}", item.ident)) {
+            if methods.contains_key(&companion) {
+                return Err(format!("{companion} stands twice"));
+            }
+        }
+    }
+    let functions: BTreeSet<String> = items
+        .iter()
+        .filter_map(|item| if let Item::Fn(item) = item { Some(item.sig.ident.to_string()) } else { None })
+        .collect();
+    for item in items.iter().filter_map(|item| if let Item::Fn(item) = item { Some(item) } else { None }) {
+        for input in &item.sig.inputs {
+            if let syn::FnArg::Typed(input) = input
+                && let syn::Pat::Ident(parameter) = &*input.pat
+                && functions.contains(&parameter.ident.to_string())
+            {
+                return Err(format!("{} hides a function", parameter.ident));
+            }
+        }
+    }
     for item in items {
         match item {
             Item::Struct(_) | Item::Type(_) | Item::Fn(_) => {}

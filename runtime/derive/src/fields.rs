@@ -2,6 +2,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
+use std::collections::HashSet;
 use syn::meta::ParseNestedMeta;
 use syn::{
     Attribute, DeriveInput, Error, Fields, GenericParam, Generics, LitFloat, LitStr, Member, Result, Token,
@@ -44,7 +45,16 @@ pub fn read_fields(fields: &Fields, attribute: &str) -> Result<Vec<Field>> {
         let key = rename.unwrap_or(name);
         Ok(Field { member, binding, key, renamed, origins, ty: field.ty.clone() })
     };
-    fields.iter().enumerate().map(read).collect()
+    let read = fields.iter().enumerate().map(read).collect::<Result<Vec<Field>>>()?;
+    let mut keys = HashSet::new();
+    match read.iter().zip(fields).find(|(field, _)| !keys.insert(&field.key)) {
+        Some((field, at)) => {
+            let message =
+                format!("another field has the name \"{}\" in records; rename one of them", field.key);
+            Err(Error::new_spanned(at, message))
+        }
+        None => Ok(read),
+    }
 }
 
 /// Reads the variants of an enum, each of which has one unnamed field or none.

@@ -57,10 +57,18 @@ impl Walk {
     }
 }
 
+const COUNTERS: [&str; 6] = ["i", "j", "k", "l", "m", "n"];
+const ELEMENTS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// What variables of loops are called where there are more than have letters; no tensor has more dims, and no loop so many operands.
+pub(super) fn numbered_names() -> impl Iterator<Item = String> {
+    let counters = (COUNTERS.len()..=64).map(|n| format!("i{n}"));
+    counters.chain((ELEMENTS.len()..=256).map(|n| format!("x{n}")))
+}
+
 /// The name of the variable that counts along a dim.
 fn counter(axis: usize) -> Ident {
-    const NAMES: [&str; 6] = ["i", "j", "k", "l", "m", "n"];
-    NAMES.get(axis).map_or_else(|| format_ident!("i{axis}"), |name| format_ident!("{name}"))
+    COUNTERS.get(axis).map_or_else(|| format_ident!("i{axis}"), |name| format_ident!("{name}"))
 }
 
 /// A place: the first, and the steps along dims.
@@ -94,8 +102,7 @@ fn around(dims: &[usize], first: usize, body: TokenStream) -> TokenStream {
 
 /// The name of an operand's element.
 fn element(n: usize, count: usize) -> Ident {
-    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    match (count, NAMES.get(n)) {
+    match (count, ELEMENTS.get(n)) {
         (1, _) => format_ident!("x"),
         (_, Some(name)) => format_ident!("{name}"),
         (_, None) => format_ident!("x{n}"),

@@ -56,7 +56,9 @@ impl<'p, 'g> Emitter<'p, 'g> {
     pub(crate) fn new(program: &'p Program<'g>, memory: &'p Memory) -> Self {
         let graph = program.graph;
         let temporaries = (1..=u8::MAX).map(|n| format!("t{n}"));
-        let taken = TAKEN.into_iter().chain(library::names()).map(str::to_owned).chain(temporaries);
+        let in_loops = loops::numbered_names();
+        let taken = TAKEN.into_iter().chain(library::names()).map(str::to_owned);
+        let taken = taken.chain(temporaries).chain(in_loops);
         let mut names = Names::with(taken);
         let input = |&value| ident(&names.fresh(&names::snake(&graph.value(value).name, "input")));
         let inputs = graph.inputs.iter().map(input).collect();

@@ -121,8 +121,10 @@ fn read_attributes(input: &DeriveInput) -> Result<TypeAttributes> {
 /// `with_<field>` for every field of a struct that is no plain number.
 fn replacements(input: &DeriveInput, fields: &[Field]) -> TokenStream {
     let vis = &input.vis;
-    let methods =
-        fields.iter().filter(|field| !is_plain(&field.ty)).map(|Field { member, binding, ty, .. }| {
+    // Every module has these methods already.
+    let is_method = |field: &Field| ["low_rank", "float_dtype"].contains(&unraw(&field.binding).as_str());
+    let methods = fields.iter().filter(|field| !is_plain(&field.ty) && !is_method(field)).map(
+        |Field { member, binding, ty, .. }| {
             let method = Ident::new(&format!("with_{}", unraw(binding)), binding.span());
             let doc = format!("The module with another `{}`; the rest is kept.", unraw(binding));
             quote! {
@@ -134,7 +136,8 @@ fn replacements(input: &DeriveInput, fields: &[Field]) -> TokenStream {
                     self
                 }
             }
-        });
+        },
+    );
     let name = &input.ident;
     let (params, args, clause) = input.generics.split_for_impl();
     quote! {

@@ -114,4 +114,4 @@ macro_rules! scalar_on_the_left {
     };
 }
 
-scalar_on_the_left!(f32, f64, i32, i64, u32, usize);
+scalar_on_the_left!(f32, f64, i32, i64, u32, u64, usize);

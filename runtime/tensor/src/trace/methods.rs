@@ -131,7 +131,7 @@ macro_rules! traced_operators {
                 }
             }
 
-            traced_operators!(@left $trait $method $op: f32 f64 i32 i64);
+            traced_operators!(@left $trait $method $op: f32 f64 i32 i64 u64);
         )*
     };
     (@left $trait:ident $method:ident $op:ident: $($ty:ty)*) => {
