@@ -9,7 +9,8 @@ use kiln::nn::loss::{
 };
 use kiln::tensor::activation::log_softmax;
 use kiln::tensor::backend::AutodiffBackend;
-use kiln::tensor::{Int, Tensor, TensorData};
+use kiln::tensor::module::{CrossEntropyOptions, cross_entropy};
+use kiln::tensor::{DType, Int, Tensor, TensorData};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -338,4 +339,15 @@ fn the_gradient_is_the_derivative() {
         let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5;
         assert!((slope - expected).abs() < 1e-7, "{n}: {slope}, {expected}");
     }
+}
+
+/// -100 of eight bits would be the class 156.
+#[test]
+fn what_no_target_can_be_is_no_class() {
+    let logits = Tensor::<B, 2>::zeros([1, 200], &Default::default());
+    let targets =
+        Tensor::<B, 1, Int>::from_data_dtype(TensorData::from([156_u8]), &Default::default(), DType::U8);
+    let options = CrossEntropyOptions { ignored: vec![-100], smoothing: 0.0 };
+    let loss = cross_entropy(logits, targets, None, &options).into_data().iter::<f64>().next();
+    assert!(loss.is_some_and(|loss| (loss - 200_f64.ln()).abs() < 1e-9), "{loss:?}");
 }

@@ -49,11 +49,34 @@ impl<B: Backend> Program<'_, B> {
         let inputs: Vec<DType> = self.dtypes.iter().copied().chain([dtype, dtype]).collect();
         let mut is_zero = false;
         let (recorded, parameters) = kiln_tensor::record::<B>(&inputs, self.device, |inputs| {
-            let gradient = backward(self.expression, self.parameters, inputs, operand);
+            let inputs: Vec<Traced> = inputs.iter().cloned().map(widened).collect();
+            let gradient = backward(self.expression, self.parameters, &inputs, operand);
             is_zero = gradient.is_none();
-            gradient.into_iter().collect()
+            let dtype = self.dtypes[operand];
+            gradient
+                .map(|gradient| if is_short(dtype) { gradient.cast(dtype) } else { gradient })
+                .into_iter()
+                .collect()
         });
         (!is_zero).then(|| used(&recorded, parameters, self.dtypes.len()))
+    }
+}
+
+/// Whether floats have 16 bits, whose range and precision are too small for what derivatives are made of: a square of 300 is infinite in f16.
+fn is_short(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// The dtype in which such floats are computed.
+fn wide(dtype: DType) -> DType {
+    if is_short(dtype) { DType::F32 } else { dtype }
+}
+
+/// Floats of 16 bits as those of 32.
+fn widened(x: Traced) -> Traced {
+    match x.dtype() {
+        Some(dtype) => x.cast(wide(dtype)),
+        None => x,
     }
 }
 
@@ -130,22 +153,22 @@ fn backward(
     total
 }
 
-/// The values of all steps.
+/// The values of all steps, floats of 16 bits [widened].
 fn forward(program: &Expression, parameters: &[Scalar], inputs: &[Traced]) -> Vec<Traced> {
     let mut values: Vec<Traced> = Vec::with_capacity(program.steps.len());
     for step in &program.steps {
         let value = |id: StepId| values[usize::from(id)].clone();
         values.push(match *step {
             Step::Input(n) => inputs[usize::from(n)].clone(),
-            Step::Constant(number, dtype) => Traced::constant(number, dtype),
-            Step::Parameter(n, dtype) => Traced::parameter(parameters[usize::from(n)]).cast(dtype),
-            Step::Iota(dim, dtype) => inputs[0].iota(usize::from(dim)).cast(dtype),
+            Step::Constant(number, dtype) => Traced::constant(number, wide(dtype)),
+            Step::Parameter(n, dtype) => Traced::parameter(parameters[usize::from(n)]).cast(wide(dtype)),
+            Step::Iota(dim, dtype) => inputs[0].iota(usize::from(dim)).cast(wide(dtype)),
             Step::Unary(op, x) => value(x).unary(op),
             Step::Binary(op, a, b) => value(a).binary(op, value(b)),
             Step::Compare(op, a, b) => value(a).compare(op, value(b)),
             Step::Activation(op, x) => value(x).activation(op),
             Step::Where(mask, yes, no) => value(no).mask_where(value(mask), value(yes)),
-            Step::Cast(dtype, x) => value(x).cast(dtype),
+            Step::Cast(dtype, x) => widened(value(x).cast(dtype)),
         });
     }
     values

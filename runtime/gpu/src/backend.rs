@@ -487,17 +487,15 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
 
     fn attention_gradient(
         gradient: T<R>,
-        mut trained: AttentionTrained<T<R>>,
+        trained: AttentionTrained<T<R>>,
         options: &AttentionOptions,
         of_mask: bool,
     ) -> AttentionGradients<T<R>> {
         let of_mask = of_mask && trained.mask.as_ref().is_some_and(|mask| mask.dtype.is_float());
         let by_tiles = (!of_mask).then(|| attention::attention_gradient(&gradient, &trained, options));
-        by_tiles.flatten().unwrap_or_else(|| {
-            // Tiles keep it wider than the operands are.
-            trained.log_sum = Self::cast(trained.log_sum, trained.q.dtype);
-            compose::attention_gradient::<Self>(gradient, trained, options, of_mask)
-        })
+        by_tiles
+            .flatten()
+            .unwrap_or_else(|| compose::attention_gradient::<Self>(gradient, trained, options, of_mask))
     }
 
     fn conv(x: T<R>, weight: T<R>, bias: Option<T<R>>, options: &ConvOptions) -> T<R> {

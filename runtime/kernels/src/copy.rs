@@ -18,12 +18,16 @@ impl Layout<'_> {
     /// Checks that all of `dims` lies inside of `len` elements.
     fn check(&self, dims: &[usize], len: usize, what: &str) {
         assert_eq!(self.strides.len(), dims.len(), "one stride per dim of the {what}");
-        let (mut low, mut high) = (self.offset as isize, self.offset as isize);
-        for (&d, &s) in dims.iter().zip(self.strides) {
-            let reach = (d as isize - 1) * s;
-            if reach < 0 { low += reach } else { high += reach }
-        }
-        assert!(low >= 0 && high < len as isize, "{dims:?} lies outside of the {what}'s {len} elements");
+        let ends = |(low, high): (isize, isize), (&dim, &stride): (&usize, &isize)| {
+            let reach = (isize::try_from(dim).ok()? - 1).checked_mul(stride)?;
+            Some(if reach < 0 { (low.checked_add(reach)?, high) } else { (low, high.checked_add(reach)?) })
+        };
+        let first = isize::try_from(self.offset).ok().map(|offset| (offset, offset));
+        let ends = first.and_then(|first| dims.iter().zip(self.strides).try_fold(first, ends));
+        assert!(
+            ends.is_some_and(|(low, high)| low >= 0 && high < len as isize),
+            "{dims:?} lies outside of the {what}'s {len} elements"
+        );
     }
 
     /// Whether no two positions are one element: each stride reaches beyond what the smaller ones span.

@@ -658,11 +658,13 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         mask: Option<NdArrayTensor>,
         options: &AttentionOptions,
     ) -> AttentionTrained<NdArrayTensor> {
-        if q.dtype() != DType::F32 || !gradient_serves(options) {
+        let dtype = q.dtype();
+        if !single_or_half(dtype) || !gradient_serves(options) {
             return compose::attention_train::<Self>(q, k, v, mask, options);
         }
-        let operands = [q.clone(), k.clone(), v.clone()];
+        let operands = [&q, &k, &v].map(|operand| single(operand.clone()));
         let (output, log_sum) = ops::attention::attention_train(operands, mask.clone(), options);
+        let output = ops::cast::cast(output, dtype);
         AttentionTrained { q, k, v, mask, output, log_sum }
     }
 
@@ -673,12 +675,14 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         of_mask: bool,
     ) -> AttentionGradients<NdArrayTensor> {
         let of_mask = of_mask && trained.mask.as_ref().is_some_and(|mask| mask.dtype().is_float());
-        if of_mask || trained.q.dtype() != DType::F32 || !gradient_serves(options) {
+        let dtype = trained.q.dtype();
+        if of_mask || !single_or_half(dtype) || !gradient_serves(options) {
             return compose::attention_gradient::<Self>(gradient, trained, options, of_mask);
         }
         let AttentionTrained { q, k, v, mask, output, log_sum } = trained;
-        let [q, k, v] =
-            ops::attention::attention_gradient(gradient, [q, k, v], mask, [output, log_sum], options);
+        let [gradient, q, k, v, output, log_sum] = [gradient, q, k, v, output, log_sum].map(single);
+        let found = ops::attention::attention_gradient(gradient, [q, k, v], mask, [output, log_sum], options);
+        let [q, k, v] = found.map(|gradient| ops::cast::cast(gradient, dtype));
         AttentionGradients { q, k, v, mask: None }
     }
 
@@ -694,8 +698,8 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         }
         let trained = ops::gradient::batch_norm_train(single(x), single(weight), single(bias), epsilon);
         let BatchNormTrained { output, mean, variance } = trained;
-        let [output, mean, variance] = [output, mean, variance].map(|t| ops::cast::cast(t, dtype));
-        BatchNormTrained { output, mean, variance }
+        // Statistics keep 32 bits, which the gradient and running means are computed from.
+        BatchNormTrained { output: ops::cast::cast(output, dtype), mean, variance }
     }
 
     fn batch_norm_gradient(

@@ -25,7 +25,16 @@ pub(crate) fn wide_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 | DType::F32 => DType::F32,
         DType::F64 | DType::U64 => dtype,
-        _ => DType::I64,
+        DType::I64
+        | DType::I32
+        | DType::I16
+        | DType::I8
+        | DType::I4
+        | DType::U32
+        | DType::U16
+        | DType::U8
+        | DType::U4
+        | DType::Bool => DType::I64,
     }
 }
 

@@ -506,7 +506,7 @@ impl Storage {
     fn computed<'a>(&self, result: &'a Once<Computed>, rounded: bool) -> &'a Computed {
         result.get_or(|| {
             let work = self.work.with(Option::take);
-            work.expect("work is there until its result is").run(rounded)
+            work.expect("what computes this tensor panicked before").run(rounded)
         })
     }
 

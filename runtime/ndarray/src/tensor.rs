@@ -130,8 +130,8 @@ impl NdArrayTensor {
         let TensorData { bytes, shape, dtype } = data;
         let shape = Shape::from(shape);
         assert_eq!(
-            bytes.len(),
-            shape.num_elements() * dtype.size(),
+            Some(bytes.len()),
+            dtype.bytes_of(&shape.dims),
             "from_data: {} bytes do not make {shape} of {dtype}",
             bytes.len()
         );

@@ -3,7 +3,7 @@
 
 use kiln_ndarray::{NdArray, NdArrayDevice};
 use kiln_tensor::backend::Backend;
-use kiln_tensor::{Activation, CumulativeOp, TensorData};
+use kiln_tensor::{Activation, AttentionOptions, CumulativeOp, DType, TensorData};
 
 type B = NdArray;
 
@@ -44,5 +44,22 @@ fn long_running_folds() {
             running = f(running, x.into());
             assert!((f64::from(y) - running).abs() <= 1.2e-7 * running, "{op:?}: {y} {running}");
         }
+    }
+}
+
+/// Of the keys that a query sees, the mask leaves it none: those that the order hides from it are no better.
+#[test]
+fn a_query_whose_keys_all_have_no_score_is_no_number() {
+    for dtype in [DType::F64, DType::F32] {
+        let of = |values: Vec<f64>, shape: [usize; 4]| {
+            B::from_data(TensorData::new(values, shape).convert_dtype(dtype), &NdArrayDevice::default())
+        };
+        let [q, k] = [[1.0, 2.0], [3.0, 4.0]].map(|values| of(values.to_vec(), [1, 1, 2, 1]));
+        let v = of(vec![5.0, 6.0], [1, 1, 2, 1]);
+        let mask = of(vec![f64::NEG_INFINITY, 0.0, f64::NEG_INFINITY, 0.0], [1, 1, 2, 2]);
+        let options = AttentionOptions { is_causal: true, ..AttentionOptions::default() };
+        let found: Vec<f64> =
+            B::into_data(B::attention(q, k, v, Some(mask), &options)).expect("data").iter().collect();
+        assert!(found[0].is_nan() && found[1] == 6.0, "{dtype}: {found:?}");
     }
 }

@@ -157,16 +157,17 @@ pub(crate) fn expand(from: &[usize], to: &[usize]) {
     let fits = from.len() <= to.len()
         && from.iter().rev().zip(to.iter().rev()).all(|(&from, &to)| from == to || from == 1);
     ensure!(fits, "expand", "{from:?} does not expand to {to:?}");
+    ensure!(Shape::count(to).is_some(), "expand", "{to:?} has more elements than memory can have");
 }
 
 /// A reshape that keeps the number of elements.
 #[track_caller]
 pub(crate) fn reshape(from: &[usize], to: &[usize]) {
-    ensure!(
-        from.iter().product::<usize>() == to.iter().product(),
-        "reshape",
-        "{from:?} has {} elements, {to:?} has {}",
-        from.iter().product::<usize>(),
-        to.iter().product::<usize>()
-    );
+    match (Shape::count(from), Shape::count(to)) {
+        (Some(from), Some(to)) if from == to => {}
+        (Some(count), Some(wanted)) => {
+            fail("reshape", format_args!("{from:?} has {count} elements, {to:?} has {wanted}"))
+        }
+        (_, _) => fail("reshape", format_args!("{to:?} has more elements than memory can have")),
+    }
 }

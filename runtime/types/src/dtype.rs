@@ -129,7 +129,16 @@ impl DType {
         match self {
             DType::F64 | DType::F32 | DType::F16 | DType::BF16 => DTypeKind::Float,
             DType::Bool => DTypeKind::Bool,
-            _ => DTypeKind::Int,
+            DType::I64
+            | DType::I32
+            | DType::I16
+            | DType::I8
+            | DType::I4
+            | DType::U64
+            | DType::U32
+            | DType::U16
+            | DType::U8
+            | DType::U4 => DTypeKind::Int,
         }
     }
 

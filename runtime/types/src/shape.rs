@@ -18,9 +18,27 @@ impl Shape {
     }
 
     /// Number of elements: the product of the dims, 1 for rank 0.
+    ///
+    /// # Panics
+    /// When there are more than an `isize` counts, or would be if the dims that are 0 were not there: kernels rely on it that no product wraps.
     #[inline]
+    #[track_caller]
     pub fn num_elements(&self) -> usize {
-        self.dims.iter().product()
+        match Self::count(&self.dims) {
+            Some(elements) => elements,
+            None => panic!("a shape {self} has more elements than memory can have"),
+        }
+    }
+
+    /// The number of elements that dims have; `None` where [`Shape::num_elements`] panics.
+    #[inline]
+    pub fn count(dims: &[usize]) -> Option<usize> {
+        let (mut elements, mut is_empty) = (1_usize, false);
+        for &dim in dims {
+            is_empty |= dim == 0;
+            elements = elements.checked_mul(dim.max(1))?;
+        }
+        (elements <= isize::MAX as usize).then_some(if is_empty { 0 } else { elements })
     }
 
     /// Number of dims.

@@ -85,10 +85,16 @@ impl Windows {
         if padded < extent {
             assert!(ceil, "a window of extent {extent} on {padded} padded elements");
         }
-        let count = if padded >= extent { (padded - extent) / stride + 1 } else { 0 };
-        let hangs = padded + stride > extent && !(padded + stride - extent).is_multiple_of(stride);
-        let starts_inside = count * stride < input + before;
-        if ceil && hangs && starts_inside { count + 1 } else { count }
+        let Some(room) = padded.checked_sub(extent) else {
+            // One that hangs over, if it has what a whole one would have within a step.
+            return usize::from(padded + stride > extent && input + before > 0);
+        };
+        if !ceil {
+            return room / stride + 1;
+        }
+        // Those that start in the padding behind the image do not count, whether they hang over or not.
+        let starts_inside = (input + before).div_ceil(stride);
+        (room.div_ceil(stride) + 1).min(starts_inside)
     }
 
     /// The spatial dims of a result.
@@ -158,6 +164,17 @@ mod tests {
     #[should_panic(expected = "too far to count")]
     fn extents_that_cannot_be_counted_are_refused() {
         Windows::new(&[10], &[3], &[1], &[(0, 0)], &[usize::MAX / 2 + 1], true);
+    }
+
+    /// Of windows that end with the padding, or beyond it, those that start in the padding behind the image do not count.
+    #[test]
+    fn windows_start_inside_of_images() {
+        let count = |input, kernel, stride, padding, ceil| {
+            Windows::new(&[input], &[kernel], &[stride], &[padding], &[1], ceil).output[2]
+        };
+        assert_eq!([count(7, 3, 2, (0, 0), false), count(8, 3, 2, (0, 0), true)], [3, 4]);
+        assert_eq!([count(4, 2, 2, (0, 2), true), count(4, 2, 2, (0, 2), false)], [2, 3]);
+        assert_eq!([count(5, 2, 2, (0, 2), true), count(2, 3, 2, (0, 0), true)], [3, 1]);
     }
 
     #[test]

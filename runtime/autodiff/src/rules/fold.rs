@@ -28,7 +28,11 @@ pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
             let count: usize = back.iter().map(|&axis| shape[axis]).product();
             let gradient = match op {
                 ReduceOp::Mean => {
-                    B::binary_scalar(BinaryOp::Div, context.gradient, Scalar::Float(count as f64))
+                    // In f16, numbers from 65,520 on are infinite.
+                    let dtype = context.gradient.dtype();
+                    let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+                    let count = Scalar::Float(count as f64);
+                    B::cast(B::binary_scalar(BinaryOp::Div, B::cast(context.gradient, wide), count), dtype)
                 }
                 _ => context.gradient,
             };

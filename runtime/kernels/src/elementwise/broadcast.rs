@@ -4,7 +4,7 @@ use super::rows::{Row, binary_row, compare_row};
 use crate::threads::{SharedMut, parallel_for};
 use crate::walk::Walk;
 use core::ops::Range;
-use kiln_types::{BinaryOp, CompareOp};
+use kiln_types::{BinaryOp, CompareOp, Shape};
 
 /// Elements of a row that one piece of work has at most.
 pub(super) const BLOCK: usize = 4096;
@@ -25,8 +25,14 @@ impl Strided<'_> {
         if dims.contains(&0) {
             return;
         }
-        let last: usize = dims.iter().zip(self.strides).map(|(&d, &s)| (d - 1) * s).sum();
-        assert!(last < self.data.len(), "the operand's {} elements do not hold {dims:?}", self.data.len());
+        let reach =
+            |sum: usize, (&dim, &stride): (&usize, &usize)| (dim - 1).checked_mul(stride)?.checked_add(sum);
+        let last = dims.iter().zip(self.strides).try_fold(0, reach);
+        assert!(
+            last.is_some_and(|last| last < self.data.len()),
+            "the operand's {} elements do not hold {dims:?}",
+            self.data.len()
+        );
     }
 }
 
@@ -100,7 +106,7 @@ pub fn binary(op: BinaryOp, dims: &[usize], a: Strided<'_>, b: Strided<'_>, out:
     a.check(dims);
     b.check(dims);
     check_operation(op);
-    assert_eq!(out.len(), dims.iter().product::<usize>(), "the output does not have the dims {dims:?}");
+    assert_eq!(Some(out.len()), Shape::count(dims), "the output does not have the dims {dims:?}");
     if out.is_empty() {
         return;
     }
@@ -123,7 +129,7 @@ pub fn binary(op: BinaryOp, dims: &[usize], a: Strided<'_>, b: Strided<'_>, out:
 pub fn binary_in_place(op: BinaryOp, dims: &[usize], a: &mut [f32], b: Strided<'_>, swapped: bool) {
     b.check(dims);
     check_operation(op);
-    assert_eq!(a.len(), dims.iter().product::<usize>(), "the left operand does not have the dims {dims:?}");
+    assert_eq!(Some(a.len()), Shape::count(dims), "the left operand does not have the dims {dims:?}");
     if a.is_empty() {
         return;
     }
@@ -148,7 +154,7 @@ pub fn binary_in_place(op: BinaryOp, dims: &[usize], a: &mut [f32], b: Strided<'
 pub fn compare(op: CompareOp, dims: &[usize], a: Strided<'_>, b: Strided<'_>, out: &mut [u8]) {
     a.check(dims);
     b.check(dims);
-    assert_eq!(out.len(), dims.iter().product::<usize>(), "the output does not have the dims {dims:?}");
+    assert_eq!(Some(out.len()), Shape::count(dims), "the output does not have the dims {dims:?}");
     if out.is_empty() {
         return;
     }

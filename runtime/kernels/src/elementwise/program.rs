@@ -9,7 +9,7 @@ use crate::math::{Map, map_slice};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_for};
 use crate::walk::Walk;
-use kiln_types::{BinaryOp, CompareOp, DType, Expression, InlineVec, Scalar, Step, StepId, UnaryOp};
+use kiln_types::{BinaryOp, CompareOp, DType, Expression, InlineVec, Scalar, Shape, Step, StepId, UnaryOp};
 use smallvec::SmallVec;
 
 /// Elements of a block.
@@ -146,7 +146,9 @@ impl<'a> Program<'a> {
     pub fn run(&self, dims: &[usize], operands: &[ProgramOperand<'_>], outputs: &mut [&mut [f32]]) {
         assert!(operands.len() >= self.inputs, "the program reads {} operands", self.inputs);
         assert_eq!(outputs.len(), self.outputs.len(), "the program has another number of results");
-        let len = dims.iter().product::<usize>();
+        let Some(len) = Shape::count(dims) else {
+            panic!("dims {dims:?} have more elements than memory can have")
+        };
         assert!(outputs.iter().all(|out| out.len() == len), "an output does not have the dims {dims:?}");
         let operands = &operands[..self.inputs];
         let mut sources = [Source::Output(0); OPERANDS];

@@ -144,11 +144,9 @@ impl Cell<'_> {
                 }
                 let place = if linear_before_reset { 3 } else { 2 };
                 self.activate(1, row, 2..3, place);
-                // SAFETY: the row has these places, and the state `n` elements.
-                unsafe {
-                    let from = row.as_ptr();
-                    gru_state(n, from, from.add(place * n), h.as_ptr(), h.as_mut_ptr());
-                }
+                let (from, state) = (row.as_ptr(), h.as_mut_ptr());
+                // SAFETY: the row has these places, and the state `n` elements, of which each is read before it is written.
+                unsafe { gru_state(n, from, from.add(place * n), state.cast_const(), state) };
                 bound(self.state_clip, h);
             }
             RnnKind::Lstm { input_forget } => self.lstm(row, input_forget, h, c),
@@ -187,8 +185,9 @@ impl Cell<'_> {
             }
         }
         self.activate(1, row, 3..4, 3);
-        // SAFETY: the row holds four places, the state `n` elements.
-        unsafe { lstm_state(n, row.as_ptr(), c.as_ptr(), c.as_mut_ptr()) };
+        let state = c.as_mut_ptr();
+        // SAFETY: the row holds four places, the state `n` elements, of which each is read before it is written.
+        unsafe { lstm_state(n, row.as_ptr(), state.cast_const(), state) };
         bound(self.state_clip, c);
         if self.peepholes.is_some() || input_forget {
             if let Some(peepholes) = self.peepholes {
@@ -197,8 +196,9 @@ impl Cell<'_> {
             self.activate(0, row, 1..2, 1);
         }
         apply(self.activations[2], c, h);
-        // SAFETY: all have `n` elements.
-        unsafe { product_lanes(n, h.as_ptr(), row[n..].as_ptr(), h.as_mut_ptr()) };
+        let state = h.as_mut_ptr();
+        // SAFETY: all have `n` elements, of which each is read before it is written.
+        unsafe { product_lanes(n, state.cast_const(), row[n..].as_ptr(), state) };
     }
 
     /// Bounds the sums of some gates, keeps them if there is a place for that, and applies an activation.

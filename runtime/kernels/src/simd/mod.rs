@@ -338,7 +338,7 @@ impl Level {
             }
             return Level::Scalar;
         }
-        #[cfg(target_arch = "aarch64")]
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         {
             return Level::Neon;
         }

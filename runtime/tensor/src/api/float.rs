@@ -121,8 +121,9 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         let centered = self.sub(mean.clone());
         // The mean is rounded, which is much where elements differ by less than they have in common.
         let rest = centered.clone().mean_dim(dim);
-        let squares = centered.sub(rest).square().sum_dim(dim);
-        (squares.div_scalar(n as f64 - correction as f64), mean)
+        // A mean of squares, since in f16 neither their sum nor their number may be finite.
+        let squares = centered.sub(rest).square().mean_dim(dim);
+        (squares.mul_scalar(n as f64 / (n as f64 - correction as f64)), mean)
     }
 
     /// The covariance of the vectors that lie along `dim`; the divisor is their number less `correction_factor`.
@@ -130,7 +131,11 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         let dim = check::dim("cov", dim.as_index(), D);
         let n = self.shape()[dim];
         let centered = self.clone().sub(self.mean_dim(dim)).swap_dims(dim, 0);
-        centered.clone().transpose().matmul(centered).div_scalar(n as f64 - correction_factor as f64)
+        // Neither a sum of products nor a number of them that is beyond f16 makes the covariance so.
+        let dtype = centered.dtype();
+        let centered = centered.cast(if dtype == DType::F64 { dtype } else { DType::F32 });
+        let sums = centered.clone().transpose().matmul(centered);
+        sums.div_scalar(n as f64 - correction_factor as f64).cast(dtype)
     }
 
     /// Whether elements are close: `|a - b| ≤ atol + rtol · |b|`, or equal infinities. The defaults are 1e-5 and 1e-8.

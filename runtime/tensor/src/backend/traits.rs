@@ -463,7 +463,7 @@ pub trait Backend:
         compose::group_norm::<Self>(x, weight, bias, groups, epsilon)
     }
 
-    /// Batch normalization of `[batch, channels, …]` with given statistics, all `[channels]`.
+    /// Batch normalization of `[batch, channels, …]` with given statistics, all `[channels]`. Those may be wider than the batch.
     fn batch_norm(
         x: T<Self>,
         weight: T<Self>,

@@ -152,8 +152,10 @@ pub(super) fn scores<B: Backend>(
         empty = Some(rows);
     }
     if let Some(hidden) = &hidden {
-        let lowest = Scalar::Float(lowest(scores.dtype()));
-        scores = B::mask_fill(scores, hidden.clone(), lowest);
+        // A row of which all keys that the order shows got -∞ is NaN: those that it hides are no better.
+        let is_nan_without_keys = is_added && !may_be_empty && options.fully_masked.is_none();
+        let lowest = if is_nan_without_keys { f64::NEG_INFINITY } else { lowest(scores.dtype()) };
+        scores = B::mask_fill(scores, hidden.clone(), Scalar::Float(lowest));
     }
     let without_share = match options.fully_masked {
         Some(FullyMasked::Mean) => Vec::new(),

@@ -1,7 +1,7 @@
 //! Reading tensors at fractional positions: grids, regions, deformed kernels.
 
 use super::calc::{
-    T, add, add_scalar, index_dtype, index_tensor, mul, mul_scalar, reshape, to_dtype, weights,
+    T, add, add_scalar, index_dtype, index_tensor, mul, mul_scalar, reshape, to_dtype, weights, wide,
 };
 use crate::backend::{Backend, Primitive};
 use crate::trace;
@@ -212,10 +212,12 @@ pub(crate) fn sample<B: Backend>(x: T<B>, coordinates: Vec<T<B>>, options: &Grid
 
 /// See `module::grid_sample`: `grid` is `[batch, points…, spatial rank]`, its last dim innermost coordinate first.
 pub(crate) fn grid_sample<B: Backend>(x: T<B>, grid: T<B>, options: &GridSampleOptions) -> T<B> {
-    let (shape, grid_shape) = (x.shape(), grid.shape());
+    let (shape, grid_shape, grid_dtype) = (x.shape(), grid.shape(), grid.dtype());
     let spatial = &shape[2..];
     let points = &grid_shape[1..grid_shape.rank() - 1];
     let count = points.iter().product();
+    // Half precision counts no pixels beyond a few hundred.
+    let grid = to_dtype::<B>(grid, wide(grid_dtype));
     let columns = reshape::<B>(grid, &[shape[0], count, spatial.len()]);
     let coordinates = (0..spatial.len()).map(|dim| {
         let column = super::calc::narrow::<B>(columns.clone(), 2, spatial.len() - 1 - dim, 1);

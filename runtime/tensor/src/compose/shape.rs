@@ -57,7 +57,8 @@ fn sources(size: i64, places: Range<i64>, mode: PadMode) -> Vec<i64> {
                 let at = at.rem_euclid(period);
                 at.min(period - at)
             }
-            _ => at.clamp(0, size - 1),
+            // Of one element there is no other to mirror.
+            PadMode::Edge | PadMode::Reflect | PadMode::Constant => at.clamp(0, size - 1),
         })
         .collect()
 }

@@ -11,6 +11,8 @@ struct Window<'a> {
     x: &'a [usize],
     kernel: &'a [usize],
     options: [usize; 3],
+    /// Strides and dilations.
+    steps: [&'a [usize]; 2],
 }
 
 /// Ranks and lengths of the options.
@@ -23,12 +25,25 @@ fn check_window(window: &Window<'_>) {
         op,
         "the options are not for the {spatial} spatial dims of {x:?}"
     );
+    let [stride, dilation] = window.steps;
+    ensure!(
+        [window.kernel, stride, dilation].iter().all(|sizes| !sizes.contains(&0)),
+        op,
+        "a kernel {:?} with stride {stride:?} and dilation {dilation:?} has a size of 0",
+        window.kernel
+    );
 }
 
 #[track_caller]
 pub(super) fn check_conv(x: &[usize], weight: &[usize], bias: Option<&[usize]>, options: &ConvOptions) {
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
-    check_window(&Window { op: "conv", x, kernel: &weight[2..], options: lengths });
+    check_window(&Window {
+        op: "conv",
+        x,
+        kernel: &weight[2..],
+        options: lengths,
+        steps: [&options.stride, &options.dilation],
+    });
     let groups = options.groups;
     ensure!(
         groups > 0 && x[1] == weight[1] * groups && weight[0].is_multiple_of(groups),
@@ -127,7 +142,13 @@ fn check_conv_transpose(
     options: &ConvTransposeOptions,
 ) {
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
-    check_window(&Window { op: "conv_transpose", x, kernel: &weight[2..], options: lengths });
+    check_window(&Window {
+        op: "conv_transpose",
+        x,
+        kernel: &weight[2..],
+        options: lengths,
+        steps: [&options.stride, &options.dilation],
+    });
     let groups = options.groups;
     ensure!(
         groups > 0 && x[1] == weight[0] && weight[0].is_multiple_of(groups),
@@ -138,9 +159,20 @@ fn check_conv_transpose(
     );
     if let Some(bias) = bias {
         ensure!(
-            bias[0] == weight[1] * groups,
+            bias[..] == [weight[1] * groups],
             "conv_transpose",
             "a bias {bias:?} does not fit a weight {weight:?} in {groups} groups"
+        );
+    }
+    for (i, &kernel) in weight[2..].iter().enumerate() {
+        let ((before, after), size) = (options.padding[i], x[i + 2]);
+        let whole = size.saturating_sub(1) * options.stride[i] + options.dilation[i] * (kernel - 1) + 1;
+        let whole = whole + options.output_padding.get(i).copied().unwrap_or(0);
+        ensure!(
+            size == 0 || whole >= before + after,
+            "conv_transpose",
+            "the padding {before} and {after} cuts off more than the {whole} that dim {} of {x:?} becomes",
+            i + 2
         );
     }
 }

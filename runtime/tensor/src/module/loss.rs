@@ -23,5 +23,12 @@ pub fn cross_entropy<B: Backend>(
         ensure!(count == classes, "cross_entropy", "{classes} classes and {count} weights");
     }
     let weights = weights.map(Tensor::into_backend);
-    Tensor::wrap(B::cross_entropy(logits.into_backend(), targets.into_backend(), weights, options))
+    // What no target can be would become another number in their dtype.
+    let can_be = |class: &i64| {
+        let range = targets.dtype().integers();
+        range.is_some_and(|(least, greatest)| (least..=greatest).contains(&i128::from(*class)))
+    };
+    let ignored = options.ignored.iter().copied().filter(can_be).collect();
+    let options = CrossEntropyOptions { ignored, smoothing: options.smoothing };
+    Tensor::wrap(B::cross_entropy(logits.into_backend(), targets.into_backend(), weights, &options))
 }

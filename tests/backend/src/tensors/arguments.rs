@@ -53,6 +53,14 @@ pub fn failures_name_the_operation<B: Backend>() {
         ),
         ("cast: i32 is not a dtype of Float tensors", Box::new(move || drop(a().cast(DType::I32)))),
         ("into_scalar: [2, 3] has not exactly one element", Box::new(move || drop(a().try_into_scalar()))),
+        (
+            "expand: [4503599627370500, 4096, 3] has more elements than memory can have",
+            Box::new(move || drop(a().slice([0..1, 0..3]).expand([4_503_599_627_370_500_i64, 4096, 3]))),
+        ),
+        (
+            "reshape: [4503599627370500, 4096] has more elements than memory can have",
+            Box::new(move || drop(a().reshape([4_503_599_627_370_500_i64, 4096]))),
+        ),
         ("expand: [2, 3] does not expand to [4, 3]", Box::new(move || drop(a().expand([4, 3])))),
         ("topk: dim 1 of [2, 3] has fewer than 4 elements", Box::new(move || drop(a().topk(4, 1)))),
     ];

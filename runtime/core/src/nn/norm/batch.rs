@@ -60,8 +60,7 @@ impl<B: Backend> BatchNorm<B> {
         let (gamma, beta) = (self.gamma.val(), self.beta.val());
         if !B::ad_enabled() || self.running_mean.is_frozen() {
             // A module that computes in 16 bits may keep its statistics in 32.
-            let [mean, variance] =
-                [&self.running_mean, &self.running_var].map(|state| state.value().cast(input.dtype()));
+            let [mean, variance] = [&self.running_mean, &self.running_var].map(|state| state.value());
             return module::batch_norm(input, gamma, beta, mean, variance, self.epsilon);
         }
         let dims = input.dims();

@@ -68,7 +68,8 @@ pub fn activation_derivative(
         Activation::HardSigmoid { alpha, beta } => {
             let inner = x * alpha + beta;
             let inside = inner.clone().greater_elem(0.0).bool_and(inner.lower_elem(1.0));
-            (g.clone() * 0.0).mask_where(inside, g * alpha)
+            // No product with 0, which is NaN where the gradient is infinite.
+            Traced::from(0.0).mask_where(inside, g * alpha)
         }
         Activation::HardSwish => {
             let between = g.clone() * (x.clone() * (1.0 / 3.0) + 0.5);

@@ -2,8 +2,8 @@
 
 use crate::backend::{Backend, Primitive};
 use crate::compose::attention::{scale_of, scores};
-use crate::compose::calc::{T, add, mul, mul_scalar, reshape, sub, swapped};
-use crate::{AttentionOptions, FullyMasked, ReduceOp, Scalar, Shape, UnaryOp, trace};
+use crate::compose::calc::{T, add, mul, mul_scalar, reshape, sub, swapped, to_dtype, wide};
+use crate::{AttentionOptions, DType, FullyMasked, ReduceOp, Scalar, Shape, UnaryOp, trace};
 use alloc::vec::Vec;
 
 /// What attention keeps in training: its operands, its result, and what the shares were divided by.
@@ -19,7 +19,7 @@ pub struct AttentionTrained<P> {
     pub mask: Option<P>,
     /// The result.
     pub output: P,
-    /// The logarithm of the sum of the exponentials of each query's scores, `[batch, heads, queries, 1]`.
+    /// The logarithm of the sum of the exponentials of each query's scores, `[batch, heads, queries, 1]`; of floats of 16 bits in f32.
     pub log_sum: P,
 }
 
@@ -36,7 +36,12 @@ pub struct AttentionGradients<P> {
     pub mask: Option<P>,
 }
 
-/// Default of [`Backend::attention_train`].
+/// A mask that is added, in another dtype.
+fn mask_in<B: Backend>(mask: Option<T<B>>, dtype: DType) -> Option<T<B>> {
+    mask.map(|mask| if mask.dtype().is_float() { to_dtype::<B>(mask, dtype) } else { mask })
+}
+
+/// Default of [`Backend::attention_train`]. What floats of 16 bits would round too coarsely, shares and their sums, is computed in f32.
 pub fn attention_train<B: Backend>(
     q: T<B>,
     k: T<B>,
@@ -44,12 +49,14 @@ pub fn attention_train<B: Backend>(
     mask: Option<T<B>>,
     options: &AttentionOptions,
 ) -> AttentionTrained<T<B>> {
-    let computed = scores::<B>(q.clone(), k.clone(), mask.clone(), options);
+    let (dtype, wide) = (q.dtype(), wide(q.dtype()));
+    let [wide_q, wide_k, wide_v] = [&q, &k, &v].map(|x| to_dtype::<B>(x.clone(), wide));
+    let computed = scores::<B>(wide_q, wide_k, mask_in::<B>(mask.clone(), wide), options);
     let largest = B::reduce(ReduceOp::Max, computed.scores.clone(), &[3]);
     let exponentials = B::unary(UnaryOp::Exp, sub::<B>(computed.scores.clone(), largest.clone()));
     let sum = B::unary(UnaryOp::Log, B::reduce(ReduceOp::Sum, exponentials, &[3]));
     let log_sum = add::<B>(largest, sum);
-    let output = computed.attended(v.clone());
+    let output = to_dtype::<B>(computed.attended(wide_v), dtype);
     AttentionTrained { q, k, v, mask, output, log_sum }
 }
 
@@ -61,6 +68,11 @@ pub fn attention_gradient<B: Backend>(
     of_mask: bool,
 ) -> AttentionGradients<T<B>> {
     let AttentionTrained { q, k, v, mask, output, log_sum } = trained;
+    let (dtype, wide) = (q.dtype(), wide(q.dtype()));
+    let mask_dtype = mask.as_ref().map(Primitive::dtype);
+    let [gradient, q, k, v, output, log_sum] =
+        [gradient, q, k, v, output, log_sum].map(|x| to_dtype::<B>(x, wide));
+    let mask = mask_in::<B>(mask, wide);
     let [batch, heads, queries, size] = q.shape().dims();
     let [_, key_heads, keys, _] = k.shape().dims();
     let value_size = v.shape()[3];
@@ -116,12 +128,11 @@ pub fn attention_gradient<B: Backend>(
     };
     let of_products = by_key(mul_scalar::<B>(of_products, scale));
     let q = reshape::<B>(q, &[batch, key_heads, rows, size]);
-    AttentionGradients {
-        q: reshape::<B>(B::matmul(of_products.clone(), k), &[batch, heads, queries, size]),
-        k: B::matmul(turned(of_products), q),
-        v: of_values,
-        mask,
-    }
+    let of_queries = reshape::<B>(B::matmul(of_products.clone(), k), &[batch, heads, queries, size]);
+    let [q, k, v] =
+        [of_queries, B::matmul(turned(of_products), q), of_values].map(|x| to_dtype::<B>(x, dtype));
+    let mask = mask.zip(mask_dtype).map(|(mask, dtype)| to_dtype::<B>(mask, dtype));
+    AttentionGradients { q, k, v, mask }
 }
 
 /// Sums over what an operand of this shape was broadcast along.
