@@ -9,7 +9,7 @@ use kiln::nn::loss::{
 };
 use kiln::tensor::activation::log_softmax;
 use kiln::tensor::backend::AutodiffBackend;
-use kiln::tensor::module::{CrossEntropyOptions, cross_entropy};
+use kiln::tensor::module::{self, CrossEntropyOptions};
 use kiln::tensor::{DType, Int, Tensor, TensorData};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -348,6 +348,6 @@ fn what_no_target_can_be_is_no_class() {
     let targets =
         Tensor::<B, 1, Int>::from_data_dtype(TensorData::from([156_u8]), &Default::default(), DType::U8);
     let options = CrossEntropyOptions { ignored: vec![-100], smoothing: 0.0 };
-    let loss = cross_entropy(logits, targets, None, &options).into_data().iter::<f64>().next();
+    let loss = module::cross_entropy(logits, targets, None, &options).into_data().iter::<f64>().next();
     assert!(loss.is_some_and(|loss| (loss - 200_f64.ln()).abs() < 1e-9), "{loss:?}");
 }
