@@ -87,6 +87,21 @@ impl Lowering<'_, '_> {
         self.add(Op::Activation(activation), &[x])
     }
 
+    /// Computes what squares of halves are part of, which may be larger than any half: in single precision.
+    pub(crate) fn in_single(
+        &mut self,
+        x: ValueId,
+        compute: impl FnOnce(&mut Self, ValueId) -> RuleResult<ValueId>,
+    ) -> RuleResult<ValueId> {
+        let dtype = self.dtype(x);
+        if !matches!(dtype, DType::F16 | DType::BF16) {
+            return compute(self, x);
+        }
+        let wide = self.cast(x, DType::F32)?;
+        let y = compute(self, wide)?;
+        self.cast(y, dtype)
+    }
+
     pub(crate) fn cast(&mut self, x: ValueId, to: DType) -> RuleResult<ValueId> {
         if self.dtype(x) == to { Ok(x) } else { self.add(Op::Cast(op::Cast { to }), &[x]) }
     }

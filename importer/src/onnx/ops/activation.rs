@@ -130,6 +130,11 @@ impl Activations {
             Self::Selu { alpha, gamma } => {
                 to.formula(|f| f.value(x).activation(Activation::Elu { alpha }) * gamma)
             }
+            // Where the slope is negative, no Elu is it.
+            Self::Celu { alpha } if alpha < 0.0 => to.formula(|f| {
+                let x = f.value(x);
+                x.max(0.0) + (((x * (1.0 / alpha)).unary(UnaryOp::Exp) - 1.0) * alpha).min(0.0)
+            }),
             Self::Celu { alpha } => to.formula(|f| {
                 let inner = f.value(x) * (1.0 / alpha);
                 inner.activation(Activation::Elu { alpha: 1.0 }) * alpha
@@ -138,11 +143,18 @@ impl Activations {
                 let x = f.value(x);
                 x.greater(alpha).where_(x, x.number(0.0))
             }),
-            Self::Shrink { bias, lambd } => to.formula(|f| {
-                let x = f.value(x);
-                let rest = x.less(-lambd).where_(x + bias, x.number(0.0));
-                x.greater(lambd).where_(x - bias, rest)
-            }),
+            Self::Shrink { bias, lambd } => {
+                // Neither bounds nor the bias need be integers.
+                let dtype = to.dtype(x);
+                let wide = if dtype.is_float() { dtype } else { DType::F64 };
+                let x = to.cast(x, wide)?;
+                let y = to.formula(|f| {
+                    let x = f.value(x);
+                    let rest = x.less(-lambd).where_(x + bias, x.number(0.0));
+                    x.greater(lambd).where_(x - bias, rest)
+                })?;
+                to.cast(y, dtype)
+            }
             Self::Softsign => to.formula(|f| {
                 let x = f.value(x);
                 x / (x.abs() + 1.0)

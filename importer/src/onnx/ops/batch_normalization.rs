@@ -46,6 +46,8 @@ impl<'m> Operator<'m> for BatchNormalization {
         // Half-precision models may keep their statistics in single precision, where there may be larger ones than a half
         // has room for.
         let wide = given.iter().fold(dtype, |wide, &value| wider(wide, to.dtype(value)));
+        // Those of a batch are computed in single precision at least, and used so.
+        let wide = if self.training { wider(wide, DType::F32) } else { wide };
         let inputs = given.iter().map(|&value| to.cast(value, wide)).collect::<RuleResult<Vec<_>>>()?;
         if self.by_position {
             let y = to.formula(|f| {

@@ -29,13 +29,16 @@ impl<'m> Operator<'m> for Dropout {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let x = args.value("data")?;
-        let ratio = match args.optional("ratio")? {
-            Some(ratio) => to.known_floats(ratio, "ratio")?.first().copied().map_or(0.5, shortest),
-            None => self.ratio,
-        };
         let training = match args.optional("training_mode")? {
             Some(mode) => to.known_number(mode).is_none_or(|mode| mode.to_bool()),
             None => self.training,
+        };
+        let ratio = match args.optional("ratio")? {
+            // Which one it is, nothing but training asks.
+            Some(ratio) if training || to.trainable => {
+                to.known_floats(ratio, "ratio")?.first().copied().map_or(0.5, shortest)
+            }
+            Some(_) | None => self.ratio,
         };
         if training && ratio != 0.0 && !to.trainable {
             let what = if self.training {

@@ -103,6 +103,10 @@ fn scaled(to: &mut Lowering<'_, '_>, x: ValueId, factor: f64) -> RuleResult<Valu
     if factor == 1.0 {
         return Ok(x);
     }
+    let dtype = to.dtype(x);
+    let is_whole = dtype.is_float() || factor.fract() == 0.0;
+    let x = if is_whole { x } else { to.cast(x, DType::F64)? };
     let factor = to.number_like(x, factor);
-    to.binary(BinaryOp::Mul, x, factor)
+    let scaled = to.binary(BinaryOp::Mul, x, factor)?;
+    to.cast(scaled, dtype)
 }

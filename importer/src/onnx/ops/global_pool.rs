@@ -32,7 +32,7 @@ impl<'m> Operator<'m> for GlobalPool {
         let axes: Vec<usize> = (2..rank).collect();
         let result = match *self {
             Self::Plain(op) => to.reduce(op, x, &axes, true)?,
-            Self::Lp(p) => to.formula(|f| norm(f.value(x), p, &axes))?,
+            Self::Lp(p) => to.in_single(x, |to, x| to.formula(|f| norm(f.value(x), p, &axes)))?,
         };
         Ok(result.into())
     }

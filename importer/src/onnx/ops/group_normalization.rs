@@ -148,10 +148,12 @@ impl GroupNormalization {
         let inner = Dim::product(&dims[1..]);
         let groups = self.groups.map_or_else(|| dims[1].clone(), Dim::from);
         let rows = to.reshape(x, vec![dims[0].clone(), groups.clone(), inner.floor_div(&groups)])?;
-        let mut y = to.formula(|f| {
-            let rows = f.value(rows);
-            let centred = rows - rows.mean(&[2]);
-            centred / (centred.square().mean(&[2]) + self.epsilon).sqrt()
+        let mut y = to.in_single(rows, |to, rows| {
+            to.formula(|f| {
+                let rows = f.value(rows);
+                let centred = rows - rows.mean(&[2]);
+                centred / (centred.square().mean(&[2]) + self.epsilon).sqrt()
+            })
         })?;
         // A parameter for each group meets the rows, one for each channel the image.
         if !self.per_group {

@@ -33,16 +33,18 @@ impl<'m> Operator<'m> for LpNormalization {
         let result = match self {
             Self::Lp { axis, p } => {
                 let axis = axis_of(*axis, to.rank(x))?;
-                to.formula(|f| {
-                    let x = f.value(x);
-                    let length = norm(x, *p, &[axis]);
-                    // A zero vector stays one.
-                    x / length.equals(0.0).where_(x.number(1.0), length)
+                to.in_single(x, |to, x| {
+                    to.formula(|f| {
+                        let x = f.value(x);
+                        let length = norm(x, *p, &[axis]);
+                        // A zero vector stays one.
+                        x / length.equals(0.0).where_(x.number(1.0), length)
+                    })
                 })?
             }
             Self::MeanVariance { axes } => {
                 let axes = axes_of(axes, to.rank(x))?;
-                to.formula(|f| standardized(f.value(x), &axes))?
+                to.in_single(x, |to, x| to.formula(|f| standardized(f.value(x), &axes)))?
             }
         };
         Ok(result.into())

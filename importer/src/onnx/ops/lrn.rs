@@ -34,6 +34,19 @@ impl<'m> Operator<'m> for Lrn {
         let x = args.value("X")?;
         let rank = to.need_rank("X", x, 2)?;
         let channels = to.dims(x)[1].clone();
+        let y = to.in_single(x, |to, x| self.compute(to, x, rank, &channels))?;
+        Ok(y.into())
+    }
+}
+
+impl Lrn {
+    fn compute(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        rank: usize,
+        channels: &Dim,
+    ) -> RuleResult<ValueId> {
         let before = (self.size - 1) / 2;
         let square = to.binary(BinaryOp::Mul, x, x)?;
         let mut padding = vec![(Dim::constant(0), Dim::constant(0)); rank];
@@ -43,13 +56,12 @@ impl<'m> Operator<'m> for Lrn {
         let mut energy = to.slice(padded, 1, Dim::constant(0), channels.clone())?;
         for offset in 1..self.size {
             let offset = Dim::constant(offset);
-            let neighbour = to.slice(padded, 1, offset.clone(), &offset + &channels)?;
+            let neighbour = to.slice(padded, 1, offset.clone(), &offset + channels)?;
             energy = to.binary(BinaryOp::Add, energy, neighbour)?;
         }
-        let y = to.formula(|f| {
+        to.formula(|f| {
             let [x, energy] = f.values([x, energy]);
             x / (energy * (self.alpha / self.size as f64) + self.bias).pow(self.beta)
-        })?;
-        Ok(y.into())
+        })
     }
 }

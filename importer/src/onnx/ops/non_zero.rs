@@ -8,7 +8,10 @@ impl<'m> Operator<'m> for NonZero {
     const FORMS: Forms<'m, Self> = &[Spec::onnx("NonZero", 9, &["X"]).reads(|_| Ok(Self))];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let rows = positions(to, args.value("X")?)?;
+        let x = args.value("X")?;
+        // The position of a scalar is one in a row of its own.
+        let x = if to.rank(x) == 0 { to.reshape(x, vec![Dim::constant(1)])? } else { x };
+        let rows = positions(to, x)?;
         Ok(to.permute(rows, vec![1, 0])?.into())
     }
 }

@@ -53,7 +53,8 @@ impl<'m> Operator<'m> for OneHot {
 /// The two entries of `values`.
 fn off_and_on(to: &mut Lowering<'_, '_>, values: ValueId) -> RuleResult<(ValueId, ValueId)> {
     let dims = to.dims(values);
-    if dims.len() != 1 || !dims[0].is(2) {
+    let is_two = |dim: &Dim| dim.as_constant().is_none_or(|size| size == 2);
+    if dims.len() != 1 || !is_two(&dims[0]) {
         return Err(invalid("values", "must hold two numbers"));
     }
     if to.constant(values).is_some() {

@@ -3,12 +3,21 @@
 use super::prelude::*;
 use crate::ir::{Quotient, op, quotients};
 
-pub(super) struct Range;
+pub(super) struct Range {
+    /// Whether numbers of 16 bits are computed in single precision.
+    in_single: bool,
+}
+
+impl Range {
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        Ok(Self { in_single: node.opset >= 27 && node.int("stash_type", 1)? == 1 })
+    }
+}
 
 impl<'m> Operator<'m> for Range {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("Range", 11, &["start", "limit", "delta"]).reads(|_| Ok(Self)),
-        Spec::microsoft("Range", &["start", "limit", "delta?"]).reads(|_| Ok(Self)),
+        Spec::onnx("Range", 11, &["start", "limit", "delta"]).reads(Self::read),
+        Spec::microsoft("Range", &["start", "limit", "delta?"]).reads(|_| Ok(Self { in_single: false })),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -19,14 +28,19 @@ impl<'m> Operator<'m> for Range {
         };
         let inputs = [start, args.value("limit")?, delta];
         let dtype = to.dtype(start);
+        if self.in_single && matches!(dtype, DType::F16 | DType::BF16) {
+            let [start, limit, delta] = inputs.map(|input| to.cast(input, DType::F32));
+            let range = floats(to, [start?, limit?, delta?], DType::F32)?;
+            return Ok(to.cast(range, dtype)?.into());
+        }
         if dtype.is_float() {
-            return floats(to, inputs, dtype);
+            return Ok(floats(to, inputs, dtype)?.into());
         }
         let step = match to.known_number(inputs[2]) {
             Some(step) => step.to_i64(),
             None => {
                 let count = counted(to, inputs)?;
-                return stepped(to, inputs, count, dtype);
+                return Ok(stepped(to, inputs, count, dtype)?.into());
             }
         };
         if step == 0 {
@@ -40,7 +54,7 @@ impl<'m> Operator<'m> for Range {
 }
 
 /// Floats: the number of elements is known, or computed from sizes, or only the run tells it.
-fn floats(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], dtype: DType) -> RuleResult<Outputs> {
+fn floats(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], dtype: DType) -> RuleResult<ValueId> {
     let known = |n: usize| to.known_number(inputs[n]).map(|number| number.to_f64());
     let count = match (known(0), known(1), known(2)) {
         (Some(start), Some(limit), Some(delta)) => {
@@ -73,8 +87,9 @@ fn counted(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3]) -> RuleResult<Dim> {
     let inputs = scalars(to, inputs)?;
     let count = to.formula(|f| {
         let [start, limit, delta] = f.values(inputs);
-        // In f64, as ONNX Runtime does; a device without it computes in f32.
-        let steps = (limit - start).cast(DType::F64) / delta.cast(DType::F64);
+        // In f64, as ONNX Runtime does; a device without it computes in f32. Already the difference may be beyond the integers of its dtype.
+        let [start, limit, delta] = [start, limit, delta].map(|number| number.cast(DType::F64));
+        let steps = (limit - start) / delta;
         steps.unary(UnaryOp::Ceil).max(0.0).cast(DType::I64)
     })?;
     let count = to.host_integer(count, "count")?;
@@ -88,12 +103,12 @@ fn scalars(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3]) -> RuleResult<[Value
 }
 
 /// `start + n · delta` for so many `n`.
-fn stepped(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], count: Dim, dtype: DType) -> RuleResult<Outputs> {
+fn stepped(to: &mut Lowering<'_, '_>, inputs: [ValueId; 3], count: Dim, dtype: DType) -> RuleResult<ValueId> {
     let [start, _, delta] = scalars(to, inputs)?;
     let positions = to.add(Op::Arange(op::Arange { start: Dim::constant(0), end: count, step: 1 }), &[])?;
     let positions = to.cast(positions, dtype)?;
     let steps = to.binary(BinaryOp::Mul, positions, delta)?;
-    Ok(to.binary(BinaryOp::Add, steps, start)?.into())
+    to.binary(BinaryOp::Add, steps, start)
 }
 
 /// How many steps fit before the limit, where sizes tell it.

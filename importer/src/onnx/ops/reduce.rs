@@ -136,14 +136,16 @@ impl Reduce {
                 fold(to, ReduceOp::Sum, magnitude)?
             }
             Kind::SumSquare | Kind::L2 => {
-                let square = to.binary(BinaryOp::Mul, x, x)?;
-                let sum = fold(to, ReduceOp::Sum, square)?;
-                match (self.kind, axes) {
-                    (Kind::L2, Axes::Known(_)) => to.unary(UnaryOp::Sqrt, sum)?,
-                    // Passes see no sum of squares behind the choices, and would leave a root that is steep at zero.
-                    (Kind::L2, Axes::Read(_)) => to.add(Op::RootOfSquares, &[sum])?,
-                    _ => sum,
-                }
+                to.in_single(x, |to, x| {
+                    let square = to.binary(BinaryOp::Mul, x, x)?;
+                    let sum = fold(to, ReduceOp::Sum, square)?;
+                    match (self.kind, axes) {
+                        (Kind::L2, Axes::Known(_)) => to.unary(UnaryOp::Sqrt, sum),
+                        // Passes see no sum of squares behind the choices, and would leave a root that is steep at zero.
+                        (Kind::L2, Axes::Read(_)) => to.add(Op::RootOfSquares, &[sum]),
+                        _ => Ok(sum),
+                    }
+                })?
             }
             Kind::LogSum => {
                 let sum = fold(to, ReduceOp::Sum, x)?;

@@ -15,6 +15,9 @@ pub(in crate::passes) const RULE: Rule = Rule { apply };
 /// How far from the result the root may stand.
 const DEPTH: usize = 5;
 
+/// Elements of a weight that is made where a norm has none: more are those of images, whose norms have no weight.
+const MOST_MADE: usize = 1 << 16;
+
 fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let output = cx.output().filter(|&output| cx.ty(output).dtype.is_float())?;
     if !matches!(cx.op(), Op::Binary(BinaryOp::Mul | BinaryOp::Div | BinaryOp::Add | BinaryOp::Sub)) {
@@ -35,6 +38,10 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         spread.axes.iter().map(|&axis| cx.ty(spread.x).dims[axis].as_size()).collect::<Option<_>>()?;
     let weight = match weight {
         Some(weight) => along(cx, weight, &spread, &sizes)?,
+        // None is made of what a norm over many elements has not.
+        None if sizes.iter().try_fold(1, |product: usize, &size| product.checked_mul(size))? > MOST_MADE => {
+            return None;
+        }
         None => {
             let ones = crate::data::fill(&sizes, Scalar::Float(1.0), cx.ty(spread.x).dtype)?;
             cx.add_constant(None, ones)
