@@ -68,6 +68,7 @@ snapshots! {
     op_gather_counted
     op_ml_classes
     op_resize_dynamic
+    quantized_encoder
     rounds_lists
     rounds_optical_flow
     rounds_recurrence

@@ -255,7 +255,9 @@ fn norm_path(norm: &Norm) -> Option<String> {
 }
 
 fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> {
-    if !parameters.is_empty() && parameters.iter().all(|p| p.made.is_none() && p.number.is_none()) {
+    // Where one is in the record alone, the numbers beside it are measured ones.
+    let recorded = parameters.iter().any(|p| p.made.is_none() && p.number.is_none());
+    if recorded && parameters.iter().all(|p| p.made.is_none()) {
         return Some(FieldOrigin::Constant);
     }
     let mut texts = Vec::new();
@@ -265,8 +267,8 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
                 continue;
             }
             (Some(made), _) => text(tree, made, parameter, base)?,
-            (None, Some(number)) => Derivation::Number(number).to_string(),
-            (None, None) => Derivation::Constant.to_string(),
+            (None, Some(number)) if !recorded => Derivation::Number(number).to_string(),
+            (None, _) => Derivation::Constant.to_string(),
         };
         texts.push((parameter.name, text));
     }

@@ -159,7 +159,8 @@ plain!(
     super::Where,
     super::RootOfSquares,
     super::MatMul,
-    super::QuantizedMatMul
+    super::QuantizedMatMul,
+    super::QuantizeDynamic
 );
 plain!(UnaryOp, BinaryOp, CompareOp, Activation, Expression, ReduceOp, ArgReduceOp, CumulativeOp, ScatterOp);
 plain!(AttentionOptions, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, PadMode, RnnOptions);

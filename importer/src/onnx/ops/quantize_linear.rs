@@ -229,6 +229,10 @@ impl QuantizeLinear {
 
 /// Integers, scale and zero point; these from the range of the data, zero included.
 pub(super) fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[ValueId; 3]> {
+    if to.rank(x) > 0 && to.dtype(x) == DType::F32 {
+        let parts = to.add_all(Op::QuantizeDynamic, &[x])?;
+        return parts.try_into().map_err(|_| misfit("x", "is no tensor".to_owned()));
+    }
     let axes: Vec<usize> = (0..to.rank(x)).collect();
     let [scale, below] = to.formulas(|f| {
         let x = f.value(x);
