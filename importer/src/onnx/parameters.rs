@@ -31,6 +31,8 @@ pub(crate) struct Parameters {
     targets: HashSet<String>,
     /// Initializers that are the weight of an `nn.Linear`, turned.
     turned: HashSet<String>,
+    /// What a quantizer made of weights: integers, their scales and zero points.
+    quantized: HashSet<String>,
     /// Parameters that are others as well.
     merged: Merged,
     /// Whether the exporter tells which initializers are parameters.
@@ -58,6 +60,7 @@ impl Parameters {
             told: HashMap::new(),
             targets: HashSet::new(),
             turned: HashSet::new(),
+            quantized: HashSet::new(),
             merged: Merged::default(),
             tells: false,
             slashes: false,
@@ -86,6 +89,9 @@ impl Parameters {
         // One that names no parameter says that there are none.
         self.tells |= signature.is_some();
         self.slashes = !self.pytorch && graph.node.iter().any(|node| scope::slash_path(&node.name).is_some());
+        let quantized = graph.initializer.iter().filter_map(|tensor| tensor.name.strip_suffix(QUANTIZED));
+        let parts = |name: &str| [QUANTIZED, "_scale", "_zero_point"].map(|part| format!("{name}{part}"));
+        self.quantized = quantized.flat_map(parts).collect();
         self.turned = graph.node.iter().filter_map(turned_weight).collect();
         let folded: HashSet<String> =
             self.told.values().filter_map(|told| told.folded_from.as_ref()).flatten().cloned().collect();
@@ -126,6 +132,10 @@ impl Parameters {
         let key = |key: &str, shape: &[usize]| {
             Arc::new(Provenance::Key { key: key.to_owned(), shape: shape.to_vec() })
         };
+        // What a quantizer made of a weight is no checkpoint's.
+        if self.quantized.contains(name) {
+            return name.ends_with(QUANTIZED).then(|| exporters(name, Vec::new()));
+        }
         let same = || data.num_elements() == 1 || uniform(data).is_some();
         if data.dtype.is_float()
             && let Some(others) = self.merged.others(name, same)
@@ -174,6 +184,9 @@ impl Parameters {
         }
     }
 }
+
+/// What ONNX Runtime's quantizer puts behind the name of a weight for its integers.
+const QUANTIZED: &str = "_quantized";
 
 fn exporters(name: &str, keys: Vec<String>) -> Arc<Provenance> {
     Arc::new(Provenance::Exporter { name: name.to_owned(), keys })

@@ -4,6 +4,7 @@
 //! operands of a product are integers less a zero point, times a scale, the sum is one of integers, exact in 32 bits, times both
 //! scales. Before constants are folded, which would make floats of small weights.
 
+use super::movement::constant_as;
 use super::{Rewrite, Rule};
 use crate::ir::{Cast, Dim, Node, Op, Permute, QuantizedConv, Reshape, ValueId};
 use kiln_types::{BinaryOp, ConvOptions, DType};
@@ -38,8 +39,34 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             let options = conv.options.clone();
             convolution(cx, options)
         }
+        Op::Quantize => requantized(cx),
         _ => None,
     }
+}
+
+/// Numbers that integers stand for, moved and quantized again as before: the integers are moved.
+fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let (mut id, mut moves) = (cx.input(0)?, Vec::new());
+    while let Some(node) = cx.producer(id).filter(|node| matches!(node.op, Op::Reshape(_) | Op::Permute(_))) {
+        if moves.len() == MOST_MOVES {
+            return None;
+        }
+        moves.push(node.op.clone());
+        id = node.inputs.first().copied().flatten()?;
+    }
+    let node = cx.producer(id).filter(|node| node.op == Op::Dequantize)?;
+    let &[Some(mut q), Some(scale), Some(zero)] = node.inputs.as_slice() else { return None };
+    let same = |a: ValueId, b: ValueId| {
+        let (a, b) = (cx.constant(a)?, cx.constant(b)?);
+        (a.data.dtype == b.data.dtype && a.data.bytes == b.data.bytes).then_some(())
+    };
+    same(cx.input(1)?, scale)?;
+    same(cx.input(2)?, zero)?;
+    for op in moves.into_iter().rev() {
+        q = cx.insert(op, &[q])?;
+    }
+    cx.redirect(q)?;
+    Some("integers for what they stand for")
 }
 
 fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {
@@ -103,6 +130,11 @@ fn floats(cx: &Rewrite<'_>, id: ValueId) -> Option<Floats> {
         id = node.inputs.first().copied().flatten()?;
     }
     moves.reverse();
+    if let Some(node) = cx.producer(id).filter(|node| node.op == Op::Dequantize) {
+        let &[Some(q), Some(scale), Some(zero)] = node.inputs.as_slice() else { return None };
+        let bytes = matches!(cx.ty(q).dtype, DType::I8 | DType::U8);
+        return bytes.then_some(Floats { q, zero: Some(zero), scale, moves });
+    }
     let (a, b) = cx.binary(id, BinaryOp::Mul)?;
     [(a, b), (b, a)].into_iter().find_map(|(centered, scale)| {
         let (wide, zero) = match cx.binary(centered, BinaryOp::Sub) {
@@ -184,6 +216,9 @@ fn moved_along(cx: &mut Rewrite<'_>, op: &Op, parameter: ValueId) -> Option<Valu
 
 /// A zero point as the integers that it was made a float of; nothing where it is 0.
 fn integral_zero(cx: &mut Rewrite<'_>, zero: ValueId) -> Option<Option<ValueId>> {
+    if !cx.ty(zero).dtype.is_float() {
+        return Some(Some(constant_as(cx, zero, Vec::new())?));
+    }
     let reshaped = cx.producer(zero).filter(|node| matches!(node.op, Op::Reshape(_)));
     let wide = reshaped.map_or(Some(zero), |node| node.inputs.first().copied().flatten())?;
     let whole = integers(cx, wide)?;

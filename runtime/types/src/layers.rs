@@ -143,6 +143,9 @@ pub static QUANTIZED_LINEAR: Layer = Layer::new(
         optional("input_zero_point"),
     ],
 );
+/// `Quantizer`, which generated models have.
+pub static QUANTIZER: Layer =
+    Layer::new("Quantizer", "nn::Quantizer", &[optional("scale"), parameter("zero_point")]);
 /// `Embedding`.
 pub static EMBEDDING: Layer = Layer::new("Embedding", "nn::Embedding", &[parameter("weight")]);
 /// `PRelu`.
@@ -385,6 +388,7 @@ pub static LAYERS: &[&Layer] = &[
     &MULTI_HEAD_ATTENTION,
     &PRELU,
     &QUANTIZED_LINEAR,
+    &QUANTIZER,
     &RECURRENT,
     &RMS_NORM,
     &RNN,

@@ -74,7 +74,7 @@ pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
-pub use quantized::{QuantizeDynamic, QuantizedConv, QuantizedLinear, QuantizedMatMul};
+pub use quantized::{Dequantize, Quantize, QuantizeDynamic, QuantizedConv, QuantizedLinear, QuantizedMatMul};
 pub use reduce::{ArgReduce, Reduce};
 pub use root::RootOfSquares;
 pub(crate) use rules::may_equal;
@@ -368,6 +368,10 @@ operations! {
         QuantizedMatMul,
         /// Bytes for floats, by their range.
         QuantizeDynamic,
+        /// Integers for floats, by a scale and a zero point that are given.
+        Quantize,
+        /// The floats that integers stand for.
+        Dequantize,
     }
 }
 

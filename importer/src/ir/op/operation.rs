@@ -160,7 +160,9 @@ plain!(
     super::RootOfSquares,
     super::MatMul,
     super::QuantizedMatMul,
-    super::QuantizeDynamic
+    super::QuantizeDynamic,
+    super::Quantize,
+    super::Dequantize
 );
 plain!(UnaryOp, BinaryOp, CompareOp, Activation, Expression, ReduceOp, ArgReduceOp, CumulativeOp, ScatterOp);
 plain!(AttentionOptions, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, PadMode, RnnOptions);

@@ -6,7 +6,7 @@ use super::broadcast::broadcasts_to;
 use super::convolution::{Conv, conv_dims, conv_sizes};
 use super::linear::{matmul_dims, product_sizes};
 use super::prelude::*;
-use kiln_types::{Activation, BinaryOp, ConvOptions, DType};
+use kiln_types::{Activation, BinaryOp, ConvOptions, DType, Expression, Step, StepId, UnaryOp};
 
 /// A product of matrices of integers, the last two axes of operands of equal rank. A zero point is a number, or has its operand's rank
 /// and one entry along the axis that is summed over.
@@ -45,6 +45,128 @@ impl QuantizedLinear {
     pub(crate) const BIAS: usize = 6;
     /// The residual.
     pub(crate) const RESIDUAL: usize = 7;
+}
+
+/// Integers that stand for floats, `round(x / scale) + zero`, as far as the zero point's dtype has them. Without a scale `x` is in steps.
+pub struct Quantize;
+
+/// The floats that integers stand for, `(x - zero) · scale`.
+pub struct Dequantize;
+
+/// The steps of [`Quantize`] over its operands that are there.
+fn quantizing(dtype: DType, scaled: bool) -> Option<Expression> {
+    let (least, greatest) = dtype.integers()?;
+    let bounds = Activation::Clamp { min: least as f64, max: greatest as f64 };
+    let mut steps: Vec<Step> = (0..if scaled { 3 } else { 2 }).map(Step::Input).collect();
+    let zero = steps.len() as StepId - 1;
+    let mut push = |step: Step| {
+        steps.push(step);
+        steps.len() as StepId - 1
+    };
+    let x = if scaled { push(Step::Binary(BinaryOp::Div, 0, 1)) } else { 0 };
+    let x = push(Step::Unary(UnaryOp::Round, x));
+    let zero = push(Step::Cast(DType::F32, zero));
+    let x = push(Step::Binary(BinaryOp::Add, x, zero));
+    let x = push(Step::Activation(bounds, x));
+    push(Step::Cast(dtype, x));
+    Some(Expression::new(steps))
+}
+
+/// The steps of [`Dequantize`].
+fn dequantizing() -> Expression {
+    Expression::new(vec![
+        Step::Input(0),
+        Step::Input(1),
+        Step::Input(2),
+        Step::Cast(DType::F32, 0),
+        Step::Cast(DType::F32, 2),
+        Step::Binary(BinaryOp::Sub, 3, 4),
+        Step::Binary(BinaryOp::Mul, 5, 1),
+    ])
+}
+
+/// Checks a scale and a zero point of one number each.
+fn check_numbers(cx: &Infer<'_>) -> RuleResult<DType> {
+    let zero = of_rank(cx, 2, "zero", 1)?;
+    need_int("zero", zero)?;
+    if let Some(scale) = cx.optional(1) {
+        need_float("scale", of_rank(cx, 1, "scale", 1)?)?;
+        need_equal("a scale", &scale.dims[0], scale, &Dim::constant(1), zero)?;
+    }
+    need_equal("a zero point", &zero.dims[0], zero, &Dim::constant(1), zero)?;
+    Ok(zero.dtype)
+}
+
+/// A loop over the operands that are there.
+fn loops_of(cx: &Site<'_>, expression: Expression) -> Option<Loops> {
+    let shape = cx.result_shape()?;
+    let there = (0..3).filter(|&n| cx.input(n).is_some());
+    let operands = there.map(|n| Some((n, Strided::new(&cx.shape(n)?).expand(&shape)?)));
+    let operands = operands.collect::<Option<_>>()?;
+    Some(Loops::Passes(vec![Pass { result: Strided::new(&shape), operands, expression }]))
+}
+
+/// A quantizer that holds scale and zero point, called by a method.
+fn quantizer(cx: &Site<'_>, dtype: DType, method: &'static str, function: Arg) -> Implementation {
+    if !cx.is_constant(2) || (cx.input(1).is_some() && !cx.is_constant(1)) {
+        return Implementation::Call(function);
+    }
+    let scaled = cx.input(1).is_some();
+    let config = Config::new(&layers::QUANTIZER, []).with("scale", Arg::Bool(scaled), scaled);
+    let config = config.with("dtype", Arg::DType(dtype), dtype == DType::U8);
+    let layer = Layer::new(config, [cx.input(1), cx.input(2)], function);
+    Implementation::Layer(layer.called(method, vec![Arg::Operand(0)]))
+}
+
+impl Operation for Quantize {
+    facts!(operands: ["x", "scale?", "zero"], parameters: [1, 2], effect: Pure, folding: Passes(4), result: Computed);
+    none!(host, derivation);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = at_least_rank(cx, 0, "x", 1)?;
+        need_float("x", x)?;
+        Ok(vec![TensorType { dtype: check_numbers(cx)?, dims: x.dims.clone() }])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        let scaled = operands.get(1).is_some();
+        let there: Vec<_> = operands.operands.iter().copied().filter(Option::is_some).collect();
+        quantizing(operands.get(2)?.dtype, scaled)?.evaluate(&Known { operands: &there })
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        loops_of(cx, quantizing(cx.dtype(2), cx.input(1).is_some())?)
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let args = [Arg::Operand(0), cx.option(1), named(cx, 2, "zero_point")];
+        quantizer(cx, cx.dtype(2), "quantize", Arg::call("tensor::module::quantize", args))
+    }
+}
+
+impl Operation for Dequantize {
+    facts!(operands: ["x", "scale", "zero"], parameters: [1, 2], effect: Pure, folding: Passes(2), result: Computed);
+    none!(host, derivation);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = at_least_rank(cx, 0, "x", 1)?;
+        need_int("x", x)?;
+        check_numbers(cx)?;
+        Ok(vec![TensorType { dtype: cx.ty(1)?.dtype, dims: x.dims.clone() }])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        dequantizing().evaluate(operands)
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        loops_of(cx, dequantizing())
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let args = [Arg::Operand(0), named(cx, 1, "scale"), named(cx, 2, "zero_point")];
+        quantizer(cx, cx.dtype(2), "dequantize", Arg::call("tensor::module::dequantize", args))
+    }
 }
 
 impl Operation for QuantizeDynamic {

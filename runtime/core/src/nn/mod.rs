@@ -33,7 +33,7 @@ pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 pub use position::{
     PositionalEncoding, PositionalEncodingConfig, RotaryEncoding, RotaryEncodingConfig, generate_sinusoids,
 };
-pub use quantized::{QuantizedLinear, QuantizedLinearConfig};
+pub use quantized::{QuantizedLinear, QuantizedLinearConfig, Quantizer, QuantizerConfig};
 pub use rnn::*;
 pub use unfold::{Unfold4d, Unfold4dConfig};
 

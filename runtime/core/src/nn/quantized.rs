@@ -1,9 +1,9 @@
-//! Fully connected layer of quantized integers.
+//! Layers of quantized integers.
 
 use super::{Initializer, display::layer_display};
 use crate::config::Config;
 use crate::module::{Module, Param, ParamId};
-use crate::tensor::module::{QuantizedInput, QuantizedWeight, quantized_linear};
+use crate::tensor::module::{QuantizedInput, QuantizedWeight, dequantize, quantize, quantized_linear};
 use crate::tensor::{Activation, DType, Int, Tensor, backend::Backend};
 
 /// Configuration of [`QuantizedLinear`].
@@ -115,3 +115,53 @@ layer_display!(QuantizedLinear<B>, |layer| {
     "d_output" => layer.weight.lazy_shape()[1],
     "bias" => layer.bias.is_some(),
 });
+
+/// Configuration of [`Quantizer`].
+#[derive(Config, Debug)]
+pub struct QuantizerConfig {
+    /// Whether numbers are divided by a scale; else they are in steps already.
+    #[config(default = true)]
+    pub scale: bool,
+    /// The integers.
+    #[config(default = "DType::U8")]
+    pub dtype: DType,
+}
+
+/// Integers for numbers, and back: `(integer - zero_point) · scale`, with a scale and a zero point that were measured.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct Quantizer<B: Backend> {
+    /// What integers are multiplied by: `[1]`.
+    pub scale: Option<Param<Tensor<B, 1>>>,
+    /// The integer that is 0: `[1]`.
+    pub zero_point: Param<Tensor<B, 1, Int>>,
+}
+
+impl QuantizerConfig {
+    /// A quantizer whose zero point is to be loaded.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Quantizer<B> {
+        let zero_point = Tensor::<B, 1, Int>::empty([1], (device, self.dtype));
+        Quantizer {
+            scale: self.scale.then(|| Initializer::Ones.init([1], device)),
+            zero_point: Param::initialized(ParamId::new(), zero_point),
+        }
+    }
+}
+
+impl<B: Backend> Quantizer<B> {
+    /// The integers for numbers.
+    pub fn quantize<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D, Int> {
+        quantize(x, self.scale.as_ref().map(Param::val), self.zero_point.val())
+    }
+
+    /// The numbers that integers stand for.
+    ///
+    /// # Panics
+    /// Without a scale.
+    pub fn dequantize<const D: usize>(&self, x: Tensor<B, D, Int>) -> Tensor<B, D> {
+        let scale = self.scale.as_ref().expect("integers stand for numbers under a scale");
+        dequantize(x, scale.val(), self.zero_point.val())
+    }
+}
+
+layer_display!(Quantizer<B>, |layer| { "scale" => layer.scale.is_some() });

@@ -31,8 +31,8 @@ pub use pool::{
     max_pool2d, max_pool2d_with_indices, pool, size_as_float, smallest_ratio,
 };
 pub use quantized::{
-    QuantizedInput, QuantizedWeight, ZeroPoint, quantize_dynamic, quantized_conv, quantized_linear,
-    quantized_matmul,
+    QuantizedInput, QuantizedWeight, ZeroPoint, dequantize, quantize, quantize_dynamic, quantized_conv,
+    quantized_linear, quantized_matmul,
 };
 pub use recurrent::{RnnInputs, lstm, rnn, rnn_with};
 pub use rotary::rotary;

@@ -165,6 +165,38 @@ pub fn quantize_dynamic<B: Backend, const D: usize>(
     (bytes.to_int(DType::U8), scale.squeeze_dims(&axes), zero.squeeze_dims(&axes))
 }
 
+/// The integers that stand for numbers, `round(x / scale) + zero`, as far as the zero point's dtype has them; without a scale `x` is in steps already.
+pub fn quantize<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    scale: Option<Tensor<B, 1>>,
+    zero: Tensor<B, 1, Int>,
+) -> Tensor<B, D, Int> {
+    let (dtype, wide) = (zero.dtype(), x.dtype());
+    let bounds = match dtype.integers() {
+        Some((min, max)) => Activation::Clamp { min: min as f64, max: max as f64 },
+        None => check::fail("quantize", format_args!("{dtype} is no dtype of integers")),
+    };
+    let shift = spread(zero.to_float(wide));
+    let steps = match scale {
+        Some(scale) => elementwise([x, spread(scale.to_float(wide)), shift], |[x, scale, shift]| {
+            ((x / scale).round() + shift).activation(bounds)
+        }),
+        None => elementwise([x, shift], |[x, shift]| (x.round() + shift).activation(bounds)),
+    };
+    steps.to_int(dtype)
+}
+
+/// The numbers that integers stand for, `(x - zero) · scale`.
+pub fn dequantize<B: Backend, const D: usize>(
+    x: Tensor<B, D, Int>,
+    scale: Tensor<B, 1>,
+    zero: Tensor<B, 1, Int>,
+) -> Tensor<B, D> {
+    let dtype = scale.dtype();
+    let shift = spread(zero.to_float(dtype));
+    elementwise([x.to_float(dtype), spread(scale), shift], |[x, scale, shift]| (x - shift) * scale)
+}
+
 /// The weight of a [`quantized_linear`] layer, and what becomes of its sums.
 #[derive(Clone, Debug)]
 pub struct QuantizedWeight<B: Backend> {
