@@ -69,6 +69,7 @@ snapshots! {
     op_ml_classes
     op_resize_dynamic
     quantized_encoder
+    quantized_encoder_around
     rounds_lists
     rounds_optical_flow
     rounds_recurrence

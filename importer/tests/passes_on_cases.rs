@@ -204,7 +204,7 @@ const LIMITS: [&str; 17] = [
     "quantized_cnn",
     "quantized_cnn_around",
     "quantized_encoder",
-    "quantized_encoder_channels",
+    "quantized_encoder_around",
 ];
 
 /// Networks in other float dtypes compute about what they did, and inputs and outputs keep their dtypes.

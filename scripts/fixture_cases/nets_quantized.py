@@ -159,7 +159,7 @@ def encoder(rng):
     return dynamic_case(rng, Encoder(), (6, 16), [2, 1], weight_type=QuantType.QUInt8)
 
 
-@case("quantized_encoder_channels")
-def encoder_channels(rng):
-    """The same with a scale for each column of a weight."""
-    return dynamic_case(rng, Encoder(), (6, 16), [2, 1], weight_type=QuantType.QInt8, per_channel=True)
+@case("quantized_encoder_around")
+def encoder_around(rng):
+    """Layers in floating point between conversions to integers and back, by ranges that were measured."""
+    return quantized_case(rng, Encoder(), (6, 16), [2, 1], QuantFormat.QDQ)

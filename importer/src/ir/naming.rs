@@ -96,6 +96,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_quantizer_names_is_as_well_known_as_the_weight() {
+        for name in ["val_12_quantized", "onnx::MatMul_7_zero_point", "/fc/MatMul_output_0_scale"] {
+            assert!(is_anonymous(name), "{name}");
+        }
+        for name in ["fc.weight_quantized", "logit_scale", "fc.weight_Transposed_scale"] {
+            assert!(!is_anonymous(name), "{name}");
+        }
+        assert_eq!(without_quantization("fc.weight_Transposed_quantized"), "fc.weight");
+        assert_eq!(without_quantization("_scale"), "_scale");
+    }
+
+    #[test]
     fn operations_are_no_results() {
         assert!(["view", "getitem", "log_softmax"].into_iter().all(names_an_operation));
         assert!(!["logits", "label", "views"].into_iter().any(names_an_operation));

@@ -235,7 +235,7 @@ fn is_path(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::ir::op;
-    use crate::onnx::proto::ValueInfoProto;
+    use crate::onnx::proto::{TensorProto, ValueInfoProto};
 
     fn props(entries: &[(&str, &str)]) -> Vec<StringStringEntryProto> {
         let entry = |&(key, value): &(&str, &str)| StringStringEntryProto {
@@ -314,6 +314,21 @@ mod tests {
             ..ModelProto::default()
         });
         assert_eq!(told.provenance("scalar_tensor_default", &floats(&[])), None);
+    }
+
+    #[test]
+    fn what_a_quantizer_made_of_a_weight_is_no_key() {
+        let tensor = |name: &str| TensorProto { name: name.into(), ..TensorProto::default() };
+        let names = ["fc.weight_quantized", "fc.weight_scale", "fc.weight_zero_point", "clip.logit_scale"];
+        let graph = GraphProto {
+            initializer: names.iter().map(|name| tensor(name)).collect(),
+            ..GraphProto::default()
+        };
+        let untold = Parameters::of(&ModelProto { graph: Some(graph), ..ModelProto::default() });
+        let of = |name: &str| untold.provenance(name, &floats(&[1]));
+        assert!(matches!(of("fc.weight_quantized").as_deref(), Some(Provenance::Exporter { .. })));
+        assert_eq!([of("fc.weight_scale"), of("fc.weight_zero_point")], [None, None]);
+        assert!(matches!(of("clip.logit_scale").as_deref(), Some(Provenance::Key { .. })));
     }
 
     #[test]

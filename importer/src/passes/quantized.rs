@@ -342,6 +342,31 @@ mod tests {
     }
 
     #[test]
+    fn integers_that_are_moved_as_numbers_are_moved_themselves() {
+        let moved = |scale: f32, zero: u8| {
+            let g = graph(&["u8[n, 6]"], |b, x| {
+                let parameters = |b: &mut Builder<'_>, scale: f32, zero: u8| {
+                    let scale = constant(b, Some("scale"), &[1], &[scale]);
+                    [scale, b.graph.add_constant(None, TensorData::new(vec![zero], [1]))]
+                };
+                let [s, z] = parameters(b, 0.5, 3);
+                let y = b.add(Op::Dequantize, &[x[0], s, z]).unwrap();
+                let dims = vec![Dim::symbol("n"), 2.into(), 3.into()];
+                let y = b.add(Op::Reshape(Reshape { dims }), &[y]).unwrap();
+                let y = b.add(Op::Permute(Permute { axes: vec![0, 2, 1] }), &[y]).unwrap();
+                let [s, z] = parameters(b, scale, zero);
+                vec![b.add(Op::Quantize, &[y, s, z]).unwrap()]
+            });
+            crate::passes::testing::kinds(&checked(g, &[("n", 2)]))
+        };
+        assert_eq!(moved(0.5, 3), ["Reshape", "Permute"]);
+        for (scale, zero) in [(0.25, 3), (0.5, 4)] {
+            let kinds = moved(scale, zero);
+            assert!(kinds.contains(&"Quantize".to_owned()), "{kinds:?}");
+        }
+    }
+
+    #[test]
     fn a_convolution_of_integers_has_its_bias_behind_it() {
         let convolution = |channels: usize, groups: usize| {
             graph(&[&format!("u8[n, {}, 5, 4]", channels * groups)], |b, x| {
