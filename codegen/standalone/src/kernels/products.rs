@@ -153,6 +153,7 @@ const WIDE_SUMS: usize = 16;
 
 /// A linear layer of integers less their zero points, on rows of `inputs` of them, with a weight `[inputs, outputs]`: its zero points and scales
 /// are one number or one for each output.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
 fn quantized_linear<A: Copy + Into<i32>, B: Copy + Into<i32>>(
     x: &[A],
     weight: &[B],
@@ -173,6 +174,7 @@ fn quantized_linear<A: Copy + Into<i32>, B: Copy + Into<i32>>(
 }
 
 /// [`quantized_linear`] of numbers that are quantized by their range first.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
 fn quantized_linear_of_floats<B: Copy + Into<i32>>(
     x: &[f32],
     weight: &[B],
@@ -194,6 +196,7 @@ fn quantized_linear_of_floats<B: Copy + Into<i32>>(
 }
 
 /// The sums of products of a weight and what `centered` makes of numbers, times both sides' scales; then what is added, and an activation.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
 fn add_quantized<A, B: Copy + Into<i32>>(
     x: &[A],
     centered: impl Fn(&A) -> i32,

@@ -6,7 +6,7 @@ use super::broadcast::broadcasts_to;
 use super::convolution::{Conv, conv_dims, conv_sizes};
 use super::linear::{matmul_dims, product_sizes};
 use super::prelude::*;
-use kiln_types::{Activation, BinaryOp, ConvOptions, DType, Expression, Step, StepId, UnaryOp};
+use kiln_types::{Activation, BinaryOp, ConvOptions, DType, Expression, Scalar, Step, StepId, UnaryOp};
 
 /// A product of matrices of integers, the last two axes of operands of equal rank. A zero point is a number, or has its operand's rank
 /// and one entry along the axis that is summed over.
@@ -53,36 +53,45 @@ pub struct Quantize;
 /// The floats that integers stand for, `(x - zero) · scale`.
 pub struct Dequantize;
 
-/// The steps of [`Quantize`] over its operands that are there.
-fn quantizing(dtype: DType, scaled: bool) -> Option<Expression> {
+/// The steps of [`Quantize`] over its operands that are there; a zero point that is known is no operand.
+fn quantizing(dtype: DType, scaled: bool, zero: Option<f64>) -> Option<Expression> {
     let (least, greatest) = dtype.integers()?;
     let bounds = Activation::Clamp { min: least as f64, max: greatest as f64 };
-    let mut steps: Vec<Step> = (0..if scaled { 3 } else { 2 }).map(Step::Input).collect();
-    let zero = steps.len() as StepId - 1;
-    let mut push = |step: Step| {
-        steps.push(step);
-        steps.len() as StepId - 1
-    };
-    let x = if scaled { push(Step::Binary(BinaryOp::Div, 0, 1)) } else { 0 };
-    let x = push(Step::Unary(UnaryOp::Round, x));
-    let zero = push(Step::Cast(DType::F32, zero));
-    let x = push(Step::Binary(BinaryOp::Add, x, zero));
-    let x = push(Step::Activation(bounds, x));
-    push(Step::Cast(dtype, x));
+    let operands = 1 + u16::from(scaled) + u16::from(zero.is_none());
+    let mut steps: Vec<Step> = (0..operands).map(Step::Input).collect();
+    let last = operands - 1;
+    let x = if scaled { push(&mut steps, Step::Binary(BinaryOp::Div, 0, 1)) } else { 0 };
+    let x = push(&mut steps, Step::Unary(UnaryOp::Round, x));
+    let x = shifted(&mut steps, BinaryOp::Add, x, last, zero);
+    let x = push(&mut steps, Step::Activation(bounds, x));
+    push(&mut steps, Step::Cast(dtype, x));
     Some(Expression::new(steps))
 }
 
-/// The steps of [`Dequantize`].
-fn dequantizing() -> Expression {
-    Expression::new(vec![
-        Step::Input(0),
-        Step::Input(1),
-        Step::Input(2),
-        Step::Cast(DType::F32, 0),
-        Step::Cast(DType::F32, 2),
-        Step::Binary(BinaryOp::Sub, 3, 4),
-        Step::Binary(BinaryOp::Mul, 5, 1),
-    ])
+/// The steps of [`Dequantize`], likewise.
+fn dequantizing(zero: Option<f64>) -> Expression {
+    let operands = 2 + u16::from(zero.is_none());
+    let mut steps: Vec<Step> = (0..operands).map(Step::Input).collect();
+    let x = push(&mut steps, Step::Cast(DType::F32, 0));
+    let x = shifted(&mut steps, BinaryOp::Sub, x, operands - 1, zero);
+    push(&mut steps, Step::Binary(BinaryOp::Mul, x, 1));
+    Expression::new(steps)
+}
+
+/// A step at the end of others.
+fn push(steps: &mut Vec<Step>, step: Step) -> StepId {
+    steps.push(step);
+    steps.len() as StepId - 1
+}
+
+/// `x` plus or minus a zero point, which is known or an operand.
+fn shifted(steps: &mut Vec<Step>, op: BinaryOp, x: StepId, operand: StepId, zero: Option<f64>) -> StepId {
+    let zero = match zero {
+        Some(0.0) => return x,
+        Some(zero) => push(steps, Step::Constant(Scalar::Float(zero), DType::F32)),
+        None => push(steps, Step::Cast(DType::F32, operand)),
+    };
+    push(steps, Step::Binary(op, x, zero))
 }
 
 /// Checks a scale and a zero point of one number each.
@@ -97,10 +106,16 @@ fn check_numbers(cx: &Infer<'_>) -> RuleResult<DType> {
     Ok(zero.dtype)
 }
 
+/// The zero point, where the graph has it.
+fn known_zero(cx: &Site<'_>) -> Option<f64> {
+    let constant = cx.input(2).and_then(|zero| cx.graph.constant(zero))?;
+    Elements::load(&constant.data).floats().first().copied()
+}
+
 /// A loop over the operands that are there.
 fn loops_of(cx: &Site<'_>, expression: Expression) -> Option<Loops> {
     let shape = cx.result_shape()?;
-    let there = (0..3).filter(|&n| cx.input(n).is_some());
+    let there = (0..3).filter(|&n| cx.input(n).is_some() && (n < 2 || known_zero(cx).is_none()));
     let operands = there.map(|n| Some((n, Strided::new(&cx.shape(n)?).expand(&shape)?)));
     let operands = operands.collect::<Option<_>>()?;
     Some(Loops::Passes(vec![Pass { result: Strided::new(&shape), operands, expression }]))
@@ -131,11 +146,11 @@ impl Operation for Quantize {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let scaled = operands.get(1).is_some();
         let there: Vec<_> = operands.operands.iter().copied().filter(Option::is_some).collect();
-        quantizing(operands.get(2)?.dtype, scaled)?.evaluate(&Known { operands: &there })
+        quantizing(operands.get(2)?.dtype, scaled, None)?.evaluate(&Known { operands: &there })
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        loops_of(cx, quantizing(cx.dtype(2), cx.input(1).is_some())?)
+        loops_of(cx, quantizing(cx.dtype(2), cx.input(1).is_some(), known_zero(cx))?)
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -156,11 +171,11 @@ impl Operation for Dequantize {
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
-        dequantizing().evaluate(operands)
+        dequantizing(None).evaluate(operands)
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        loops_of(cx, dequantizing())
+        loops_of(cx, dequantizing(known_zero(cx)))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
