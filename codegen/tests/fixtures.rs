@@ -68,6 +68,8 @@ snapshots! {
     op_gather_counted
     op_ml_classes
     op_resize_dynamic
+    quantized_encoder
+    quantized_encoder_around
     rounds_lists
     rounds_optical_flow
     rounds_recurrence

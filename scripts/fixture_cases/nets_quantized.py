@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import torch
 import torch.nn.functional as F
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from torch import nn
 
 from fixture_lib.export import export_torchscript, seed_weights
@@ -48,6 +48,18 @@ def quantized_case(rng, module, shape, batches, form, **kw) -> Case:
         path = pathlib.Path(folder) / "model.onnx"
         reader = Calls([numbers(4) for _ in range(4)])
         quantize_static(model, path, reader, quant_format=form, reduce_range=True, weight_type=QuantType.QInt8, **kw)
+        quantized = onnx.load(path)
+    return Case(quantized, [[numbers(n)] for n in batches], checked=False)
+
+
+def dynamic_case(rng, module, shape, batches, **kw) -> Case:
+    """What is quantized by the range of each input; weights have seven bits."""
+    numbers = lambda n: rng.standard_normal((n, *shape)).astype(np.float32)
+    names = dict(input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "n"}})
+    model = export_torchscript(seed_weights(module), (torch.from_numpy(numbers(2)),), **names)
+    with tempfile.TemporaryDirectory() as folder, silent():
+        path = pathlib.Path(folder) / "model.onnx"
+        quantize_dynamic(model, path, reduce_range=True, **kw)
         quantized = onnx.load(path)
     return Case(quantized, [[numbers(n)] for n in batches], checked=False)
 
@@ -110,3 +122,44 @@ def attention(rng):
 def cnn_around(rng):
     """Operators in floating point, between conversions to integers and back."""
     return quantized_case(rng, Cnn(), (3, 16, 16), [2, 1], QuantFormat.QDQ)
+
+
+class Block(nn.Module):
+    def __init__(self, size, heads):
+        super().__init__()
+        self.heads, self.before, self.between = heads, nn.LayerNorm(size), nn.LayerNorm(size)
+        self.query, self.key, self.value, self.out = (nn.Linear(size, size) for _ in range(4))
+        self.up, self.down = nn.Linear(size, 2 * size), nn.Linear(2 * size, size)
+
+    def forward(self, x):
+        y = self.before(x)
+        q, k, v = (f(y).unflatten(2, (self.heads, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        weights = torch.softmax(q @ k.transpose(2, 3) * q.shape[3] ** -0.5, 3)
+        x = x + self.out((weights @ v).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.between(x))))
+
+
+class Encoder(nn.Module):
+    """Equal layers, whose scales and zero points are their own."""
+
+    def __init__(self, size=16, heads=2, layers=3):
+        super().__init__()
+        self.layers = nn.ModuleList(Block(size, heads) for _ in range(layers))
+        self.classes = nn.Linear(size, 5)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.classes(x[:, 0])
+
+
+@case("quantized_encoder")
+def encoder(rng):
+    """Layers of integers behind conversions by the range of each input; weights without a sign."""
+    return dynamic_case(rng, Encoder(), (6, 16), [2, 1], weight_type=QuantType.QUInt8)
+
+
+@case("quantized_encoder_around")
+def encoder_around(rng):
+    """Layers in floating point between conversions to integers and back, by ranges that were measured."""
+    return quantized_case(rng, Encoder(), (6, 16), [2, 1], QuantFormat.QDQ)

@@ -108,7 +108,8 @@ fn has_plain_names(nodes: &Nodes<'_>, layer: &Layer) -> bool {
     parameters.peek().is_some()
         && parameters.all(|(field, value)| {
             let Some(constant) = nodes.graph.constant(value) else { return false };
-            let name = constant.name.as_deref().filter(|name| name.contains('.'));
+            let name = constant.name.as_deref();
+            let name = name.filter(|name| name.contains('.') && !names::is_anonymous(name));
             name.is_none_or(|name| placement::names_field(name, field.name))
         })
 }

@@ -10,7 +10,7 @@ use super::{Content, Field, ModuleTree};
 use crate::code::Number;
 use expression::{seen_from, shapeless, shortest};
 use kiln_importer::data::{shortest as shortest_f64, uniform};
-use kiln_importer::ir::{Norm, Op, Permute, Provenance, ValueId};
+use kiln_importer::ir::{Norm, Op, Permute, Provenance, ValueId, without_quantization};
 use kiln_types::{BinaryOp, Derivation, DerivationTarget, KeyBase};
 use std::collections::BTreeSet;
 
@@ -255,7 +255,9 @@ fn norm_path(norm: &Norm) -> Option<String> {
 }
 
 fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> Option<FieldOrigin> {
-    if !parameters.is_empty() && parameters.iter().all(|p| p.made.is_none() && p.number.is_none()) {
+    // Where one is in the record alone, the numbers beside it are measured ones.
+    let recorded = parameters.iter().any(|p| p.made.is_none() && p.number.is_none());
+    if recorded && parameters.iter().all(|p| p.made.is_none()) {
         return Some(FieldOrigin::Constant);
     }
     let mut texts = Vec::new();
@@ -265,8 +267,8 @@ fn derived(tree: &ModuleTree<'_>, parameters: &[Parameter<'_>], base: &str) -> O
                 continue;
             }
             (Some(made), _) => text(tree, made, parameter, base)?,
-            (None, Some(number)) => Derivation::Number(number).to_string(),
-            (None, None) => Derivation::Constant.to_string(),
+            (None, Some(number)) if !recorded => Derivation::Number(number).to_string(),
+            (None, _) => Derivation::Constant.to_string(),
         };
         texts.push((parameter.name, text));
     }
@@ -308,6 +310,7 @@ fn other_names<'t>(tree: &'t ModuleTree<'_>, made: &Provenance) -> impl Iterator
 /// Why a model cannot take checkpoints at all: parameters that the exporter, or Kiln, changed in ways that cannot be
 /// repeated. `None` when it can.
 fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
+    let mut quantized: Vec<String> = Vec::new();
     let mut exporters: Vec<String> = Vec::new();
     let mut foreign: Vec<String> = Vec::new();
     let mut others: Vec<String> = Vec::new();
@@ -316,7 +319,9 @@ fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
         let name = tree.graph.constant(value).and_then(|constant| constant.name.clone());
         let name = name.unwrap_or_else(|| "a parameter".into());
         let keys = made.keys();
-        if made.is_exporters() && keys.is_empty() && (name.contains('/') || is_counted(&name)) {
+        if made.is_exporters() && keys.is_empty() && without_quantization(&name) != name {
+            quantized.push(without_quantization(&name).to_owned());
+        } else if made.is_exporters() && keys.is_empty() && (name.contains('/') || is_counted(&name)) {
             foreign.push(name);
         } else if made.is_exporters() {
             let from: Vec<&str> = keys.iter().filter(|key| **key != name).map(String::as_str).collect();
@@ -334,6 +339,9 @@ fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
             more => format!("{shown} and {more} more"),
         }
     };
+    if !quantized.is_empty() {
+        return Some(format!("the file has {} quantized, as no checkpoint has them", list(&quantized)));
+    }
     if !exporters.is_empty() {
         return Some(format!(
             "the exporter changed {}, or merged it with others that were equal; export with optimize=False (the older \

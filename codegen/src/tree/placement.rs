@@ -4,7 +4,8 @@ use super::calls;
 use super::layers::Layers;
 use super::nodes::Nodes;
 use super::partition;
-use kiln_importer::ir::{NodeId, ScopeEntry};
+use crate::names;
+use kiln_importer::ir::{NodeId, ScopeEntry, without_quantization};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -30,6 +31,7 @@ const PARAMETER_NAMES: &[&str] =
 /// Whether a parameter's name in the file can be that of a layer's field.
 pub fn names_field(name: &str, field: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
+    let last = without_quantization(last);
     last == field || is_counted(last) || PARAMETER_NAMES.contains(&last)
 }
 
@@ -315,6 +317,9 @@ fn place_the_rest(
 fn named_path(nodes: &Nodes<'_>, node: NodeId) -> Option<String> {
     let mut names = nodes.possible_layer(node)?.values().filter_map(|value| {
         let name = nodes.graph.constant(value)?.name.as_deref()?;
+        if names::is_anonymous(name) {
+            return None;
+        }
         name.rsplit_once('.').map(|(path, _)| path)
     });
     let path = names.next()?;

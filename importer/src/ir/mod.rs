@@ -42,7 +42,7 @@ pub use graph::{
 pub(crate) use known::known;
 pub(crate) use loops::MAX_TABLE;
 pub use loops::{Fold, Kernel, KernelArg, Loops, Pass, View};
-pub use naming::{is_anonymous, names_an_operation};
+pub use naming::{is_anonymous, names_an_operation, without_quantization};
 pub use op::*;
 pub(crate) use provenance::Sources;
 pub use provenance::{Channels, Norm, Provenance};

@@ -2,7 +2,7 @@
 
 /// Whether a name in a file looks like a counter of the exporter's and says nothing: `val_58`, `onnx::MatMul_193`.
 pub fn is_anonymous(name: &str) -> bool {
-    let name = name.rsplit("::").next().unwrap_or(name);
+    let name = without_quantization(name.rsplit("::").next().unwrap_or(name));
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let stem = stem.trim_end_matches(['_', '.', '-']);
     let counted = stem.len() < name.len();
@@ -10,6 +10,18 @@ pub fn is_anonymous(name: &str) -> bool {
         || matches!(stem, "val" | "v" | "const" | "constant" | "Constant" | "input" | "tensor" | "t" | "x")
         || (counted && !name.contains('.') && stem.chars().next().is_some_and(|c| c.is_ascii_uppercase()))
         || name.starts_with('/')
+}
+
+/// A name without what ONNX Runtime's quantizer puts behind that of a weight for its integers, their scale and zero point.
+pub fn without_quantization(name: &str) -> &str {
+    let suffixes = ["_quantized", "_scale", "_zero_point", "_Transposed"];
+    let mut name = name;
+    while let Some(rest) =
+        suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).filter(|rest| !rest.is_empty())
+    {
+        name = rest;
+    }
+    name
 }
 
 /// What PyTorch's exporter calls results that nobody named: by the operation. Later ones have a number besides.
@@ -81,6 +93,18 @@ mod tests {
         for name in ["pos_embed", "cls_token", "layer1.0.conv1.weight"] {
             assert!(!is_anonymous(name), "{name}");
         }
+    }
+
+    #[test]
+    fn what_a_quantizer_names_is_as_well_known_as_the_weight() {
+        for name in ["val_12_quantized", "onnx::MatMul_7_zero_point", "/fc/MatMul_output_0_scale"] {
+            assert!(is_anonymous(name), "{name}");
+        }
+        for name in ["fc.weight_quantized", "logit_scale", "fc.weight_Transposed_scale"] {
+            assert!(!is_anonymous(name), "{name}");
+        }
+        assert_eq!(without_quantization("fc.weight_Transposed_quantized"), "fc.weight");
+        assert_eq!(without_quantization("_scale"), "_scale");
     }
 
     #[test]

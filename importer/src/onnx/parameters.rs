@@ -31,6 +31,8 @@ pub(crate) struct Parameters {
     targets: HashSet<String>,
     /// Initializers that are the weight of an `nn.Linear`, turned.
     turned: HashSet<String>,
+    /// What a quantizer made of weights: integers, their scales and zero points.
+    quantized: HashSet<String>,
     /// Parameters that are others as well.
     merged: Merged,
     /// Whether the exporter tells which initializers are parameters.
@@ -58,6 +60,7 @@ impl Parameters {
             told: HashMap::new(),
             targets: HashSet::new(),
             turned: HashSet::new(),
+            quantized: HashSet::new(),
             merged: Merged::default(),
             tells: false,
             slashes: false,
@@ -86,6 +89,9 @@ impl Parameters {
         // One that names no parameter says that there are none.
         self.tells |= signature.is_some();
         self.slashes = !self.pytorch && graph.node.iter().any(|node| scope::slash_path(&node.name).is_some());
+        let quantized = graph.initializer.iter().filter_map(|tensor| tensor.name.strip_suffix(QUANTIZED));
+        let parts = |name: &str| [QUANTIZED, "_scale", "_zero_point"].map(|part| format!("{name}{part}"));
+        self.quantized = quantized.flat_map(parts).collect();
         self.turned = graph.node.iter().filter_map(turned_weight).collect();
         let folded: HashSet<String> =
             self.told.values().filter_map(|told| told.folded_from.as_ref()).flatten().cloned().collect();
@@ -126,6 +132,10 @@ impl Parameters {
         let key = |key: &str, shape: &[usize]| {
             Arc::new(Provenance::Key { key: key.to_owned(), shape: shape.to_vec() })
         };
+        // What a quantizer made of a weight is no checkpoint's.
+        if self.quantized.contains(name) {
+            return name.ends_with(QUANTIZED).then(|| exporters(name, Vec::new()));
+        }
         let same = || data.num_elements() == 1 || uniform(data).is_some();
         if data.dtype.is_float()
             && let Some(others) = self.merged.others(name, same)
@@ -175,6 +185,9 @@ impl Parameters {
     }
 }
 
+/// What ONNX Runtime's quantizer puts behind the name of a weight for its integers.
+const QUANTIZED: &str = "_quantized";
+
 fn exporters(name: &str, keys: Vec<String>) -> Arc<Provenance> {
     Arc::new(Provenance::Exporter { name: name.to_owned(), keys })
 }
@@ -222,7 +235,7 @@ fn is_path(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::ir::op;
-    use crate::onnx::proto::ValueInfoProto;
+    use crate::onnx::proto::{TensorProto, ValueInfoProto};
 
     fn props(entries: &[(&str, &str)]) -> Vec<StringStringEntryProto> {
         let entry = |&(key, value): &(&str, &str)| StringStringEntryProto {
@@ -301,6 +314,21 @@ mod tests {
             ..ModelProto::default()
         });
         assert_eq!(told.provenance("scalar_tensor_default", &floats(&[])), None);
+    }
+
+    #[test]
+    fn what_a_quantizer_made_of_a_weight_is_no_key() {
+        let tensor = |name: &str| TensorProto { name: name.into(), ..TensorProto::default() };
+        let names = ["fc.weight_quantized", "fc.weight_scale", "fc.weight_zero_point", "clip.logit_scale"];
+        let graph = GraphProto {
+            initializer: names.iter().map(|name| tensor(name)).collect(),
+            ..GraphProto::default()
+        };
+        let untold = Parameters::of(&ModelProto { graph: Some(graph), ..ModelProto::default() });
+        let of = |name: &str| untold.provenance(name, &floats(&[1]));
+        assert!(matches!(of("fc.weight_quantized").as_deref(), Some(Provenance::Exporter { .. })));
+        assert_eq!([of("fc.weight_scale"), of("fc.weight_zero_point")], [None, None]);
+        assert!(matches!(of("clip.logit_scale").as_deref(), Some(Provenance::Key { .. })));
     }
 
     #[test]

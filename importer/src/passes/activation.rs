@@ -1,7 +1,7 @@
 //! Activations that a convolution or linear layer applies on its way out.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Conv, Linear, Op};
+use crate::ir::{Conv, Linear, Op, QuantizedLinear};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -13,6 +13,9 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             Op::Conv(Conv { options, activation: Some(activation) })
         }
         Op::Linear(Linear { activation: None }) => Op::Linear(Linear { activation: Some(activation) }),
+        Op::QuantizedLinear(QuantizedLinear { activation: None }) => {
+            Op::QuantizedLinear(QuantizedLinear { activation: Some(activation) })
+        }
         _ => return None,
     };
     cx.replace_as(op, layer.inputs, Some(layer.origin))?;

@@ -4,6 +4,7 @@
 //! operands of a product are integers less a zero point, times a scale, the sum is one of integers, exact in 32 bits, times both
 //! scales. Before constants are folded, which would make floats of small weights.
 
+use super::movement::constant_as;
 use super::{Rewrite, Rule};
 use crate::ir::{Cast, Dim, Node, Op, Permute, QuantizedConv, Reshape, ValueId};
 use kiln_types::{BinaryOp, ConvOptions, DType};
@@ -38,8 +39,34 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             let options = conv.options.clone();
             convolution(cx, options)
         }
+        Op::Quantize => requantized(cx),
         _ => None,
     }
+}
+
+/// Numbers that integers stand for, moved and quantized again as before: the integers are moved.
+fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let (mut id, mut moves) = (cx.input(0)?, Vec::new());
+    while let Some(node) = cx.producer(id).filter(|node| matches!(node.op, Op::Reshape(_) | Op::Permute(_))) {
+        if moves.len() == MOST_MOVES {
+            return None;
+        }
+        moves.push(node.op.clone());
+        id = node.inputs.first().copied().flatten()?;
+    }
+    let node = cx.producer(id).filter(|node| node.op == Op::Dequantize)?;
+    let &[Some(mut q), Some(scale), Some(zero)] = node.inputs.as_slice() else { return None };
+    let same = |a: ValueId, b: ValueId| {
+        let (a, b) = (cx.constant(a)?, cx.constant(b)?);
+        (a.data.dtype == b.data.dtype && a.data.bytes == b.data.bytes).then_some(())
+    };
+    same(cx.input(1)?, scale)?;
+    same(cx.input(2)?, zero)?;
+    for op in moves.into_iter().rev() {
+        q = cx.insert(op, &[q])?;
+    }
+    cx.redirect(q)?;
+    Some("integers for what they stand for")
 }
 
 fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {
@@ -103,6 +130,11 @@ fn floats(cx: &Rewrite<'_>, id: ValueId) -> Option<Floats> {
         id = node.inputs.first().copied().flatten()?;
     }
     moves.reverse();
+    if let Some(node) = cx.producer(id).filter(|node| node.op == Op::Dequantize) {
+        let &[Some(q), Some(scale), Some(zero)] = node.inputs.as_slice() else { return None };
+        let bytes = matches!(cx.ty(q).dtype, DType::I8 | DType::U8);
+        return bytes.then_some(Floats { q, zero: Some(zero), scale, moves });
+    }
     let (a, b) = cx.binary(id, BinaryOp::Mul)?;
     [(a, b), (b, a)].into_iter().find_map(|(centered, scale)| {
         let (wide, zero) = match cx.binary(centered, BinaryOp::Sub) {
@@ -184,6 +216,9 @@ fn moved_along(cx: &mut Rewrite<'_>, op: &Op, parameter: ValueId) -> Option<Valu
 
 /// A zero point as the integers that it was made a float of; nothing where it is 0.
 fn integral_zero(cx: &mut Rewrite<'_>, zero: ValueId) -> Option<Option<ValueId>> {
+    if !cx.ty(zero).dtype.is_float() {
+        return Some(Some(constant_as(cx, zero, Vec::new())?));
+    }
     let reshaped = cx.producer(zero).filter(|node| matches!(node.op, Op::Reshape(_)));
     let wide = reshaped.map_or(Some(zero), |node| node.inputs.first().copied().flatten())?;
     let whole = integers(cx, wide)?;
@@ -261,6 +296,10 @@ mod tests {
         g.root.nodes.iter().filter(|&&id| wanted(&g.node(id).op)).count()
     }
 
+    fn is_of_integers(op: &Op) -> bool {
+        matches!(op, Op::QuantizedMatMul | Op::QuantizedLinear(_))
+    }
+
     /// A layer whose weight has its outputs first, with a scale for each.
     fn layer(depth: usize) -> Graph {
         graph(&[&format!("u8[n, {depth}]")], |b, x| {
@@ -275,22 +314,20 @@ mod tests {
     #[test]
     fn a_product_of_what_integers_stand_for_is_one_of_integers() {
         let g = checked(layer(6), &[("n", 2)]);
-        assert_eq!(count(&g, |op| matches!(op, Op::QuantizedMatMul)), 1, "{}", g.to_text());
-        assert_eq!(count(&g, |op| matches!(op, Op::Linear(_) | Op::MatMul)), 0);
-        let mut nodes = g.root.nodes.iter().map(|&id| g.node(id));
-        let product = nodes.find(|node| matches!(node.op, Op::QuantizedMatMul)).unwrap();
+        let node = crate::passes::testing::single(&g);
+        assert!(matches!(node.op, Op::QuantizedLinear(_)), "{}", g.to_text());
         // A zero point of 0 is none.
-        let zero = |n: usize| product.inputs.get(n).copied().flatten();
-        assert!(zero(2).is_some() && zero(3).is_none());
+        let zero = |n: usize| node.inputs.get(n).copied().flatten();
+        assert!(zero(1).is_some() && zero(4).is_none());
     }
 
     #[test]
     fn sums_that_may_not_fit_and_models_to_train_stay_in_floats() {
         let g = checked(layer(super::MOST_SUMMED + 1), &[("n", 1)]);
-        assert_eq!(count(&g, |op| matches!(op, Op::QuantizedMatMul)), 0);
+        assert_eq!(count(&g, is_of_integers), 0);
         let mut g = layer(6);
         optimize(&mut g, &Options { trainable: true, ..Options::default() });
-        assert_eq!(count(&g, |op| matches!(op, Op::QuantizedMatMul)), 0);
+        assert_eq!(count(&g, is_of_integers), 0);
     }
 
     #[test]
@@ -301,7 +338,32 @@ mod tests {
             let w = floats(b, w, 0, &[0.25, 0.5, 2.0], &[3, 1]);
             vec![b.add(Op::MatMul, &[x, w]).unwrap()]
         });
-        assert_eq!(count(&checked(g, &[("n", 2)]), |op| matches!(op, Op::QuantizedMatMul)), 0);
+        assert_eq!(count(&checked(g, &[("n", 2)]), is_of_integers), 0);
+    }
+
+    #[test]
+    fn integers_that_are_moved_as_numbers_are_moved_themselves() {
+        let moved = |scale: f32, zero: u8| {
+            let g = graph(&["u8[n, 6]"], |b, x| {
+                let parameters = |b: &mut Builder<'_>, scale: f32, zero: u8| {
+                    let scale = constant(b, Some("scale"), &[1], &[scale]);
+                    [scale, b.graph.add_constant(None, TensorData::new(vec![zero], [1]))]
+                };
+                let [s, z] = parameters(b, 0.5, 3);
+                let y = b.add(Op::Dequantize, &[x[0], s, z]).unwrap();
+                let dims = vec![Dim::symbol("n"), 2.into(), 3.into()];
+                let y = b.add(Op::Reshape(Reshape { dims }), &[y]).unwrap();
+                let y = b.add(Op::Permute(Permute { axes: vec![0, 2, 1] }), &[y]).unwrap();
+                let [s, z] = parameters(b, scale, zero);
+                vec![b.add(Op::Quantize, &[y, s, z]).unwrap()]
+            });
+            crate::passes::testing::kinds(&checked(g, &[("n", 2)]))
+        };
+        assert_eq!(moved(0.5, 3), ["Reshape", "Permute"]);
+        for (scale, zero) in [(0.25, 3), (0.5, 4)] {
+            let kinds = moved(scale, zero);
+            assert!(kinds.contains(&"Quantize".to_owned()), "{kinds:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod group_norm;
 mod layer_norm;
 mod linear;
 mod products;
+mod quantized;
 mod rotary;
 mod softmax;
 mod stacks;
@@ -14,7 +15,7 @@ mod stacks;
 use super::Rule;
 
 /// All raises, in the order in which they are tried on a node.
-pub(super) const RULES: [Rule; 9] = [
+pub(super) const RULES: [Rule; 10] = [
     products::RULE,
     softmax::RULE,
     rotary::RULE,
@@ -22,6 +23,7 @@ pub(super) const RULES: [Rule; 9] = [
     absorb::RULE,
     group_norm::RULE,
     linear::RULE,
+    quantized::RULE,
     stacks::RULE,
     attention::RULE,
 ];

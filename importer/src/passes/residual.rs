@@ -1,7 +1,7 @@
-//! Sums that a convolution adds its result to on its way out.
+//! Sums that a convolution, or a linear layer of integers, adds its result to on its way out.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Conv, Node, Op, ValueId};
+use crate::ir::{Conv, Node, Op, QuantizedLinear, ValueId};
 use kiln_types::BinaryOp;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -11,25 +11,33 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     if cx.ty(a).dims != cx.ty(b).dims || !cx.ty(a).dtype.is_float() || a == b {
         return None;
     }
-    // Of two convolutions the later one: what it adds to is there by then.
-    let (layer, residual) = match (convolution(cx, a), convolution(cx, b)) {
+    // Of two layers the later one: what it adds to is there by then.
+    let (layer, residual) = match (layer(cx, a), layer(cx, b)) {
         (Some(of_a), Some(of_b)) if of_a.outputs > of_b.outputs => (of_a, b),
         (_, Some(of_b)) => (of_b, a),
         (Some(of_a), None) => (of_a, b),
         (None, None) => return None,
     };
     let (layer, mut inputs) = (layer.clone(), layer.inputs.clone());
-    inputs.resize(3, None);
+    inputs.resize(place(&layer.op)?, None);
     inputs.push(Some(residual));
     cx.replace_as(layer.op, inputs, Some(layer.origin))?;
-    Some("residual into convolution")
+    Some("residual into its layer")
 }
 
-/// The convolution that computes a value nobody else uses, if it can add to it.
-fn convolution<'c>(cx: &'c Rewrite<'_>, id: ValueId) -> Option<&'c Node> {
+/// The layer that computes a value nobody else uses, if it can add to it.
+fn layer<'c>(cx: &'c Rewrite<'_>, id: ValueId) -> Option<&'c Node> {
     let node = cx.producer(id).filter(|_| cx.used_once(id))?;
-    let plain = matches!(node.op, Op::Conv(Conv { activation: None, .. })) && node.inputs.len() <= 3;
-    plain.then_some(node)
+    (node.inputs.len() <= place(&node.op)?).then_some(node)
+}
+
+/// Where a residual stands among the operands of a layer.
+fn place(op: &Op) -> Option<usize> {
+    match op {
+        Op::Conv(Conv { activation: None, .. }) => Some(3),
+        Op::QuantizedLinear(QuantizedLinear { activation: None }) => Some(QuantizedLinear::RESIDUAL),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

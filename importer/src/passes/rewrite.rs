@@ -248,6 +248,16 @@ impl<'g> Rewrite<'g> {
         self.insert_node(op, inputs, self.node().origin.clone())
     }
 
+    /// Both of these.
+    pub fn insert_optional_as(
+        &mut self,
+        op: Op,
+        inputs: Vec<Option<ValueId>>,
+        origin: Origin,
+    ) -> Option<ValueId> {
+        self.insert_node(op, inputs, origin)
+    }
+
     fn insert_node(&mut self, op: Op, inputs: Vec<Option<ValueId>>, origin: Origin) -> Option<ValueId> {
         if self.reads_own_size(&op) {
             return None;

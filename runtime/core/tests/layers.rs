@@ -10,7 +10,8 @@ use kiln_core::nn::conv::{
 use kiln_core::nn::{
     BatchNormConfig, BiGruConfig, BiLstmConfig, BiRnnConfig, EmbeddingConfig, GateController,
     GroupNormConfig, GruConfig, Initializer, InstanceNormConfig, LayerNormConfig, LinearConfig, LstmConfig,
-    PReluConfig, RecurrentConfig, RmsNormConfig, RnnConfig, SwiGluConfig,
+    PReluConfig, QuantizedLinearConfig, QuantizerConfig, RecurrentConfig, RmsNormConfig, RnnConfig,
+    SwiGluConfig,
 };
 use kiln_core::record::{FullPrecisionSettings, Record};
 use kiln_types::layers::{LAYERS, Layer, Slot};
@@ -153,6 +154,13 @@ fn the_catalogue_has_what_the_layers_have() {
         "MultiHeadAttention": MultiHeadAttentionConfig::new(4, 2).init::<B>(device),
             MultiHeadAttentionConfig::new(4, 2).with_bias(Some(false)).init::<B>(device);
         "PRelu": PReluConfig::new().init::<B>(device), PReluConfig::new().init::<B>(device);
+        "QuantizedLinear": QuantizedLinearConfig::new(2, 3)
+            .with_weight_zero_point(true)
+            .with_input_zero_point(Some(kiln_core::tensor::DType::U8))
+            .init::<B>(device),
+            QuantizedLinearConfig::new(2, 3).with_bias(false).init::<B>(device);
+        "Quantizer": QuantizerConfig::new().init::<B>(device),
+            QuantizerConfig::new().with_scale(false).init::<B>(device);
         "Recurrent": RecurrentConfig::gru(2, 3).init::<B>(device),
             RecurrentConfig::gru(2, 3).with_bias(false).init::<B>(device);
         "RmsNorm": RmsNormConfig::new(2).init::<B>(device), RmsNormConfig::new(2).init::<B>(device);

@@ -131,6 +131,21 @@ const TANH: Slot = Slot::Activation(6, "Tanh");
 /// `Linear`.
 pub static LINEAR: Layer =
     Layer::new("Linear", "nn::Linear", &[parameter("weight").transposed(), optional("bias")]);
+/// `QuantizedLinear`, which generated models have.
+pub static QUANTIZED_LINEAR: Layer = Layer::new(
+    "QuantizedLinear",
+    "nn::QuantizedLinear",
+    &[
+        parameter("weight"),
+        optional("weight_zero_point"),
+        parameter("scale"),
+        optional("bias"),
+        optional("input_zero_point"),
+    ],
+);
+/// `Quantizer`, which generated models have.
+pub static QUANTIZER: Layer =
+    Layer::new("Quantizer", "nn::Quantizer", &[optional("scale"), parameter("zero_point")]);
 /// `Embedding`.
 pub static EMBEDDING: Layer = Layer::new("Embedding", "nn::Embedding", &[parameter("weight")]);
 /// `PRelu`.
@@ -372,6 +387,8 @@ pub static LAYERS: &[&Layer] = &[
     &LSTM,
     &MULTI_HEAD_ATTENTION,
     &PRELU,
+    &QUANTIZED_LINEAR,
+    &QUANTIZER,
     &RECURRENT,
     &RMS_NORM,
     &RNN,

@@ -147,3 +147,115 @@ fn quantized_matmul<A: Copy + Into<i32>, B: Copy + Into<i32>>(
         }
     }
 }
+
+/// How many outputs of one row of integers are computed together.
+const WIDE_SUMS: usize = 16;
+
+/// A linear layer of integers less their zero points, on rows of `inputs` of them, with a weight `[inputs, outputs]`: its zero points and scales
+/// are one number or one for each output.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
+fn quantized_linear<A: Copy + Into<i32>, B: Copy + Into<i32>>(
+    x: &[A],
+    weight: &[B],
+    x_zero: Option<&[A]>,
+    x_scale: Option<&[f32]>,
+    weight_zero: Option<&[B]>,
+    scale: &[f32],
+    bias: Option<&[f32]>,
+    residual: Option<&[f32]>,
+    inputs: usize,
+    activation: impl Fn(f32) -> f32,
+    out: &mut [f32],
+) {
+    let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
+    let x_scale = x_scale.map_or(1.0, |scale| scale[0]);
+    let centered = |x: &A| (*x).into() - x_zero;
+    add_quantized(x, centered, weight, weight_zero, [&[x_scale], scale], [bias, residual], inputs, activation, out);
+}
+
+/// [`quantized_linear`] of numbers that are quantized by their range first.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
+fn quantized_linear_of_floats<B: Copy + Into<i32>>(
+    x: &[f32],
+    weight: &[B],
+    weight_zero: Option<&[B]>,
+    scale: &[f32],
+    bias: Option<&[f32]>,
+    residual: Option<&[f32]>,
+    inputs: usize,
+    activation: impl Fn(f32) -> f32,
+    centered: &mut [f32],
+    out: &mut [f32],
+) {
+    let (x_scale, zero) = byte_range(x);
+    for (centered, &x) in centered.iter_mut().zip(x) {
+        *centered = nearest_byte(x, x_scale, zero) - zero;
+    }
+    let whole = |x: &f32| *x as i32;
+    add_quantized(centered, whole, weight, weight_zero, [&[x_scale], scale], [bias, residual], inputs, activation, out);
+}
+
+/// The sums of products of a weight and what `centered` makes of numbers, times both sides' scales; then what is added, and an activation.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
+fn add_quantized<A, B: Copy + Into<i32>>(
+    x: &[A],
+    centered: impl Fn(&A) -> i32,
+    weight: &[B],
+    weight_zero: Option<&[B]>,
+    [x_scale, scale]: [&[f32]; 2],
+    [bias, residual]: [Option<&[f32]>; 2],
+    inputs: usize,
+    activation: impl Fn(f32) -> f32,
+    out: &mut [f32],
+) {
+    let outputs = weight.len() / inputs;
+    for (row, x) in x.chunks_exact(inputs).enumerate() {
+        let start = row * outputs;
+        for first in (0..outputs).step_by(WIDE_SUMS) {
+            let width = WIDE_SUMS.min(outputs - first);
+            let (mut sums, mut sum) = ([0i32; WIDE_SUMS], 0i32);
+            for (x, weight) in x.iter().zip(weight.chunks_exact(outputs)) {
+                let x = centered(x);
+                sum = sum.wrapping_add(x);
+                for (sum, &weight) in sums.iter_mut().zip(&weight[first..first + width]) {
+                    *sum = sum.wrapping_add(x.wrapping_mul(weight.into()));
+                }
+            }
+            for (column, total) in (first..).zip(&sums[..width]) {
+                let zero: i32 = weight_zero.map_or(0, |zero| zero[column % zero.len()].into());
+                let scale = x_scale[0] * scale[column % scale.len()];
+                let mut y = total.wrapping_sub(sum.wrapping_mul(zero)) as f32 * scale;
+                if let Some(bias) = bias {
+                    y += bias[column];
+                }
+                if let Some(residual) = residual {
+                    y += residual[start + column];
+                }
+                out[start + column] = activation(y);
+            }
+        }
+    }
+}
+
+/// The scale and the zero point of the range of numbers, 0 included, for bytes.
+fn byte_range(x: &[f32]) -> (f32, f32) {
+    let low = x.iter().fold(0.0, |low, &x| min_pair(low, x));
+    let high = x.iter().fold(0.0, |high, &x| max_pair(high, x));
+    let scale = (high - low) / 255.0;
+    // What is no number is 0.
+    (scale, f32::from(round(-low / scale).clamp(0.0, 255.0) as u8))
+}
+
+/// The byte that stands for a number.
+fn nearest_byte(x: f32, scale: f32, zero: f32) -> f32 {
+    f32::from((round(x / scale) + zero).clamp(0.0, 255.0) as u8)
+}
+
+/// Bytes that stand for numbers, with their scale and zero point: those of the numbers' range, 0 included.
+fn quantize_dynamic(x: &[f32], out: &mut [u8], scale: &mut [f32], zero: &mut [u8]) {
+    let (step, shift) = byte_range(x);
+    (scale[0], zero[0]) = (step, shift as u8);
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out = nearest_byte(x, step, shift) as u8;
+    }
+}

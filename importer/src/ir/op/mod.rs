@@ -74,7 +74,7 @@ pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
-pub use quantized::{QuantizedConv, QuantizedMatMul};
+pub use quantized::{Dequantize, Quantize, QuantizeDynamic, QuantizedConv, QuantizedLinear, QuantizedMatMul};
 pub use reduce::{ArgReduce, Reduce};
 pub use root::RootOfSquares;
 pub(crate) use rules::may_equal;
@@ -308,6 +308,8 @@ operations! {
         // ---- linear algebra ----
         /// A linear layer.
         Linear(Linear),
+        /// A linear layer of quantized integers.
+        QuantizedLinear(QuantizedLinear),
         /// Scaled-dot-product attention.
         Attention(AttentionOptions),
 
@@ -364,6 +366,12 @@ operations! {
         MatMul,
         /// A product of matrices of quantized integers.
         QuantizedMatMul,
+        /// Bytes for floats, by their range.
+        QuantizeDynamic,
+        /// Integers for floats, by a scale and a zero point that are given.
+        Quantize,
+        /// The floats that integers stand for.
+        Dequantize,
     }
 }
 

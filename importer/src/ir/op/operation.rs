@@ -159,7 +159,10 @@ plain!(
     super::Where,
     super::RootOfSquares,
     super::MatMul,
-    super::QuantizedMatMul
+    super::QuantizedMatMul,
+    super::QuantizeDynamic,
+    super::Quantize,
+    super::Dequantize
 );
 plain!(UnaryOp, BinaryOp, CompareOp, Activation, Expression, ReduceOp, ArgReduceOp, CumulativeOp, ScatterOp);
 plain!(AttentionOptions, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, PadMode, RnnOptions);

@@ -74,6 +74,11 @@ impl Lowering<'_, '_> {
         self.builder.add(op, inputs)
     }
 
+    /// A node with all of its outputs.
+    pub(crate) fn add_all(&mut self, op: Op, inputs: &[ValueId]) -> RuleResult<Vec<ValueId>> {
+        self.builder.add_all(op, inputs.iter().copied().map(Some).collect())
+    }
+
     /// A node of one output, some of whose operands may be absent.
     pub(crate) fn add_optional(&mut self, op: Op, inputs: &[Option<ValueId>]) -> RuleResult<ValueId> {
         self.builder.add_one(op, inputs.to_vec())

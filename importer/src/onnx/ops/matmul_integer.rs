@@ -3,7 +3,7 @@
 
 use super::matmul::matrices;
 use super::prelude::*;
-use super::quantize_linear::{dynamic, range_of};
+use super::quantize_linear::{dynamic, measured_number, range_of};
 
 /// What becomes of the sums, and what the left side is.
 pub(super) enum MatMulInteger {
@@ -123,6 +123,18 @@ pub(super) fn requantized(
     let range = range_of(dtype);
     let [low, high] =
         range.ok_or_else(|| RuleError::Unsupported { what: format!("quantization to {dtype}") })?;
+    let narrow = matches!(dtype, DType::U8 | DType::I8) && to.dtype(y_scale) == DType::F32;
+    if narrow
+        && to.rank(sum) > 0
+        && to.data_type(zero).narrow.is_none()
+        && let Some(zero) = measured_number(to, zero)
+    {
+        let steps = to.formula(|f| {
+            let [sum, scale, y_scale] = f.values([sum, scale, y_scale]);
+            sum.cast(DType::F32) * (scale / y_scale)
+        })?;
+        return to.add_optional(Op::Quantize, &[Some(steps), None, Some(zero)]);
+    }
     to.formula(|f| {
         let [sum, scale, y_scale, zero] = f.values([sum, scale, y_scale, zero]);
         let steps = sum.cast(DType::F32) * (scale / y_scale.cast(DType::F32));

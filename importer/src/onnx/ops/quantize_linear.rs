@@ -2,6 +2,9 @@
 
 use super::super::tensor::{DataType, Narrow};
 use super::prelude::*;
+use crate::ir::Provenance;
+use kiln_types::TensorData;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -113,6 +116,9 @@ impl QuantizeLinear {
         (scale, zero): (ValueId, Option<ValueId>),
         in_blocks: bool,
     ) -> RuleResult<ValueId> {
+        if let Some(value) = self.measured(to, x, scale, zero)? {
+            return Ok(value);
+        }
         let result = to.dtype(scale);
         let scale = to.cast(scale, DType::F32)?;
         let scale = self.along(to, scale, x, in_blocks)?;
@@ -150,6 +156,56 @@ impl QuantizeLinear {
             (centered * f.value(scale)).cast(dtype)
         })
     }
+}
+
+impl QuantizeLinear {
+    /// What it yields of values that are computed, under one scale and one zero point that were measured beforehand.
+    fn measured(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        scale: ValueId,
+        zero: Option<ValueId>,
+    ) -> RuleResult<Option<ValueId>> {
+        let quantize = self.kind == Kind::Quantize;
+        let [floats, integers] = if quantize { [x, zero.unwrap_or(x)] } else { [scale, x] };
+        let dtype = match zero {
+            _ if !quantize => to.dtype(integers),
+            Some(zero) => to.dtype(zero),
+            None => DType::U8,
+        };
+        let plain = self.output.is_none()
+            && zero.is_none_or(|zero| to.dtype(zero) == dtype && to.data_type(zero).narrow.is_none())
+            && [floats, scale].iter().all(|&id| to.dtype(id) == DType::F32)
+            && matches!(dtype, DType::U8 | DType::I8 | DType::U16 | DType::I16);
+        if !plain || to.rank(x) == 0 || to.builder.graph.constant(x).is_some() {
+            return Ok(None);
+        }
+        let Some(scale) = measured_number(to, scale) else { return Ok(None) };
+        let zero = match zero {
+            Some(zero) => measured_number(to, zero),
+            None => Some(measured_zero(to, dtype)),
+        };
+        let Some(zero) = zero else { return Ok(None) };
+        let op = if quantize { Op::Quantize } else { Op::Dequantize };
+        to.add(op, &[x, scale, zero]).map(Some)
+    }
+}
+
+/// A constant of one number as what was measured: it belongs to the record, and each place has its own.
+pub(super) fn measured_number(to: &mut Lowering<'_, '_>, value: ValueId) -> Option<ValueId> {
+    let constant = to.builder.graph.constant(value).filter(|constant| constant.data.num_elements() == 1)?;
+    let (name, mut data) = (constant.name.clone(), constant.data.clone());
+    data.shape = vec![1];
+    let made = Provenance::Exporter { name: name.clone().unwrap_or_default(), keys: Vec::new() };
+    Some(to.builder.graph.add_derived(None, data, Some(Arc::new(made))))
+}
+
+/// A zero point of 0, likewise.
+fn measured_zero(to: &mut Lowering<'_, '_>, dtype: DType) -> ValueId {
+    let data = TensorData::new(vec![0i64], [1]).convert_dtype(dtype);
+    let made = Provenance::Exporter { name: String::new(), keys: Vec::new() };
+    to.builder.graph.add_derived(None, data, Some(Arc::new(made)))
 }
 
 fn unsupported(dtype: DType) -> RuleError {
@@ -229,6 +285,10 @@ impl QuantizeLinear {
 
 /// Integers, scale and zero point; these from the range of the data, zero included.
 pub(super) fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[ValueId; 3]> {
+    if to.rank(x) > 0 && to.dtype(x) == DType::F32 {
+        let parts = to.add_all(Op::QuantizeDynamic, &[x])?;
+        return parts.try_into().map_err(|_| misfit("x", "is no tensor".to_owned()));
+    }
     let axes: Vec<usize> = (0..to.rank(x)).collect();
     let [scale, below] = to.formulas(|f| {
         let x = f.value(x);

@@ -1,6 +1,6 @@
 //! Linear layers from products with constant matrices.
 
-use crate::ir::{Dim, Linear, Op, ValueId};
+use crate::ir::{Dim, Linear, Node, Op, QuantizedLinear, ValueId};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::BinaryOp;
@@ -43,26 +43,35 @@ fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     Some("linear")
 }
 
+/// The operands of a linear layer that has room for a bias, all that stand before it.
+fn without_bias(layer: &Node) -> Option<Vec<Option<ValueId>>> {
+    let at = match layer.op {
+        Op::Linear(Linear { activation: None }) => 2,
+        Op::QuantizedLinear(QuantizedLinear { activation: None }) => QuantizedLinear::BIAS,
+        _ => return None,
+    };
+    let mut operands = layer.inputs.clone();
+    if operands.iter().skip(at).any(Option::is_some) {
+        return None;
+    }
+    operands.resize(at, None);
+    Some(operands)
+}
+
 /// `linear(x) + bias`.
 fn bias(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let constant = |id: ValueId| cx.constant(id).is_some();
     let (bias, y) = cx.commutative(cx.output()?, BinaryOp::Add, constant)?;
     let linear = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
-    if linear.op != (Op::Linear(Linear { activation: None }))
-        || linear.inputs.get(2).copied().flatten().is_some()
-    {
-        return None;
-    }
+    let mut inputs = without_bias(&linear)?;
     let out = cx.ty(y).dims.last()?.as_size()?;
     let (last, lead) = cx.constant(bias)?.data.shape.split_last()?;
     if *last != out || lead.iter().any(|&size| size != 1) {
         return None;
     }
     let bias = constant_as(cx, bias, vec![out])?;
-    let mut inputs = linear.inputs;
-    inputs.truncate(2);
     inputs.push(Some(bias));
-    cx.replace(Op::Linear(Linear { activation: None }), inputs)?;
+    cx.replace(linear.op, inputs)?;
     Some("bias of a linear layer")
 }
 
@@ -73,10 +82,7 @@ fn bias_of_parts(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let split = cx.producer(y).filter(|node| matches!(node.op, Op::Reshape(_)) && cx.used_once(y))?.clone();
     let x = split.inputs.first().copied().flatten()?;
     let linear = cx.producer(x).filter(|_| cx.used_once(x))?.clone();
-    let has_bias = linear.inputs.get(2).copied().flatten().is_some();
-    if linear.op != (Op::Linear(Linear { activation: None })) || has_bias {
-        return None;
-    }
+    let mut inputs = without_bias(&linear)?;
     let out = cx.ty(x).dims.last()?.as_size()?;
     let dims = &cx.ty(y).dims;
     // The last axes that the layer's are split into.
@@ -92,11 +98,10 @@ fn bias_of_parts(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         return None;
     }
     let bias = constant_as(cx, bias, vec![out])?;
-    let mut inputs: Vec<ValueId> = linear.inputs.iter().copied().flatten().take(2).collect();
-    inputs.push(bias);
+    inputs.push(Some(bias));
     // A product of unknown place belongs where its bias does.
     let origin = if linear.origin.scope.is_empty() { cx.node().origin.clone() } else { linear.origin };
-    let biased = cx.insert_as(linear.op, &inputs, origin)?;
+    let biased = cx.insert_optional_as(linear.op, inputs, origin)?;
     cx.replace(split.op, vec![Some(biased)])?;
     Some("bias of a linear layer")
 }

@@ -17,6 +17,7 @@ pub mod norm;
 mod padding;
 pub mod pool;
 mod position;
+mod quantized;
 mod rnn;
 pub mod transformer;
 mod unfold;
@@ -32,6 +33,7 @@ pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 pub use position::{
     PositionalEncoding, PositionalEncodingConfig, RotaryEncoding, RotaryEncodingConfig, generate_sinusoids,
 };
+pub use quantized::{QuantizedLinear, QuantizedLinearConfig, Quantizer, QuantizerConfig};
 pub use rnn::*;
 pub use unfold::{Unfold4d, Unfold4dConfig};
 

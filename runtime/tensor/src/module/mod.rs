@@ -30,7 +30,10 @@ pub use pool::{
     interpolate_with, largest_ratio, max_pool, max_pool_with_indices, max_pool1d, max_pool1d_with_indices,
     max_pool2d, max_pool2d_with_indices, pool, size_as_float, smallest_ratio,
 };
-pub use quantized::{ZeroPoint, quantized_conv, quantized_matmul};
+pub use quantized::{
+    QuantizedInput, QuantizedWeight, ZeroPoint, dequantize, quantize, quantize_dynamic, quantized_conv,
+    quantized_linear, quantized_matmul,
+};
 pub use recurrent::{RnnInputs, lstm, rnn, rnn_with};
 pub use rotary::rotary;
 pub use sampling::{

@@ -1,0 +1,167 @@
+//! Layers of quantized integers.
+
+use super::{Initializer, display::layer_display};
+use crate::config::Config;
+use crate::module::{Module, Param, ParamId};
+use crate::tensor::module::{QuantizedInput, QuantizedWeight, dequantize, quantize, quantized_linear};
+use crate::tensor::{Activation, DType, Int, Tensor, backend::Backend};
+
+/// Configuration of [`QuantizedLinear`].
+#[derive(Config, Debug)]
+pub struct QuantizedLinearConfig {
+    /// Size of the last dim of the input.
+    pub d_input: usize,
+    /// Size of the last dim of the output.
+    pub d_output: usize,
+    /// Whether a bias is added.
+    #[config(default = true)]
+    pub bias: bool,
+    /// Whether weights are bytes without a sign.
+    #[config(default = false)]
+    pub unsigned: bool,
+    /// Whether each output has a scale (and zero point) of its own.
+    #[config(default = false)]
+    pub per_channel: bool,
+    /// Whether another integer than 0 is the weight's 0.
+    #[config(default = false)]
+    pub weight_zero_point: bool,
+    /// Whether another integer than 0 is the input's 0; nothing of an input that tells its zero point.
+    #[config(default = "None")]
+    pub input_zero_point: Option<DType>,
+}
+
+/// `y = (x - x_zero) · (weight - weight_zero) · scale + bias` over the last dim: products of integers, which stand for numbers under scales.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct QuantizedLinear<B: Backend> {
+    /// Integers, `[d_input, d_output]`.
+    pub weight: Param<Tensor<B, 2, Int>>,
+    /// The integers that are the weight's 0: `[1]` or `[d_output]`.
+    pub weight_zero_point: Option<Param<Tensor<B, 1, Int>>>,
+    /// The weight's scale, times that of an input which does not tell its own: `[1]` or `[d_output]`.
+    pub scale: Param<Tensor<B, 1>>,
+    /// `[d_output]`.
+    pub bias: Option<Param<Tensor<B, 1>>>,
+    /// The integer that is the input's 0, of an input which does not tell its own: `[1]`.
+    pub input_zero_point: Option<Param<Tensor<B, 1, Int>>>,
+}
+
+impl QuantizedLinearConfig {
+    /// A layer whose integers are to be loaded.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> QuantizedLinear<B> {
+        let dtype = if self.unsigned { DType::U8 } else { DType::I8 };
+        let scales = if self.per_channel { self.d_output } else { 1 };
+        let integers = |count: usize, dtype: DType| {
+            Param::initialized(ParamId::new(), Tensor::<B, 1, Int>::empty([count], (device, dtype)))
+        };
+        let weight = Tensor::<B, 2, Int>::empty([self.d_input, self.d_output], (device, dtype));
+        QuantizedLinear {
+            weight: Param::initialized(ParamId::new(), weight),
+            weight_zero_point: self.weight_zero_point.then(|| integers(scales, dtype)),
+            scale: Initializer::Ones.init([scales], device),
+            bias: self.bias.then(|| Initializer::Zeros.init([self.d_output], device)),
+            input_zero_point: self.input_zero_point.map(|dtype| integers(1, dtype)),
+        }
+    }
+}
+
+impl<B: Backend> QuantizedLinear<B> {
+    /// `[…, d_input]` to `[…, d_output]`, of rank 2 or more. The input is floats, what [`quantize_dynamic`] makes of them, or
+    /// integers under a scale that the layer's own holds.
+    ///
+    /// [`quantize_dynamic`]: crate::tensor::module::quantize_dynamic
+    pub fn forward<const D: usize>(&self, input: impl Into<QuantizedInput<B, D>>) -> Tensor<B, D> {
+        self.compute(input.into(), None, None)
+    }
+
+    /// [`QuantizedLinear::forward`] with an activation applied on the way out.
+    pub fn forward_activated<const D: usize>(
+        &self,
+        input: impl Into<QuantizedInput<B, D>>,
+        activation: Activation,
+    ) -> Tensor<B, D> {
+        self.compute(input.into(), None, Some(activation))
+    }
+
+    /// [`QuantizedLinear::forward`], plus a residual, with an activation or without.
+    pub fn forward_added<const D: usize>(
+        &self,
+        input: impl Into<QuantizedInput<B, D>>,
+        residual: Tensor<B, D>,
+        activation: Option<Activation>,
+    ) -> Tensor<B, D> {
+        self.compute(input.into(), Some(residual), activation)
+    }
+
+    fn compute<const D: usize>(
+        &self,
+        input: QuantizedInput<B, D>,
+        residual: Option<Tensor<B, D>>,
+        activation: Option<Activation>,
+    ) -> Tensor<B, D> {
+        let input = input.or_zero_point(self.input_zero_point.as_ref().map(Param::val));
+        let weight = QuantizedWeight {
+            weight: self.weight.val(),
+            zero_point: self.weight_zero_point.as_ref().map(Param::val),
+            scale: self.scale.val(),
+            bias: self.bias.as_ref().map(Param::val),
+        };
+        quantized_linear(input, weight, residual, activation)
+    }
+}
+
+layer_display!(QuantizedLinear<B>, |layer| {
+    "d_input" => layer.weight.lazy_shape()[0],
+    "d_output" => layer.weight.lazy_shape()[1],
+    "bias" => layer.bias.is_some(),
+});
+
+/// Configuration of [`Quantizer`].
+#[derive(Config, Debug)]
+pub struct QuantizerConfig {
+    /// Whether numbers are divided by a scale; else they are in steps already.
+    #[config(default = true)]
+    pub scale: bool,
+    /// The integers.
+    #[config(default = "DType::U8")]
+    pub dtype: DType,
+}
+
+/// Integers for numbers, and back: `(integer - zero_point) · scale`, with a scale and a zero point that were measured.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct Quantizer<B: Backend> {
+    /// What integers are multiplied by: `[1]`.
+    pub scale: Option<Param<Tensor<B, 1>>>,
+    /// The integer that is 0: `[1]`.
+    pub zero_point: Param<Tensor<B, 1, Int>>,
+}
+
+impl QuantizerConfig {
+    /// A quantizer whose zero point is to be loaded.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Quantizer<B> {
+        let zero_point = Tensor::<B, 1, Int>::empty([1], (device, self.dtype));
+        Quantizer {
+            scale: self.scale.then(|| Initializer::Ones.init([1], device)),
+            zero_point: Param::initialized(ParamId::new(), zero_point),
+        }
+    }
+}
+
+impl<B: Backend> Quantizer<B> {
+    /// The integers for numbers.
+    pub fn quantize<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D, Int> {
+        quantize(x, self.scale.as_ref().map(Param::val), self.zero_point.val())
+    }
+
+    /// The numbers that integers stand for.
+    ///
+    /// # Panics
+    /// Without a scale.
+    pub fn dequantize<const D: usize>(&self, x: Tensor<B, D, Int>) -> Tensor<B, D> {
+        let scale = self.scale.as_ref().expect("integers stand for numbers under a scale");
+        dequantize(x, scale.val(), self.zero_point.val())
+    }
+}
+
+layer_display!(Quantizer<B>, |layer| { "scale" => layer.scale.is_some() });
