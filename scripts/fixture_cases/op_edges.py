@@ -7,7 +7,7 @@ import torch
 from onnx import helper
 
 from fixture_lib.export import export_torchscript
-from fixture_lib.graph import BOOL, F32, F64, I8, I16, I32, I64, U8, U64, Graph
+from fixture_lib.graph import BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U64, Graph
 from fixture_lib.registry import Case, case
 
 MOST = np.finfo(np.float32).max
@@ -547,3 +547,55 @@ def shape_center_crop(rng):
     g.show("places", "Mul", both, np.int64(1), dtype=I64, dims=[2])
     inputs = lambda h, w: [floats(rng, h, w)]
     return Case(g.model(), [inputs(*sizes) for sizes in [(9, 12), (6, 7), (5, 5), (3, 2), (1, 20), (2, 1)]])
+
+
+@case("op_ranges_of_the_run")
+def ranges_of_the_run(rng):
+    """Ranges whose numbers only the run tells: differences that round in f32, and that their dtype has no room for."""
+    g = Graph("ranges_of_the_run", opset=18)
+    limit, step = g.input("limit", F32, []), g.input("step", F32, [])
+    least, most, apart = (g.input(name, I16, []) for name in ["least", "most", "apart"])
+    g.show("floats", "Range", np.float32(0.1), limit, step, dims=["floats"])
+    g.show("integers", "Range", least, most, apart, dims=["integers"])
+    far = np.int16(10000)
+    return Case(
+        g.model(),
+        [
+            [np.float32(0.4), np.float32(0.1), np.int16(-30000), np.int16(30000), far],
+            [np.float32(0.6), np.float32(0.1), np.int16(30000), np.int16(-30000), -far],
+            [np.float32(1.1), np.float32(0.1), np.int16(0), np.int16(-1), far],
+        ],
+    )
+
+
+@case("op_halves_squared")
+def halves_squared(rng):
+    """Squares of halves that no half holds, in sums and norms that one does."""
+    g = Graph("halves_squared", opset=18)
+    x = g.input("x", F16, [2, 4, 6])
+    g.show("length", "ReduceL2", x, [2], keepdims=0)
+    g.show("directions", "LpNormalization", x, axis=1, p=2)
+    g.show("pooled", "GlobalLpPool", x, p=2)
+    g.show("local", "LRN", g.op("Unsqueeze", x, [3]), size=3, alpha=0.5, dims=[2, 4, 6, 1])
+    y = g.input("y", F16, [2, "channels", 6])
+    scale, bias = g.input("scale", F16, ["channels"]), g.input("bias", F16, ["channels"])
+    g.show("instances", "InstanceNormalization", y, scale, bias)
+    large = (rng.standard_normal((2, 4, 6)) * 400).astype(np.float16)
+    weights = [np.ones(4, np.float16), np.full(4, 0.5, np.float16)]
+    return Case(g.model(), [[large, large * np.float16(2), *weights]], numpy_answers=True)
+
+
+@case("op_integers_by_fractions")
+def integers_by_fractions(rng):
+    """Integers that fractions bound or move, a slope below zero, and where a scalar is not zero."""
+    g = Graph("integers_by_fractions", opset=18)
+    x, n, scalar = g.input("x", F32, [7]), g.input("n", I32, [6]), g.input("scalar", F32, [])
+    u = g.input("u", U8, [5])
+    g.show("shrunk", "Shrink", n, bias=1.5, lambd=1.5)
+    g.show("shrunk_unsigned", "Shrink", u, lambd=1.5)
+    g.show("celu", "Celu", x, alpha=-0.5)
+    g.show("place", "NonZero", scalar, dims=[1, "places"])
+    numbers = np.array([-5, -2, -1, 0, 2, 7], np.int32)
+    bytes_ = np.array([0, 1, 2, 5, 255], np.uint8)
+    floats_ = np.array([-2, -0.5, 0, 0.25, 1, 2, 3], np.float32)
+    return Case(g.model(), [[floats_, numbers, np.float32(k), bytes_] for k in (2, 0)])
