@@ -78,6 +78,7 @@ snapshots! {
     rounds_without_names
     scopes_none
     scopes_slashes
+    scopes_slim
     scopes_torchscript
     unnamed_dims
 }

@@ -82,6 +82,23 @@ def if_data(rng):
     return Case(g.model(), [[x_data, np.bool_(True)], [-x_data, np.bool_(False)]])
 
 
+@case("if_bags")
+def if_bags(rng):
+    """Sums of bags of rows, as PyTorch's exporter writes an `EmbeddingBag`: where the last bag ends turns out to be known."""
+    g = Graph("if_bags", opset=18)
+    x, starts = g.input("x", F32, [5, 3]), g.input("starts", I64, [2])
+    ends = g.op("Concat", starts, [5], axis=0)
+    bags = []
+    for n in range(2):
+        start, end = (g.op("Slice", ends, [at], [at + 1]) for at in (n, n + 1))
+        then = branch(g, f"none_{n}", lambda s: s.const(np.zeros((1, 3), np.float32)), dims=[1, 3])
+        total = lambda s: s.op("ReduceSum", s.op("Slice", x, start, end), [0])
+        other = branch(g, f"some_{n}", total, dims=[1, 3])
+        bags.append(g.op("If", g.op("Equal", start, end), then_branch=then, else_branch=other))
+    g.show("y", "Concat", *bags, axis=0, dtype=F32, dims=[2, 3])
+    return Case(g.model(), [[floats(rng, 5, 3), np.array(starts)] for starts in ([0, 2], [0, 5], [1, 1])])
+
+
 @case("if_nested")
 def if_nested(rng):
     """Conditions inside branches, with names that shadow nothing but repeat across branches."""

@@ -59,6 +59,38 @@ def scopes_slashes(rng):
     return Case(g.model(), [[floats(rng, n, 16, 16, 3)] for n in (1, 2)])
 
 
+@case("scopes_slim")
+def scopes_slim(rng):
+    """What OnnxSlim makes of PyTorch's files: products that were written anew have weights called after nodes, and numbers that
+    blocks have in common are those of the first."""
+    g = Graph("main_graph", opset=17)
+    x = g.input("x", F32, ["n", 5, 8])
+    act = "/blocks/blocks.{}/act"
+    root, one, half = (
+        g.const(np.float32(number), f"{act.format(0)}/Constant{n}_output_0")
+        for n, number in [("", np.sqrt(2)), ("_1", 1), ("_2", 0.5)]
+    )
+
+    def linear(x, block, layer, i, o):
+        name = f"/blocks/blocks.{block}/{layer}/MatMul_output_0"
+        weight, bias = g.const(floats(rng, o, i), f"{name}_weight"), g.const(floats(rng, o), f"blocks.{block}.{layer}.bias")
+        flat = g.op("Reshape", x, [-1, i], name=f"{name}_pre_reshape")
+        y = g.op("Gemm", flat, weight, bias, transB=1, name=name)
+        return g.op("Reshape", y, [-1, 5, o], name=f"{name}_post_reshape")
+
+    for block in range(3):
+        y = linear(x, block, "up", 8, 16)
+        path = act.format(block)
+        z = g.op("Erf", g.op("Div", y, root, name=f"{path}/Div"), name=f"{path}/Erf")
+        z = g.op("Mul", y, g.op("Add", z, one, name=f"{path}/Add"), name=f"{path}/Mul")
+        y = linear(g.op("Mul", z, half, name=f"{path}/Mul_1"), block, "down", 16, 8)
+        x = g.op("Add", x, y, name=f"/blocks/blocks.{block}/Add")
+    g.output(x, F32, ["n", 5, 8])
+    model = g.model()
+    model.producer_name, model.producer_version = "pytorch", "2.9.1"
+    return Case(model, [[floats(rng, n, 5, 8)] for n in (2, 1)])
+
+
 @case("attention_keys_first")
 def attention_keys_first(rng):
     """Attention as `einsum` is written out: leading axes folded into one, scores turned around, biases behind the split into heads."""

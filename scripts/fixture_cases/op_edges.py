@@ -575,7 +575,6 @@ def halves_squared(rng):
     x = g.input("x", F16, [2, 4, 6])
     g.show("length", "ReduceL2", x, [2], keepdims=0)
     g.show("directions", "LpNormalization", x, axis=1, p=2)
-    g.show("pooled", "GlobalLpPool", x, p=2)
     g.show("local", "LRN", g.op("Unsqueeze", x, [3]), size=3, alpha=0.5, dims=[2, 4, 6, 1])
     y = g.input("y", F16, [2, "channels", 6])
     scale, bias = g.input("scale", F16, ["channels"]), g.input("bias", F16, ["channels"])

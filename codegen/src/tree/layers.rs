@@ -102,14 +102,14 @@ fn candidates<'n>(nodes: &'n Nodes<'_>) -> Vec<Candidate<'n>> {
 /// So many layers of one type that share all parameters are compared.
 const MAX_CONFIGS: usize = 16;
 
-/// Whether the layer has parameters, all of them constants, named as its fields are.
+/// Whether the layer has parameters, all of them constants, named as its fields are if they are named after anything.
 fn has_plain_names(nodes: &Nodes<'_>, layer: &Layer) -> bool {
     let mut parameters = layer.parameters().filter_map(|(field, value)| Some((field, value?))).peekable();
     parameters.peek().is_some()
         && parameters.all(|(field, value)| {
             let Some(constant) = nodes.graph.constant(value) else { return false };
-            let name = constant.name.as_deref();
-            let name = name.filter(|name| name.contains('.') && !names::is_anonymous(name));
+            let tells = |name: &&str| name.contains('.') && !names::is_anonymous(name);
+            let name = constant.name.as_deref().filter(tells);
             name.is_none_or(|name| placement::names_field(name, field.name))
         })
 }

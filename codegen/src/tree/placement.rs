@@ -315,15 +315,12 @@ fn place_the_rest(
 
 /// The path that the names of a layer's parameters share.
 fn named_path(nodes: &Nodes<'_>, node: NodeId) -> Option<String> {
-    let mut names = nodes.possible_layer(node)?.values().filter_map(|value| {
+    let mut paths = nodes.possible_layer(node)?.values().filter_map(|value| {
         let name = nodes.graph.constant(value)?.name.as_deref()?;
-        if names::is_anonymous(name) {
-            return None;
-        }
-        name.rsplit_once('.').map(|(path, _)| path)
+        name.rsplit_once('.').filter(|_| !names::is_anonymous(name)).map(|(path, _)| path)
     });
-    let path = names.next()?;
-    names.all(|other| other == path).then(|| path.to_owned())
+    let path = paths.next()?;
+    paths.all(|other| other == path).then(|| path.to_owned())
 }
 
 /// Whether `path` lies strictly below `outer`.

@@ -72,6 +72,7 @@ mod max_pool;
 mod max_roi_pool;
 mod max_unpool;
 mod mel_weight_matrix;
+mod moe;
 mod multi_head_attention;
 mod non_max_suppression;
 mod non_zero;
@@ -89,6 +90,7 @@ mod qlinear_binary;
 mod qlinear_concat;
 mod qlinear_softmax;
 mod qlinear_where;
+mod qmoe;
 mod quantization;
 mod quantize_linear;
 mod random;
@@ -216,6 +218,7 @@ operators! {
     max_roi_pool::MaxRoiPool,
     max_unpool::MaxUnpool,
     mel_weight_matrix::MelWeightMatrix,
+    moe::Moe,
     multi_head_attention::MultiHeadAttention,
     non_max_suppression::NonMaxSuppression,
     non_zero::NonZero,
@@ -232,6 +235,7 @@ operators! {
     qlinear_concat::QLinearConcat,
     qlinear_softmax::QLinearSoftmax,
     qlinear_where::QLinearWhere,
+    qmoe::QMoe,
     quantize_linear::QuantizeLinear,
     random::Random,
     range::Range,

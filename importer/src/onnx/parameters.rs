@@ -137,7 +137,9 @@ impl Parameters {
             return name.ends_with(QUANTIZED).then(|| exporters(name, Vec::new()));
         }
         let same = || data.num_elements() == 1 || uniform(data).is_some();
+        // What equal numbers of several modules became one of is a number.
         if data.dtype.is_float()
+            && !is_number_of_module(name)
             && let Some(others) = self.merged.others(name, same)
         {
             return Some(exporters(name, [vec![name.to_owned()], others].concat()));
@@ -209,10 +211,11 @@ enum ByName {
 
 fn by_name(name: &str, data: &TensorData, pytorch: bool) -> ByName {
     let several = data.num_elements() > 1;
-    // `onnx::MatMul_123` and, before that, `123`: what PyTorch's older exporter computed.
-    let made = name.starts_with("onnx::") || is_anonymous(name);
-    // `/model/Constant_output_0`: a number in a module.
-    let written = name.is_empty() || name.starts_with('/') || name.contains("Constant_");
+    // `onnx::MatMul_123` and, before that, `123`: what PyTorch's older exporter computed. `/fc/MatMul_output_0_weight`: what
+    // OnnxSlim calls a weight of a product that it wrote anew.
+    let of_product = name.starts_with('/') && (name.ends_with("_weight") || name.ends_with("_bias"));
+    let made = name.starts_with("onnx::") || is_anonymous(name) || of_product;
+    let written = name.is_empty() || (name.starts_with('/') && !of_product) || is_number_of_module(name);
     match (data.dtype.is_float(), several) {
         (true, true) if written => ByName::Number,
         (true, true) if made => ByName::Exporters,
@@ -220,6 +223,11 @@ fn by_name(name: &str, data: &TensorData, pytorch: bool) -> ByName {
         (_, false) | (false, true) if !made && !written && (pytorch || is_path(name)) => ByName::Parameter,
         _ => ByName::Number,
     }
+}
+
+/// Whether a name is that of a number in a module, as `/model/Constant_output_0` is.
+fn is_number_of_module(name: &str) -> bool {
+    name.contains("Constant_")
 }
 
 /// Whether a name is a path of identifiers and numbers that ends in an identifier, as the keys of a `state_dict` are.
@@ -341,7 +349,7 @@ mod tests {
             assert!(matches!(of(name, shape).as_deref(), Some(Provenance::Key { .. })), "{name}");
         }
         assert!(untold.buffers().is_empty());
-        for name in ["onnx::MatMul_12", "387"] {
+        for name in ["onnx::MatMul_12", "387", "/a/fc/MatMul_output_0_weight"] {
             assert!(matches!(of(name, &[2]).as_deref(), Some(Provenance::Exporter { .. })), "{name}");
         }
         for (name, shape) in
@@ -349,5 +357,31 @@ mod tests {
         {
             assert!(of(name, shape).is_none(), "{name}");
         }
+    }
+    #[test]
+    fn numbers_that_a_tool_merged_are_no_parameters() {
+        let number = "/layers/layers.0/act/Constant_output_0";
+        let shared = ["layers.0.scale", number];
+        let node = |layer: usize, input: &str| NodeProto {
+            op_type: "Mul".into(),
+            name: format!("/layers/layers.{layer}/act/Mul"),
+            input: vec!["x".into(), input.into()],
+            ..NodeProto::default()
+        };
+        let graph = GraphProto {
+            initializer: shared
+                .map(|name| TensorProto { name: name.into(), ..TensorProto::default() })
+                .to_vec(),
+            node: shared.iter().flat_map(|input| [node(0, input), node(1, input)]).collect(),
+            ..GraphProto::default()
+        };
+        let untold = Parameters::of(&ModelProto {
+            graph: Some(graph),
+            producer_name: "pytorch".into(),
+            ..ModelProto::default()
+        });
+        let of = |name: &str| untold.provenance(name, &floats(&[]));
+        assert!(matches!(of("layers.0.scale").as_deref(), Some(Provenance::Exporter { .. })));
+        assert!(of(number).is_none());
     }
 }

@@ -4,8 +4,8 @@ use super::{Pass, PassReport};
 use crate::data::Elements;
 use crate::ir::op::{Folding, Outcome};
 use crate::ir::{
-    Cast, Dim, Graph, HostTensor, If, Loop, Node, NodeId, Op, Provenance, Region, SymbolOrigin, TensorType,
-    Value, ValueId,
+    Cast, Dim, Graph, HostRead, HostTensor, If, Loop, Node, NodeId, Op, Provenance, Region, Symbol,
+    SymbolOrigin, TensorType, Value, ValueId,
 };
 use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
@@ -37,13 +37,15 @@ impl Pass for FoldConstants {
         let mut fold = Fold {
             trainable: self.trainable,
             alias: BTreeMap::new(),
+            known: BTreeMap::new(),
             graph,
             report: PassReport::new(self.name()),
         };
         let mut root = std::mem::take(&mut fold.graph.root);
         fold.region(&mut root);
-        let (alias, report) = (fold.alias, fold.report);
+        let (alias, known, report) = (fold.alias, fold.known, fold.report);
         graph.root = root;
+        graph.substitute_all(&known);
         for origin in graph.symbols.values_mut() {
             if let SymbolOrigin::Dim { value, .. } = origin {
                 *value = resolve(&alias, *value);
@@ -65,6 +67,8 @@ struct Fold<'g> {
     trainable: bool,
     /// Outputs of branches that were taken at build time, and the values they are.
     alias: BTreeMap<ValueId, ValueId>,
+    /// What is no longer read back since it is known.
+    known: BTreeMap<Symbol, Dim>,
     report: PassReport,
 }
 
@@ -94,7 +98,7 @@ impl Fold<'_> {
 
     /// Puts the node, or what stands for it, into `nodes`.
     fn node(&mut self, id: NodeId, nodes: &mut Vec<NodeId>) {
-        if self.take_branch(id, nodes) || self.fold_host(id) || self.fold_data(id) {
+        if self.take_branch(id, nodes) || self.fold_host(id) || self.fold_data(id) || self.fold_read(id) {
             return;
         }
         self.place_on_host(id, nodes);
@@ -119,6 +123,24 @@ impl Fold<'_> {
         }
         nodes.extend(region.nodes);
         self.report.count("branches taken");
+        true
+    }
+
+    /// Integers that are read back from a tensor whose contents are known.
+    fn fold_read(&mut self, id: NodeId) -> bool {
+        let node = self.graph.node(id);
+        let (Op::HostRead(HostRead { symbols }), &[Some(x)]) = (&node.op, node.inputs.as_slice()) else {
+            return false;
+        };
+        let Some(Elements::Int(values)) = self.data(x).as_ref().map(Elements::load) else {
+            return false;
+        };
+        let values: Option<Vec<i64>> = values.into_iter().map(|value| i64::try_from(value).ok()).collect();
+        let Some(values) = values.filter(|values| values.len() == symbols.len()) else {
+            return false;
+        };
+        self.known.extend(symbols.iter().cloned().zip(values.into_iter().map(Dim::constant)));
+        self.report.count("reads of constants");
         true
     }
 
@@ -323,7 +345,7 @@ impl Fold<'_> {
             return;
         }
         // Integers that are read back from this very tensor.
-        let read = |symbol: &crate::ir::Symbol| match self.graph.symbols.get(symbol) {
+        let read = |symbol: &Symbol| match self.graph.symbols.get(symbol) {
             Some(SymbolOrigin::Read { node, .. }) => self.graph.node(*node).inputs.contains(&Some(output)),
             _ => false,
         };
@@ -367,8 +389,16 @@ impl Fold<'_> {
 
 impl Graph {
     /// Replaces a symbol everywhere by a dim, and forgets it.
-    pub fn substitute(&mut self, symbol: &crate::ir::Symbol, dim: &Dim) {
-        let lookup = |name: &crate::ir::Symbol| (name == symbol).then(|| dim.clone());
+    pub fn substitute(&mut self, symbol: &Symbol, dim: &Dim) {
+        self.substitute_all(&BTreeMap::from([(symbol.clone(), dim.clone())]));
+    }
+
+    /// Likewise, of several symbols.
+    fn substitute_all(&mut self, dims: &BTreeMap<Symbol, Dim>) {
+        if dims.is_empty() {
+            return;
+        }
+        let lookup = |symbol: &Symbol| dims.get(symbol).cloned();
         for value in &mut self.values {
             for dim in value.ty.dims.iter_mut().chain(value.host.iter_mut().flatten()) {
                 *dim = dim.substitute(&lookup);
@@ -377,7 +407,9 @@ impl Graph {
         for node in &mut self.nodes {
             node.op.map_dims(&mut |dim| dim.substitute(&lookup));
         }
-        self.symbols.remove(symbol);
+        for symbol in dims.keys() {
+            self.symbols.remove(symbol);
+        }
     }
 }
 

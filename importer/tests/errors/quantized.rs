@@ -189,6 +189,145 @@ fn packed_weights_are_checked() {
 }
 
 #[test]
+fn experts_are_checked() {
+    let mut wrong = Vec::new();
+    let f32 = 1;
+    let bytes = |name: &str, dims: &[i64]| TensorProto {
+        name: name.into(),
+        data_type: 2,
+        dims: dims.to_vec(),
+        raw_data: vec![0x21; dims.iter().product::<i64>() as usize].into(),
+        ..TensorProto::default()
+    };
+    let inputs = || {
+        vec![
+            typed("x", f32, &[7, 32]),
+            typed("line", f32, &[32]),
+            typed("scores", f32, &[7, 5]),
+            typed("fewer", f32, &[6, 5]),
+            typed("up", f32, &[5, 16, 32]),
+            typed("old_up", f32, &[5, 32, 16]),
+            typed("odd_up", f32, &[5, 15, 32]),
+            typed("down", f32, &[5, 32, 16]),
+            typed("up_bias", f32, &[5, 16]),
+            typed("up_scales", f32, &[5, 16]),
+            typed("down_scales", f32, &[5, 32]),
+            typed("block_scales", f32, &[5, 16, 2]),
+        ]
+    };
+    let refused = |operator: &str, operands: &[&str], attributes: Vec<AttributeProto>| {
+        let constants = vec![
+            bytes("packed_up", &[5, 16, 16]),
+            bytes("packed_down", &[5, 32, 8]),
+            bytes("zeros", &[5, 7]),
+            bytes("flat", &[5, 256]),
+        ];
+        error(&contrib(inputs(), constants, operator, operands, attributes))
+    };
+    let usual = ["x", "scores", "up", "up_bias", "down"];
+    let kind = |name: &str| string("activation_type", name);
+    let mut cases: Vec<(&str, Vec<&str>, Vec<AttributeProto>, &str)> = Vec::new();
+    let mut case = |operator, operands: &[&'static str], attributes, text| {
+        cases.push((operator, operands.to_vec(), attributes, text));
+    };
+    case("MoE", &usual, vec![int("k", 0)], "`k` is 0, must be at least 1");
+    case("MoE", &usual, vec![int("k", 6)], "`k` is 6, and there are 5 experts");
+    case("MoE", &usual, vec![int("k", i64::MAX)], "`k` is 9223372036854775807");
+    case("MoE", &usual, vec![kind("tanh")], "`activation_type` is `tanh`, must be one of relu");
+    case("MoE", &usual, vec![kind("swiglu")], "input `fc3_experts_weights` is missing");
+    case("MoE", &usual, vec![int("swiglu_fusion", 3)], "`swiglu_fusion` is 3, must be 0, 1 or 2");
+    case("MoE", &usual, vec![kind("geglu")], "`swiglu_fusion` is 0, must be 1 or 2 for `geglu`");
+    case(
+        "MoE",
+        &["x", "scores", "up", "", "old_up", "", "up"],
+        vec![kind("swiglu"), int("swiglu_fusion", 2)],
+        "`swiglu_fusion` does not go with `fc3_experts_weights`",
+    );
+    case(
+        "MoE",
+        &["x", "scores", "odd_up", "", "down"],
+        vec![kind("swiglu"), int("swiglu_fusion", 1)],
+        "`fc1_experts_weights` has 15 rows, which have no halves",
+    );
+    case(
+        "MoE",
+        &usual,
+        vec![int("use_sparse_mixer", 1)],
+        "`use_sparse_mixer` chooses 2 experts, and `k` is 1",
+    );
+    case("MoE", &usual[..4], vec![], "input `fc2_experts_weights` is missing");
+    case("MoE", &["line", "scores", "up", "", "down"], vec![], "`input` has rank 1, expected 2 or 3");
+    case(
+        "MoE",
+        &["x", "fewer", "up", "", "down"],
+        vec![],
+        "`router_probs` is f32[6, 5], must have the dims [7, 5]",
+    );
+    case(
+        "MoE",
+        &["x", "scores", "old_up", "", "up"],
+        vec![],
+        "`fc1_experts_weights` is f32[5, 32, 16], must have the dims [5, 32, 32]",
+    );
+    case(
+        "MoE",
+        &["x", "scores", "up", "down_scales", "down"],
+        vec![],
+        "`fc1_experts_bias` is f32[5, 32], must have the dims [5, 16]",
+    );
+    let packed = ["x", "scores", "packed_up", "up_scales", "", "packed_down", "down_scales"];
+    let swapped = |at: usize, name: &'static str| {
+        let mut operands = packed;
+        operands[at] = name;
+        operands
+    };
+    case("QMoE", &packed, vec![int("expert_weight_bits", 3)], "`expert_weight_bits` is 3, must be 2, 4 or 8");
+    case("QMoE", &packed, vec![int("fc2_expert_weight_bits", 16)], "`fc2_expert_weight_bits` is 16");
+    case("QMoE", &packed, vec![string("quant_type", "nvfp4")], "not supported: `quant_type` \"nvfp4\"");
+    case("QMoE", &packed, vec![int("weights_prepacked", 1)], "not supported: `weights_prepacked`");
+    case("QMoE", &packed, vec![int("block_size", 17)], "`block_size` is 17, must be a power of two");
+    case(
+        "QMoE",
+        &packed,
+        vec![int("block_size", 64)],
+        "`block_size` is 64, which does not divide rows of 32",
+    );
+    case(
+        "QMoE",
+        &packed,
+        vec![int("block_size", 16)],
+        "`fc1_scales` is f32[5, 16], must have the dims [5, 16, 2]",
+    );
+    case(
+        "QMoE",
+        &swapped(3, "block_scales"),
+        vec![],
+        "`fc1_scales` is f32[5, 16, 2], must have the dims [5, 16]",
+    );
+    case("QMoE", &swapped(2, "flat"), vec![], "`fc1_experts_weights` has rank 2, expected 3");
+    case("QMoE", &swapped(2, "up"), vec![], "`fc1_experts_weights` must be a constant");
+    case(
+        "QMoE",
+        &[&packed[..], &["", "", "", "", "zeros"]].concat(),
+        vec![],
+        "`fc1_zero_points` has 35 bytes, must have 8 for each of 5 rows",
+    );
+    case(
+        "QMoE",
+        &[&packed[..], &["", "", "", "", "", "", "", "scores"]].concat(),
+        vec![int("k", 2), int("use_sparse_mixer", 1)],
+        "`use_sparse_mixer` does not go with `router_weights`",
+    );
+    for (operator, operands, attributes, text) in cases {
+        let message = refused(operator, &operands, attributes);
+        if !message.contains(text) {
+            wrong.push(format!("{operator} {operands:?} {text}: {message}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
 fn attention_of_the_runtimes_domain_is_checked() {
     let mut wrong = Vec::new();
     let (f32, i32) = (1, 6);

@@ -14,13 +14,13 @@ pub(super) enum Bits {
 }
 
 impl Bits {
-    /// The attribute `bits`.
-    pub(super) fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        match node.int("bits", 4)? {
+    /// An attribute.
+    pub(super) fn read(node: &mut SourceNode<'_>, name: &str, default: Self) -> RuleResult<Self> {
+        match node.int(name, i64::from(default.count()))? {
             2 => Ok(Self::Two),
             4 => Ok(Self::Four),
             8 => Ok(Self::Eight),
-            other => Err(invalid("bits", format!("is {other}, must be 2, 4 or 8"))),
+            other => Err(invalid(name, format!("is {other}, must be 2, 4 or 8"))),
         }
     }
 

@@ -16,7 +16,7 @@ pub(super) struct GatherBlockQuantized {
 impl GatherBlockQuantized {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
-            bits: Bits::read(node)?,
+            bits: Bits::read(node, "bits", Bits::Four)?,
             block: block_size(node, Some(128))?,
             gather_axis: node.int("gather_axis", 0)?,
             quantize_axis: node.int("quantize_axis", 1)?,

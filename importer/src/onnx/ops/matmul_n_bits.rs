@@ -27,7 +27,12 @@ impl MatMulNBits {
             fits.ok_or_else(|| invalid(name, format!("is {size}, must be the size of an axis")))
         };
         let (depth, columns) = (size("K")?, size("N")?);
-        Ok(Self { bits: Bits::read(node)?, block: block_size(node, None)?, depth, columns })
+        Ok(Self {
+            bits: Bits::read(node, "bits", Bits::Four)?,
+            block: block_size(node, None)?,
+            depth,
+            columns,
+        })
     }
 }
 

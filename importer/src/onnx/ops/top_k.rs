@@ -35,16 +35,37 @@ impl<'m> Operator<'m> for TopK {
             Some(k) => Dim::constant(k),
             None => to.host_integer(args.value("K")?, "K")?,
         };
-        let mut dims = to.dims(x);
-        if k.as_constant().zip(dims[axis].as_constant()).is_some_and(|(k, size)| k < 0 || k > size) {
-            return Err(misfit("k", format!("is {k} for an axis of size {}", dims[axis])));
+        let size = to.dims(x)[axis].clone();
+        if k.as_constant().zip(size.as_constant()).is_some_and(|(k, size)| k < 0 || k > size) {
+            return Err(misfit("k", format!("is {k} for an axis of size {size}")));
         }
-        dims[axis] = k.clone();
-        let values = to.ty(x).with_dims(dims);
-        let indices = values.with_dtype(DType::I64);
-        let arguments = [Arg::Operand(0), Arg::Size(k), Arg::axis(axis), Arg::Bool(self.largest)];
-        let found = to.call_all(Call::new("tensor::module::topk", arguments), &[x], vec![values, indices])?;
-        to.positions.extend(found.last());
-        Ok(found.into())
+        let order = if self.largest { Order::Falling } else { Order::Rising };
+        Ok(first_of_order(to, x, k, axis, order)?.to_vec().into())
     }
+}
+
+/// Whether the largest elements come first, or the smallest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Falling,
+    Rising,
+}
+
+/// The first `k` elements along an axis in an order, and where they were; of equal ones the first comes first.
+pub(super) fn first_of_order(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    k: Dim,
+    axis: usize,
+    order: Order,
+) -> RuleResult<[ValueId; 2]> {
+    let mut dims = to.dims(x);
+    dims[axis] = k.clone();
+    let values = to.ty(x).with_dims(dims);
+    let indices = values.with_dtype(DType::I64);
+    let arguments = [Arg::Operand(0), Arg::Size(k), Arg::axis(axis), Arg::Bool(order == Order::Falling)];
+    let call = Call::new("tensor::module::topk", arguments);
+    let found = to.call_all(call, &[x], vec![values, indices])?;
+    to.positions.insert(found[1]);
+    Ok([found[0], found[1]])
 }

@@ -2,6 +2,7 @@
 
 use super::non_zero;
 use super::prelude::*;
+use super::top_k::{Order, first_of_order};
 use crate::ir::op;
 use kiln_types::{CumulativeOp, ScatterOp};
 
@@ -94,15 +95,10 @@ fn take(to: &mut Lowering<'_, '_>, x: ValueId, rows: ValueId) -> RuleResult<Valu
 /// The order in which numbers ascend; equal ones stay in theirs.
 fn argsort(to: &mut Lowering<'_, '_>, numbers: ValueId) -> RuleResult<ValueId> {
     let numbers = if to.dtype(numbers).is_bool() { to.cast(numbers, DType::U8)? } else { numbers };
-    let values = to.ty(numbers).clone();
-    let [count] = values.dims.as_slice() else {
-        let expected = "expected 1".to_owned();
-        return Err(RuleError::Rank { input: "X".to_owned(), actual: values.rank(), expected });
-    };
-    let arguments = [Arg::Operand(0), Arg::Size(count.clone()), Arg::axis(0), Arg::Bool(false)];
-    let outputs = vec![values.clone(), values.with_dtype(DType::I64)];
-    let sorted = to.call_all(Call::new("tensor::module::topk", arguments), &[numbers], outputs)?;
-    sorted.get(1).copied().ok_or_else(|| RuleError::MissingInput { input: "X".to_owned() })
+    to.expect_rank("X", numbers, 1)?;
+    let count = to.dims(numbers)[0].clone();
+    let [_, order] = first_of_order(to, numbers, count, 0, Order::Rising)?;
+    Ok(order)
 }
 
 /// The order in which rows ascend, the first column before the others.
