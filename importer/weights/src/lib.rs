@@ -11,6 +11,7 @@
 
 mod checkpoint;
 mod error;
+mod expansion;
 mod identify;
 pub mod limits;
 mod pytorch;
