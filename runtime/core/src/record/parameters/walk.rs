@@ -133,7 +133,8 @@ impl Source<'_> {
             return Ok(());
         }
         for missing in &mut mismatch.missing {
-            missing.nearest = nearest(&missing.path, &mismatch.unused);
+            let unused = mismatch.unused.iter().map(String::as_str);
+            missing.nearest = nearest(&missing.path, unused).map(str::to_string);
         }
         Err(mismatch)
     }
