@@ -3,7 +3,7 @@
 mod suggest;
 
 use super::Unsaved;
-use crate::record::{LONGEST_COMPARED, SHOWN, nearest, write_rest};
+use crate::record::{COMPARED, LONGEST_COMPARED, SHOWN, nearest, write_rest};
 use crate::tensor::{DType, DTypeKind};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -92,9 +92,6 @@ impl fmt::Display for WantedShape {
         }
     }
 }
-
-/// For how many missing parameters the nearest key is looked up.
-const COMPARED: usize = 100;
 
 impl ImportReport {
     /// The unused key that looks most like a missing one; one of a shape that fits, if there is any.

@@ -93,6 +93,9 @@ pub fn write_rest(f: &mut fmt::Formatter<'_>, count: usize, what: &str) -> fmt::
     }
 }
 
+/// For how many missing parameters the nearest name is looked up.
+pub const COMPARED: usize = 100;
+
 /// Longest name that is compared, in bytes: files may have much longer ones.
 pub const LONGEST_COMPARED: usize = 256;
 
