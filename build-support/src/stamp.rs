@@ -1,6 +1,7 @@
 //! Leaves a model alone that did not change since it was last compiled.
 
 use crate::compile::replace_text;
+use crate::golden::data_set_dirs;
 use crate::{BuildError, CompileOptions, Compiled};
 use kiln_importer::onnx::SourceFile;
 use std::fs;
@@ -9,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 /// What a compiled model was made from, kept in a file beside it.
 ///
-/// The first line is a key over Kiln's version, the program and all options; every further line is a watched file with its size and
+/// The first line is a key over Kiln's version, the program, all options and which golden data there are; every further line is a watched file with its size and
 /// modification time. A file counts as unchanged when both are, as for cargo.
 pub(crate) struct Stamp {
     file: PathBuf,
@@ -22,8 +23,11 @@ impl Stamp {
         // The build script has the compiler in it, and is another file when that changed.
         let program = std::env::current_exe().ok().and_then(|path| SourceFile::now(&path));
         let program = program.as_ref().and_then(state_of).unwrap_or_default();
+        // A folder that is added to the golden data is no file that was read before.
+        let sets = golden.and_then(|golden| data_set_dirs(golden).ok());
         // Debug output escapes line breaks, so the key is one line.
-        let key = format!("{} {program:?} {input:?} {golden:?} {options:?}", env!("CARGO_PKG_VERSION"));
+        let key =
+            format!("{} {program:?} {input:?} {golden:?} {sets:?} {options:?}", env!("CARGO_PKG_VERSION"));
         Self { file: out_dir.join(format!("{stem}.stamp")), key }
     }
 
@@ -73,6 +77,36 @@ fn state_of(file: &SourceFile) -> Option<String> {
 mod tests {
     use super::*;
     use crate::compile;
+
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).expect("a folder");
+        for entry in fs::read_dir(from).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("a copy");
+        }
+    }
+
+    /// A set of golden data that comes later gets its test, and one that goes loses it.
+    #[test]
+    fn golden_data_that_come_and_go_are_a_change() {
+        let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases/external_data");
+        let folder = tempfile::tempdir().expect("a folder");
+        let (golden, out_dir) = (folder.path().join("golden"), folder.path().join("out"));
+        let set = |n: u32| golden.join(format!("test_data_set_{n}"));
+        copy(&case.join("test_data_set_0"), &set(0));
+        let mut model = crate::ModelGen::new();
+        model.input(case.join("model.onnx")).golden(&golden).out_dir(&out_dir);
+        let tests = || {
+            model.run_from_cli().expect("it compiles");
+            let source = fs::read_to_string(out_dir.join("model.rs")).expect("source");
+            source.matches("#[test]").count()
+        };
+        assert_eq!(tests(), 1);
+        copy(&set(0), &set(1));
+        assert_eq!(tests(), 2);
+        fs::remove_dir_all(set(0)).expect("it is removed");
+        assert_eq!(tests(), 1);
+    }
 
     /// What is saved while it is compiled counts as changed.
     #[test]

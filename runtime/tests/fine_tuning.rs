@@ -240,6 +240,15 @@ fn pairs_are_saved_alone() {
         ("base_model.model.table.lora_embedding_B", vec![5, 1]),
     ];
     assert_eq!(found, expected);
+    // A configuration takes another's place in one step: whoever has opened the old one keeps it.
+    let (config, opened) = (folder.0.join("adapter_config.json"), folder.0.join("opened.json"));
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert!(text.contains(r#""^hidden\\.0": 2"#), "{text}");
+    std::fs::write(&config, "old").unwrap();
+    std::fs::hard_link(&config, &opened).unwrap();
+    save_low_rank(&net, &folder.0).unwrap();
+    assert_eq!(std::fs::read_to_string(&opened).unwrap(), "old");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), text);
     let loaded = load_low_rank(plain.valid(), &folder.0, &device).unwrap();
     same(loaded.forward(ids()).into_data(), net.forward(ids()).into_data());
     // Into one that has pairs already, and on.

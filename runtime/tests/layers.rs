@@ -6,7 +6,7 @@ mod parameters;
 use kiln::backend::NdArray;
 use kiln::module::{Param, RunningState};
 use kiln::nn::attention::{MhaInput, MultiHeadAttentionConfig};
-use kiln::nn::conv::{Conv1dConfig, Conv2dConfig, ConvTranspose2dConfig};
+use kiln::nn::conv::{Conv1dConfig, Conv2dConfig, Conv3dConfig, ConvTranspose2dConfig};
 use kiln::nn::interpolate::{Interpolate1dConfig, Interpolate2dConfig, InterpolateMode};
 use kiln::nn::loss::{
     BinaryCrossEntropyLossConfig, CosineEmbeddingLossConfig, CrossEntropyLossConfig, HuberLossConfig,
@@ -18,9 +18,10 @@ use kiln::nn::transformer::{
 };
 use kiln::nn::{
     ActivationConfig, BatchNormConfig, BiGruConfig, BiLstmConfig, BiRnnConfig, GateController, GruConfig,
-    LstmConfig, PaddingConfig1d, PaddingConfig2d, RnnConfig, RnnState,
+    Initializer, LstmConfig, PaddingConfig1d, PaddingConfig2d, RnnConfig, RnnState,
 };
-use kiln::tensor::{Activation, Bool, Int, Tensor};
+use kiln::tensor::backend::Backend;
+use kiln::tensor::{Activation, Bool, Int, Tensor, TensorData};
 use kiln_backend_tests::case::{Case, read};
 use parameters::{get, param, put_attention, put_linear, put_norm};
 
@@ -66,6 +67,52 @@ fn convolutions() {
     let mut conv = config.with_padding_out([1, 1]).with_groups(2).init::<B>(&device);
     (conv.weight, conv.bias) = (param(&c, "weight"), Some(param(&c, "bias")));
     c.check("out", conv.forward(get(&c, "in0")));
+}
+
+/// Both fans count the channels of a group.
+#[test]
+fn convolutions_with_initializers_that_ask_for_outputs() {
+    let device = Default::default();
+    B::seed(&device, 5);
+    let check = |weight: TensorData, [fan_in, fan_out]: [usize; 2], what: &Initializer| {
+        let bound = match what {
+            Initializer::XavierUniform { .. } => (6.0 / (fan_in + fan_out) as f64).sqrt(),
+            _ => (3.0 / fan_out as f64).sqrt(),
+        };
+        let largest = weight.iter::<f64>().fold(0.0, |largest: f64, x| largest.max(x.abs()));
+        assert!(largest < bound * 1.001 && largest > bound * 0.9, "{what:?}: {largest}, not {bound}");
+    };
+    for what in [
+        Initializer::XavierUniform { gain: 1.0 },
+        Initializer::KaimingUniform { gain: 1.0, fan_out_only: true },
+    ] {
+        let conv = Conv1dConfig::new(16, 8, 3).with_groups(2).with_initializer(what.clone());
+        check(conv.init::<B>(&device).weight.val().into_data(), [24, 12], &what);
+        let conv = Conv2dConfig::new([16, 8], [3, 3]).with_groups(2).with_initializer(what.clone());
+        let conv = conv.init::<B>(&device);
+        check(conv.weight.val().into_data(), [72, 36], &what);
+        assert_eq!(conv.bias.map(|bias| bias.val().dims()), Some([8]));
+        let conv = Conv3dConfig::new([4, 8], [3, 2, 2]).with_initializer(what.clone());
+        check(conv.init::<B>(&device).weight.val().into_data(), [48, 96], &what);
+    }
+}
+
+#[test]
+#[should_panic(
+    expected = "Conv1d: with the padding `Same`, the input's spatial size, the kernel and the stride are at least 1, \
+                           not 0, 3 and 1"
+)]
+fn same_padding_of_nothing() {
+    let device = Default::default();
+    let conv = Conv1dConfig::new(2, 2, 3).with_padding(PaddingConfig1d::Same).init::<B>(&device);
+    conv.forward(Tensor::zeros([1, 2, 0], &device));
+}
+
+#[test]
+#[should_panic(expected = "MaxPool2d: with the padding `Same`")]
+fn same_padding_of_a_window_that_stays() {
+    let pool = MaxPool2dConfig::new([2, 2]).with_strides([1, 0]).with_padding(PaddingConfig2d::Same).init();
+    pool.forward(Tensor::<B, 4>::zeros([1, 1, 4, 4], &Default::default()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use kiln::record::{FullPrecisionSettings, Recorder, Safetensors};
 use kiln::tensor::{Tensor, TensorData, backend::Backend};
 use kiln::weights::{AdapterType, ImportError, LoadArgs, SafetensorsFileRecorder};
 use kiln::weights::{load_weights, save_weights, save_weights_like};
+use kiln_backend_tests::devices::{Place, Several};
 use kiln_record::safetensors::{TensorToWrite, save};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -462,6 +463,60 @@ fn counts_of_batches_stay_the_originals() {
     assert_eq!(count(&saved), count(&original));
     save_weights(&norm, &saved, AdapterType::PyTorch).unwrap();
     assert_eq!(count(&saved), TensorData::new(vec![0i64], [0; 0]));
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}
+
+/// A module is saved where it lies, which may be on several devices.
+#[test]
+fn parameters_come_from_any_device() {
+    let tensors = vec![
+        ("v".into(), vec![1.0, 2.0, 3.0, 4.0, -5.0, 0.0], vec![3, 2]),
+        ("g".into(), vec![1.0, 2.0, 3.0], vec![3, 1]),
+        ("qk".into(), (0..8).map(|x| x as f32).collect(), vec![4, 2]),
+        ("here.weight".into(), vec![1.0, -1.0], vec![2, 1]),
+        ("twice".into(), vec![0.5, -1.0, 2.0, 0.0], vec![2, 2]),
+        ("scale".into(), vec![3.0, 4.0], vec![2]),
+    ];
+    let (original, saved) = (written("devices", tensors), temporary("devices-saved"));
+    let device = Place(1);
+    let args = LoadArgs::from(original.as_path());
+    let model = load_weights(Shared::<Several>::new(&device), args, &device).unwrap();
+    let spread = Shared { k: model.k.clone().fork(&Place(2)), ..model.clone() };
+    for model in [model, spread] {
+        save_weights(&model, &saved, AdapterType::PyTorch).unwrap();
+        let after = read(&saved);
+        assert_close(&after["qk"].0, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+        save_weights_like(&model, original.as_path(), &saved).unwrap();
+        assert_eq!(read(&saved)["qk"], after["qk"]);
+    }
+    std::fs::remove_file(original).unwrap();
+    std::fs::remove_file(saved).unwrap();
+}
+
+/// A weight that became no number is saved as it is.
+#[test]
+fn what_is_no_number_has_not_changed() {
+    #[derive(Module, Debug)]
+    struct Turned<B: Backend> {
+        #[module(from(weight = "transpose(w) * scale[2]"))]
+        linear: Linear<B>,
+    }
+    let tensors = vec![
+        ("w".into(), vec![1.0, f32::NAN, 3.0, f32::INFINITY], vec![2, 2]),
+        ("scale".into(), vec![1.0, 2.0], vec![2]),
+    ];
+    let (original, saved, device) = (written("nan", tensors), temporary("nan-saved"), Default::default());
+    let linear = LinearConfig::new(2, 2).with_bias(false).init(&device);
+    let model = load_weights(Turned::<Cpu> { linear }, LoadArgs::from(original.as_path()), &device).unwrap();
+    save_weights(&model, &saved, AdapterType::PyTorch).unwrap();
+    let after = read(&saved);
+    assert!(after["w"].0[1].is_nan() && after["w"].0[3].is_infinite(), "{after:?}");
+    // What has not changed stays the original's.
+    save_weights_like(&model, original.as_path(), &saved).unwrap();
+    let after = read(&saved);
+    assert_close(&after["scale"].0, &[1.0, 2.0]);
+    assert!(after["w"].0[1].is_nan(), "{after:?}");
     std::fs::remove_file(original).unwrap();
     std::fs::remove_file(saved).unwrap();
 }

@@ -1,6 +1,7 @@
 //! `kiln inspect` of a checkpoint: its tensors as a tree.
 
 use super::{Outcome, inspect, json, plain, show};
+use kiln_skeletons::MAX_DEPTH;
 use kiln_weights::{Checkpoint, CheckpointFormat, LazyTensor, OpenOptions};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -114,31 +115,36 @@ struct Style {
 #[derive(Default)]
 struct Branch<'a> {
     tensor: Option<&'a LazyTensor>,
+    /// Tensors, the own one and those of all parts.
+    count: usize,
+    /// Their bytes.
+    bytes: usize,
     parts: Vec<(&'a str, Branch<'a>)>,
     places: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Branch<'a> {
+    /// Adds a tensor at its place. A key of more parts than a module tree has stays whole: printing goes down part by part.
     fn insert(&mut self, path: &'a str, tensor: &'a LazyTensor) {
+        let limit = if path.split('.').nth(MAX_DEPTH).is_some() { 1 } else { MAX_DEPTH };
         let mut branch = self;
-        for part in path.split('.') {
+        branch.add(tensor);
+        for part in path.splitn(limit, '.') {
             let place = *branch.places.entry(part).or_insert(branch.parts.len());
             if place == branch.parts.len() {
                 branch.parts.push((part, Branch::default()));
             }
             let Some((_, below)) = branch.parts.get_mut(place) else { return };
             branch = below;
+            branch.add(tensor);
         }
         branch.tensor = Some(tensor);
     }
 
-    /// Tensors and bytes.
-    fn totals(&self) -> (usize, usize) {
-        let own = self.tensor.map_or((0, 0), |tensor| (1, stored_bytes(tensor)));
-        self.parts.iter().fold(own, |(count, bytes), (_, part)| {
-            let below = part.totals();
-            (count + below.0, bytes.saturating_add(below.1))
-        })
+    /// Counts a tensor that is at this place or below.
+    fn add(&mut self, tensor: &LazyTensor) {
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(stored_bytes(tensor));
     }
 
     /// Whether both have the same keys, shapes and dtypes.
@@ -199,7 +205,7 @@ impl<'a> Branch<'a> {
             name = format!("{name}.{}", branch.run_name(part, 0, count));
             (branch, run) = (below, run * count);
         }
-        let (count, bytes) = branch.totals();
+        let Branch { count, bytes, .. } = *branch;
         let indent = 2 * depth;
         let width = COLUMN.saturating_sub(indent);
         let Style { dtype_width, .. } = style;
@@ -269,4 +275,48 @@ fn object(checkpoint: &Checkpoint) -> serde_json::Value {
         "unsupported": unsupported.collect::<Vec<_>>(),
         "shared": checkpoint.shared_storages(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checkpoint of f32 vectors with one element each.
+    fn checkpoint(keys: &[String]) -> Checkpoint {
+        let entries = keys.iter().enumerate().map(|(n, key)| {
+            let entry = json!({ "dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4] });
+            (key.clone(), entry)
+        });
+        let header = serde_json::Value::Object(entries.collect()).to_string();
+        let length = (header.len() as u64).to_le_bytes();
+        let file = [&length[..], header.as_bytes(), &vec![0; 4 * keys.len()]].concat();
+        Checkpoint::read(kiln_types::Bytes::from_vec(file), "t.safetensors", &OpenOptions::default())
+            .expect("a checkpoint")
+    }
+
+    fn printed(keys: &[String]) -> String {
+        let mut text = String::new();
+        print(&checkpoint(keys), false, &mut text).expect("a text");
+        text
+    }
+
+    /// Threads of tests have 2 MB of stack.
+    #[test]
+    fn a_deep_key_is_shown_whole() {
+        let deep = vec!["a"; 200_000].join(".");
+        let text = printed(&[deep.clone(), "a.b".to_owned(), "a.c".to_owned()]);
+        let lines: Vec<&str> = text.lines().skip(4).collect();
+        assert!(lines[0].trim_start().starts_with(&format!("{deep} f32")), "{}", &lines[0][..100]);
+        let rest: Vec<&str> = lines[1..].iter().map(|line| line.trim_start()).collect();
+        assert!(rest[0].starts_with("a ") && rest[0].ends_with("8 B"), "{rest:?}");
+        assert!(rest[1].starts_with("b ") && rest[2].starts_with("c "), "{rest:?}");
+    }
+
+    #[test]
+    fn keys_as_deep_as_module_trees_are_shown_as_trees() {
+        let deepest = vec!["a"; MAX_DEPTH - 1].join(".");
+        let text = printed(&[format!("{deepest}.b"), format!("{deepest}.c")]);
+        assert_eq!(text.lines().count(), 4 + 3, "{text}");
+        assert!(text.contains(&format!("    {deepest}")) && text.contains("      b "), "{text}");
+    }
 }

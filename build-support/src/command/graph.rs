@@ -9,6 +9,7 @@ use super::{CommandError, Outcome, show};
 use crate::compile::import;
 use clap::Args;
 use kiln_importer::ir::{Graph, Node, NodeId, ValueDef, ValueId};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Arguments of `kiln graph`.
@@ -52,6 +53,8 @@ pub(super) struct Module {
     /// Full path.
     path: String,
     items: Vec<Item>,
+    /// Where among the items the module with a path is.
+    places: BTreeMap<String, usize>,
 }
 
 /// What stands in a module.
@@ -77,13 +80,15 @@ impl Module {
 
     /// The child with a path, made when it is new.
     fn child(&mut self, path: &str, class: &str) -> &mut Module {
-        let found = self.items.iter().position(|item| matches!(item, Item::Module(m) if m.path == path));
+        let found = self.places.get(path).copied();
         let at = found.unwrap_or_else(|| {
             let prefix = if self.path.is_empty() { String::new() } else { format!("{}.", self.path) };
             let name = path.strip_prefix(&prefix).unwrap_or(path).to_owned();
             let class = class.rsplit('.').next().unwrap_or_default().to_owned();
-            self.items.push(Item::Module(Module { name, class, path: path.to_owned(), items: Vec::new() }));
-            self.items.len() - 1
+            let at = self.items.len();
+            self.places.insert(path.to_owned(), at);
+            self.items.push(Item::Module(Module { name, class, path: path.to_owned(), ..Module::default() }));
+            at
         });
         match &mut self.items[at] {
             Item::Module(module) => module,
@@ -122,4 +127,23 @@ fn source(graph: &Graph, value: ValueId) -> Option<Source> {
 enum Source {
     Node(NodeId),
     Input(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_limits_tests::bounded;
+
+    /// Each of so many modules is found again without a look at the others.
+    #[test]
+    fn many_modules_side_by_side() {
+        bounded(|| {
+            let mut root = Module::default();
+            for n in (0..100_000).chain(0..100_000) {
+                let module = root.child(&format!("m{n}"), "torch.nn.Linear");
+                assert_eq!(module.label(), format!("m{n}: Linear"));
+            }
+            assert_eq!(root.items.len(), 100_000);
+        });
+    }
 }

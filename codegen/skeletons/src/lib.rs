@@ -21,6 +21,7 @@ mod tree;
 mod types;
 
 pub use record::layer_names;
+pub use tree::MAX_DEPTH;
 
 use kiln_codegen::names;
 use kiln_codegen::{Generated, RecordFormat};

@@ -5,7 +5,7 @@ use kiln_weights::LazyTensor;
 use std::collections::BTreeMap;
 
 /// Most parts of a key; module trees have a dozen.
-pub(super) const MAX_DEPTH: usize = 64;
+pub const MAX_DEPTH: usize = 64;
 
 /// A tensor, or what begins with the same part of a key.
 pub(super) enum Tree {

@@ -2,7 +2,7 @@
 
 use crate::pytorch::{self, Arena, Contents, Value};
 use crate::tensor::LazyTensor;
-use crate::{ErrorKind, Result, WeightsError, safetensors, shards};
+use crate::{ErrorKind, Result, WeightsError, expansion, safetensors, shards};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ pub struct OpenOptions {
 #[derive(Debug)]
 pub struct Checkpoint {
     file: String,
+    /// Bytes of the file, or of all shards.
+    file_bytes: usize,
     format: CheckpointFormat,
     tensors: Vec<(String, LazyTensor)>,
     places: BTreeMap<String, usize>,
@@ -65,6 +67,16 @@ pub(crate) enum Entry {
     Unsupported(String),
 }
 
+impl Entry {
+    /// The tensor.
+    pub(crate) fn tensor(&self) -> Option<&LazyTensor> {
+        match self {
+            Self::Tensor(tensor) => Some(tensor),
+            Self::Unsupported(_) => None,
+        }
+    }
+}
+
 /// The data beside the tensors.
 #[derive(Debug)]
 pub(crate) enum Plain {
@@ -79,7 +91,8 @@ impl Checkpoint {
     /// usual name), or the index of shards.
     ///
     /// # Errors
-    /// When the file breaks a rule of its format, or refers to what is neither a tensor nor plain data; see [`ErrorKind`].
+    /// When the file breaks a rule of its format, refers to what is neither a tensor nor plain data, or shows so little so often
+    /// that it would become far larger; see [`ErrorKind`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, &OpenOptions::default())
     }
@@ -130,9 +143,11 @@ impl Checkpoint {
 
     fn read_as(file: kiln_types::Bytes, name: String, named: bool, options: &OpenOptions) -> Result<Self> {
         let key = options.top_level_key.as_deref();
+        let file_bytes = file.len();
         if named || safetensors::is_safetensors(&file) {
             let (entries, metadata) = safetensors::read(file, key)?;
-            return Ok(Self::new(name, CheckpointFormat::Safetensors, entries, Plain::Json(metadata)));
+            let plain = Plain::Json(metadata);
+            return Self::new(name, file_bytes, CheckpointFormat::Safetensors, entries, plain);
         }
         let file = match pytorch::read(&file)? {
             Contents::Pickled(file) => file,
@@ -143,7 +158,7 @@ impl Checkpoint {
                 }
                 let (format, nothing) =
                     (CheckpointFormat::ExportedProgram, Plain::Json(Json::Object(Map::new())));
-                return Ok(Self::new(name, format, program.into_weights(), nothing));
+                return Self::new(name, file_bytes, format, program.into_weights(), nothing);
             }
         };
         let (root, prefix) = pytorch::select(&file.pickled, key)?;
@@ -155,15 +170,19 @@ impl Checkpoint {
             });
             entries = below.collect();
         }
-        Ok(Self::new(name, file.format, entries, Plain::Pickled(Box::new(file.pickled.arena), root)))
+        let plain = Plain::Pickled(Box::new(file.pickled.arena), root);
+        Self::new(name, file_bytes, file.format, entries, plain)
     }
 
+    /// A checkpoint of these entries, unless they are far larger than what they were read from.
     pub(crate) fn new(
         file: String,
+        file_bytes: usize,
         format: CheckpointFormat,
         entries: Vec<(String, Entry)>,
         plain: Plain,
-    ) -> Self {
+    ) -> Result<Self> {
+        expansion::check(&entries, file_bytes)?;
         let (mut tensors, mut unsupported) = (Vec::with_capacity(entries.len()), BTreeMap::new());
         for (path, entry) in entries {
             match entry {
@@ -172,12 +191,17 @@ impl Checkpoint {
             }
         }
         let places = tensors.iter().enumerate().map(|(place, (path, _))| (path.clone(), place)).collect();
-        Self { file, format, tensors, places, unsupported, plain }
+        Ok(Self { file, file_bytes, format, tensors, places, unsupported, plain })
     }
 
     /// The file, folder or index that was opened.
     pub fn file(&self) -> &str {
         &self.file
+    }
+
+    /// Bytes of the file, or of all shards.
+    pub(crate) fn file_bytes(&self) -> usize {
+        self.file_bytes
     }
 
     /// How the file is made; for shards, how the shards are.

@@ -63,6 +63,25 @@ pub enum ErrorKind {
         /// The limit.
         limit: u64,
     },
+    /// The tensors show the same bytes of the file again and again, beyond
+    /// [`MAX_EXPANDED`](crate::limits::MAX_EXPANDED) and [`MAX_EXPANSION`](crate::limits::MAX_EXPANSION).
+    #[error(
+        "the tensors are {bytes} bytes when each has elements of its own, and {limit} is the limit for a file of \
+         {file_bytes} bytes: the larger of {floor} and {times} times the file; these show the same elements again and again: \
+         {tensors}",
+        floor = crate::limits::MAX_EXPANDED,
+        times = crate::limits::MAX_EXPANSION
+    )]
+    Expanded {
+        /// The tensors, as a list.
+        tensors: String,
+        /// Bytes of all tensors of the file.
+        bytes: usize,
+        /// Bytes of the file.
+        file_bytes: usize,
+        /// How many bytes the tensors may be.
+        limit: usize,
+    },
     /// The Safetensors file is broken.
     #[error("{0}")]
     Safetensors(String),

@@ -11,6 +11,7 @@
 
 mod checkpoint;
 mod error;
+mod expansion;
 mod identify;
 pub mod limits;
 mod pytorch;
@@ -22,7 +23,7 @@ mod tensor;
 pub use checkpoint::{Checkpoint, CheckpointFormat, OpenOptions, config_from_file};
 pub use error::{ErrorKind, Site, WeightsError};
 pub use pytorch::{ExportedProgram, ProgramTensor, complex_part, scalar_type};
-pub use remap::{KeyMap, Remapped};
+pub use remap::{KeyMap, PathPattern, Remapped};
 pub use tensor::{LazyTensor, Storage};
 
 /// The result of reading weights.

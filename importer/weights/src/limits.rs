@@ -41,8 +41,13 @@ pub const MAX_SPELLED_OUT: usize = 4 << 20;
 /// PyTorch writes its storages uncompressed.
 pub const MAX_INFLATED: u64 = 1 << 30;
 
-/// Above which size a tensor may not be larger than the storage that it views (by strides of zero, say).
+/// Above which size a tensor may not be larger than the storage that it views (by strides of zero, say), and all tensors of a
+/// checkpoint together not larger than [`MAX_EXPANSION`] times its file.
 pub const MAX_EXPANDED: usize = 256 << 20;
+
+/// How many times the size of its file all tensors of a checkpoint may be, once those that share elements have their own. Tied
+/// weights are a few times, a layer that is used at every depth as many times as the network is deep.
+pub const MAX_EXPANSION: usize = 100;
 
 /// Highest rank of a tensor: PyTorch's own limit.
 pub const MAX_RANK: usize = 64;

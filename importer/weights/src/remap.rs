@@ -28,6 +28,35 @@ pub struct Remapped {
     pub tensor: LazyTensor,
 }
 
+/// A pattern of the last parts of a layer's path, as PEFT's configurations have them.
+#[derive(Clone, Debug)]
+pub struct PathPattern(Regex);
+
+impl PathPattern {
+    /// Reads a pattern: a regular expression for some parts at the end of a path, or for all of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Pattern`] when it is no regular expression, or has what Python's have beyond ours.
+    pub fn new(pattern: &str) -> Result<Self> {
+        let compiled = Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$")).map_err(|error| {
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            ErrorKind::Pattern { pattern: pattern.to_owned(), reason: reason.to_owned() }
+        })?;
+        Ok(Self(compiled))
+    }
+
+    /// The pattern of this path and no other. Without the mark of the beginning, that of `fc` would be that of `head.fc` too.
+    pub fn exact(path: &str) -> String {
+        format!("^{}", regex::escape(path))
+    }
+
+    /// Whether it is the pattern of a path.
+    pub fn is_match(&self, path: &str) -> bool {
+        self.0.is_match(path)
+    }
+}
+
 impl KeyMap {
     /// Rules of a regular expression and a replacement each, in which `$1` or `${1}` stands for the first group, `$name`
     /// for a named one and `$$` for a dollar sign.

@@ -115,7 +115,8 @@ fn read_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
         entries.push((below.to_owned(), entry));
     }
     let format = shards.values().next().map_or(CheckpointFormat::Safetensors, Checkpoint::format);
-    Ok(Checkpoint::new(path.display().to_string(), format, entries, Plain::Json(index.metadata)))
+    let file_bytes = shards.values().map(Checkpoint::file_bytes).fold(0, usize::saturating_add);
+    Checkpoint::new(path.display().to_string(), file_bytes, format, entries, Plain::Json(index.metadata))
 }
 
 /// A shard's name, which must be a path below the index's folder.

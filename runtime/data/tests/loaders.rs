@@ -108,6 +108,38 @@ fn what_a_worker_panics_with_is_passed_on() {
     assert_eq!(batches.next(), Some(vec![0, 1, 2, 3]));
     let message = catch_unwind(AssertUnwindSafe(|| batches.next())).expect_err("a broken item");
     assert_eq!(message.downcast_ref::<String>().map(String::as_str), Some("item 6 is broken"));
+    // Whoever caught it gets what other threads have made, and then the end.
+    while catch_unwind(AssertUnwindSafe(|| batches.next())).is_ok_and(|batch| batch.is_some()) {}
+    assert_eq!(batches.next(), None);
+}
+
+/// Cannot read these items.
+struct Unreadable(std::ops::Range<usize>);
+
+impl Dataset<usize> for Unreadable {
+    fn get(&self, index: usize) -> Option<usize> {
+        (!self.0.contains(&index)).then_some(index)
+    }
+
+    fn len(&self) -> usize {
+        12
+    }
+}
+
+/// A batcher is not asked to join nothing.
+#[test]
+fn batches_without_an_item_that_can_be_read_are_left_out() {
+    let cases: [(_, &[&[usize]]); 3] =
+        [(3..9, &[&[0, 1, 2], &[9, 10, 11]]), (8..12, &[&[0, 1, 2, 3], &[4, 5, 6, 7]]), (0..12, &[])];
+    for (range, expected) in cases {
+        for workers in [0, 1, 2] {
+            let builder = DataLoaderBuilder::<B, _, _>::new(AsTheyAre).batch_size(4).num_workers(workers);
+            let loader = builder.build(Unreadable(range.clone()));
+            let mut batches = loader.iter();
+            assert_eq!(batches.by_ref().collect::<Vec<_>>(), expected, "{range:?}, {workers} workers");
+            assert_eq!(batches.progress(), Progress::new(12, 12));
+        }
+    }
 }
 
 #[test]

@@ -109,8 +109,8 @@ impl Run {
 }
 
 /// Trains, with all that has a state: dropout, running statistics, AdamW, a schedule, sums of gradients over two of seven
-/// steps, shuffling, early stopping.
-fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
+/// steps, shuffling, early stopping. Yields how many batches were made.
+fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) -> usize {
     let device = Default::default();
     T::seed(&device, 11);
     let model: Model<T> = ModelConfig::new().init(&device);
@@ -152,7 +152,8 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
         Trouble::Interrupt(at, _) => Trouble::Interrupt(at, builder.interrupter()),
         trouble => trouble,
     };
-    let batcher = Troubled { trouble, batches: Arc::default() };
+    let batches = Arc::new(AtomicUsize::new(0));
+    let batcher = Troubled { trouble, batches: batches.clone() };
     let loader = DataLoaderBuilder::new(batcher.clone()).batch_size(16).shuffle(5).num_workers(run.workers);
     let valid = DataLoaderBuilder::new(batcher).batch_size(20).num_workers(run.workers);
     let (loader, valid) = (loader.build(points(110, 0)), valid.build(points(50, 1000)));
@@ -160,6 +161,7 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) {
     let schedule = CosineAnnealingLrSchedulerConfig::new(0.05, 30).init().expect("a schedule");
     let result = builder.build(model, optimizer, schedule).fit(loader, valid);
     result.save_file(folder.join("trained"), &DefaultRecorder::new()).expect("saved");
+    batches.load(Ordering::Relaxed)
 }
 
 /// Where models start: parameters have ids, which are new ones in each run otherwise.
@@ -224,6 +226,22 @@ fn interrupted_with_any_batch_and_with_workers() {
         train::<Trained>(&start, &folder, Run { workers: batch % 3, ..run });
         assert_ne!(files(&folder)["trained.mpk"], expected["trained.mpk"], "it was interrupted");
         train::<Trained>(&start, &folder, Run { workers: 2, ..Run::new(Trouble::None) });
+        assert_same(&files(&folder), &expected, &format!("interrupted with batch {batch}"));
+    }
+}
+
+/// The steps of an epoch are not taken again when its validation was interrupted.
+#[test]
+fn interrupted_in_validation() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, expected) = undisturbed(folder.path());
+    for batch in [18, 19] {
+        let folder = folder.path().join(format!("interrupted-{batch}"));
+        train::<Trained>(&start, &folder, Run::new(Trouble::Interrupt(batch, TrainingInterrupter::new())));
+        assert!(files(&folder).keys().any(|name| name.starts_with("checkpoint/resume-1-7/")), "{batch}");
+        let made = train::<Trained>(&start, &folder, Run::new(Trouble::None));
+        assert_eq!(made, 3 + 2 * BATCHES_AN_EPOCH, "validation of the second epoch, and two more epochs");
         assert_same(&files(&folder), &expected, &format!("interrupted with batch {batch}"));
     }
 }

@@ -19,6 +19,7 @@
 pub mod beside;
 pub mod case;
 pub mod derivatives;
+pub mod devices;
 pub mod gradients;
 pub mod primitives;
 pub mod required;

@@ -4,7 +4,15 @@ use crate::config::Config;
 use crate::tensor::InlineVec;
 
 /// Padding that makes the output `ceil(size / stride)` long; an odd rest goes to the end (TensorFlow's SAME).
-fn same(size: usize, kernel: usize, dilation: usize, stride: usize) -> (usize, usize) {
+///
+/// # Panics
+/// When a number is 0 of which there is no such padding.
+fn same(layer: &str, size: usize, kernel: usize, dilation: usize, stride: usize) -> (usize, usize) {
+    assert!(
+        size > 0 && kernel > 0 && stride > 0,
+        "{layer}: with the padding `Same`, the input's spatial size, the kernel and the stride are at least 1, not {size}, \
+         {kernel} and {stride}"
+    );
     let span = dilation * (kernel - 1) + 1;
     let total = ((size.div_ceil(stride) - 1) * stride + span).saturating_sub(size);
     (total / 2, total - total / 2)
@@ -27,8 +35,12 @@ macro_rules! padding_config {
 
         impl $name {
             /// Padding before and after each spatial dim of an input of the given spatial size.
-            pub fn resolve(
+            ///
+            /// # Panics
+            /// With the layer's name, when it is [`Same`](Self::Same) and a size, a kernel or a stride is 0.
+            pub(crate) fn resolve(
                 &self,
+                layer: &str,
                 size: &[usize],
                 kernel: &[usize],
                 dilation: &[usize],
@@ -37,7 +49,7 @@ macro_rules! padding_config {
                 match *self {
                     Self::Valid => [(0, 0); $rank].into(),
                     Self::Same => {
-                        (0..$rank).map(|i| same(size[i], kernel[i], dilation[i], stride[i])).collect()
+                        (0..$rank).map(|i| same(layer, size[i], kernel[i], dilation[i], stride[i])).collect()
                     }
                     Self::Explicit($($part),*) => [$($part),*].iter().map(|&p| (p, p)).collect(),
                     Self::Asymmetric(pads) => pads.iter().map(|&[before, after]| (before, after)).collect(),

@@ -27,7 +27,7 @@ pub use items::{Array, BoolTensorSerde, FloatTensorSerde, IntTensorSerde, ParamS
 pub use kiln_record::Format;
 pub use kiln_record::safetensors::Safetensors;
 #[cfg(feature = "weights")]
-pub(crate) use parameters::nearest;
+pub(crate) use parameters::{COMPARED, LONGEST_COMPARED, SHOWN, nearest, write_rest};
 pub use parameters::{
     MissingParameter, ParameterMismatch, RecordCheck, WrongParameter, load_named_bytes, load_parameters,
     load_safetensors_bytes, save_safetensors_bytes,

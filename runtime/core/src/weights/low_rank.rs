@@ -1,5 +1,7 @@
 //! Low-rank pairs alone, in the files of PEFT: `adapter_model.safetensors` and `adapter_config.json`.
 
+mod patterns;
+
 use super::ImportError;
 use crate::module::{Form, LowRank, Module, ModuleMapper, ModuleVisitor, Origin, Param, Trail, attach_each};
 use crate::tensor::backend::Backend;
@@ -8,7 +10,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::{borrow::ToOwned, format, vec::Vec};
 use kiln_record::safetensors::{Safetensors, TensorToWrite, save};
+use kiln_record::{RecordError, replace_file};
+use patterns::{Matcher, Patterns};
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::path::Path;
 
 /// The file with the matrices.
@@ -35,9 +40,9 @@ struct Config {
     #[serde(default)]
     target_modules: Modules,
     #[serde(default)]
-    rank_pattern: BTreeMap<String, usize>,
+    rank_pattern: Patterns<usize>,
     #[serde(default)]
-    alpha_pattern: BTreeMap<String, f64>,
+    alpha_pattern: Patterns<f64>,
     /// Whether the factor is `alpha / √r`.
     #[serde(default)]
     use_rslora: bool,
@@ -77,13 +82,14 @@ impl Config {
     fn of(layers: &BTreeMap<String, (usize, f64)>) -> Option<Self> {
         let &(r, lora_alpha) = layers.values().next()?;
         let others = || layers.iter().filter(|(_, found)| **found != (r, lora_alpha));
+        let (ranks, alphas) = (|(rank, _)| rank, |(_, alpha)| alpha);
         Some(Self {
             peft_type: "LORA".to_owned(),
             r,
             lora_alpha,
             target_modules: Modules::Names(layers.keys().cloned().collect()),
-            rank_pattern: others().map(|(path, &(rank, _))| (path.clone(), rank)).collect(),
-            alpha_pattern: others().map(|(path, &(_, alpha))| (path.clone(), alpha)).collect(),
+            rank_pattern: Patterns::of(others().map(|(path, &found)| (path.as_str(), ranks(found)))),
+            alpha_pattern: Patterns::of(others().map(|(path, &found)| (path.as_str(), alphas(found)))),
             use_rslora: false,
             use_dora: false,
             lora_dropout: 0.0,
@@ -95,13 +101,9 @@ impl Config {
         })
     }
 
-    /// The factor of a layer for a rank, such that the product is multiplied by `alpha / rank`.
-    fn alpha(&self, path: &str, rank: usize) -> f64 {
-        // PEFT's patterns are ends of paths.
-        let fits =
-            |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        let own = self.alpha_pattern.iter().find(|(end, _)| fits(end)).map(|(_, alpha)| *alpha);
-        let alpha = own.unwrap_or(self.lora_alpha);
+    /// The factor of a layer for a rank, such that the product is multiplied by `alpha / rank`. `own` are the factors by pattern.
+    fn alpha(&self, own: &Matcher<f64>, path: &str, rank: usize) -> f64 {
+        let alpha = own.of(path).unwrap_or(self.lora_alpha);
         if self.use_rslora { alpha * (rank as f64).sqrt() } else { alpha }
     }
 }
@@ -130,7 +132,11 @@ pub fn save_low_rank<B: Backend, M: Module<B>, P: AsRef<Path>>(
     save(&path, &pairs.tensors, &metadata).map_err(|error| failed(&path, &error))?;
     let path = folder.join(CONFIG);
     let text = serde_json::to_string_pretty(&config).map_err(|error| failed(&path, &error))?;
-    std::fs::write(&path, text + "\n").map_err(|error| failed(&path, &error))
+    let write = |writer: &mut std::io::BufWriter<_>| {
+        let fail = |source| RecordError::Io { path: path.display().to_string(), source };
+        writeln!(writer, "{text}").map_err(fail)
+    };
+    replace_file(&path, write).map_err(|error| ImportError::Record(error.to_string()))
 }
 
 /// Collects the pairs of a module.
@@ -210,12 +216,15 @@ pub fn load_low_rank<B: Backend, M: Module<B>, P: AsRef<Path>>(
     if config.peft_type != "LORA" || config.use_dora {
         return Err(failed(&path, &"only plain LoRA is known (`peft_type` LORA, no `use_dora`)"));
     }
+    let alphas = config.alpha_pattern.matcher();
+    let alphas = alphas.map_err(|error| failed(&path, &format!("alpha_pattern: {error}")))?;
     let path = folder.join(WEIGHTS);
     let file = Safetensors::open(&path).map_err(|error| failed(&path, &error))?;
     let mut targets = Targets {
         trail: Trail::default(),
         file: &file,
         config: &config,
+        alphas,
         found: BTreeMap::new(),
         used: BTreeSet::new(),
         problems: Vec::new(),
@@ -248,6 +257,8 @@ struct Targets<'f> {
     trail: Trail,
     file: &'f Safetensors,
     config: &'f Config,
+    /// Factors by pattern.
+    alphas: Matcher<f64>,
     /// By the path of the parameter.
     found: BTreeMap<String, Target>,
     used: BTreeSet<String>,
@@ -270,7 +281,7 @@ impl Targets<'_> {
             self.problems.push(format!("`{path}`: {a:?} and {b:?} are no pair for a weight of {weight:?}"));
             return;
         }
-        let alpha = self.config.alpha(&path, rank);
+        let alpha = self.config.alpha(&self.alphas, &path, rank);
         let a = TensorData { shape: [rank, inputs].into(), ..a };
         let b = TensorData { shape: [outputs, rank].into(), ..b };
         self.found.insert(own, Target { rank, alpha, a, b });

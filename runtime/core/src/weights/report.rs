@@ -3,11 +3,13 @@
 mod suggest;
 
 use super::Unsaved;
-use crate::record::nearest;
+use crate::record::{COMPARED, LONGEST_COMPARED, SHOWN, nearest, write_rest};
 use crate::tensor::{DType, DTypeKind};
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
+use kiln_types::Line;
 
 /// Everything that does not fit between a module and a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,21 +93,15 @@ impl fmt::Display for WantedShape {
     }
 }
 
-/// How many lines each part of the message has at most: more than networks have parameters, fewer than a file may have.
-const SHOWN: usize = 1000;
-
-/// For how many missing parameters the nearest key is looked up.
-const COMPARED: usize = 100;
-
 impl ImportReport {
     /// The unused key that looks most like a missing one; one of a shape that fits, if there is any.
     fn nearest(&self, missing: &MissingWeight) -> Option<&(String, Vec<usize>)> {
         let fits = |unused: &&(String, Vec<usize>)| {
             missing.shape.as_ref().is_none_or(|shape| shape.is_like(&unused.1))
         };
-        let fitting: Vec<String> = self.unused.iter().filter(fits).map(|unused| unused.0.clone()).collect();
-        let all = || self.unused.iter().map(|unused| unused.0.clone()).collect::<Vec<_>>();
-        let found = nearest(&missing.key, &fitting).or_else(|| nearest(&missing.key, &all()))?;
+        let fitting = self.unused.iter().filter(fits).map(|unused| unused.0.as_str());
+        let all = self.unused.iter().map(|unused| unused.0.as_str());
+        let found = nearest(&missing.key, fitting).or_else(|| nearest(&missing.key, all))?;
         self.unused.iter().find(|unused| unused.0 == found)
     }
 
@@ -121,15 +117,17 @@ impl ImportReport {
 
     fn write_missing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, missing) in self.missing.iter().take(SHOWN).enumerate() {
-            write!(f, "\n  missing: {}", missing.path)?;
+            write!(f, "\n  missing: {}", Line(&missing.path))?;
             if let Some(shape) = &missing.shape {
                 write!(f, " {shape}")?;
             }
             if missing.key != missing.path {
-                write!(f, ", looked for as {}", missing.key)?;
+                write!(f, ", looked for as {}", Line(&missing.key))?;
             }
-            if let Some((key, shape)) = self.nearest(missing).filter(|_| number < COMPARED) {
-                write!(f, " (the file has {key} {shape:?})")?;
+            if number < COMPARED
+                && let Some((key, shape)) = self.nearest(missing)
+            {
+                write!(f, " (the file has {} {shape:?})", Line(key))?;
             }
         }
         write_rest(f, self.missing.len(), "missing")
@@ -138,7 +136,7 @@ impl ImportReport {
 
 impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not fit the module", self.source)?;
+        write!(f, "{} does not fit the module", Line(&self.source))?;
         self.write_missing(f)?;
         for WrongWeight { path, key, kind, shape, found: (dtype, stored) } in self.wrong.iter().take(SHOWN) {
             let kind = match kind {
@@ -146,11 +144,13 @@ impl fmt::Display for ImportReport {
                 DTypeKind::Int => "int",
                 DTypeKind::Bool => "bool",
             };
+            let (path, key) = (Line(path), Line(key));
             write!(f, "\n  wrong: {path} needs {kind} {shape}, {key} in the file is {dtype} {stored:?}")?;
         }
         write_rest(f, self.wrong.len(), "wrong")?;
         for UnsupportedWeight { path, key, what } in self.unsupported.iter().take(SHOWN) {
-            match path {
+            let (key, what) = (Line(key), Line(what));
+            match path.as_deref().map(Line) {
                 Some(path) => {
                     write!(f, "\n  wrong: {path} cannot be read: {key} is {what}; convert it before saving")?
                 }
@@ -159,19 +159,18 @@ impl fmt::Display for ImportReport {
         }
         write_rest(f, self.unsupported.len(), "of kinds that cannot be read")?;
         for (path, reason) in self.broken.iter().take(SHOWN) {
-            write!(f, "\n  wrong: {path} cannot be computed: {reason}")?;
+            write!(f, "\n  wrong: {} cannot be computed: {}", Line(path), Line(reason))?;
         }
         write_rest(f, self.broken.len(), "wrong")?;
         for (key, shape) in self.unused.iter().take(SHOWN) {
-            write!(f, "\n  unused: {key} {shape:?}")?;
+            write!(f, "\n  unused: {} {shape:?}", Line(key))?;
         }
         write_rest(f, self.unused.len(), "unused")?;
         for (number, (pattern, replacement)) in suggest::suggestions(self).into_iter().enumerate() {
             let lead = if number == 0 { "try" } else { "and" };
-            write!(
-                f,
-                "\n  {lead} --map '{pattern}={replacement}', or .with_key_remap({pattern:?}, {replacement:?})"
-            )?;
+            let map = shell_quoted(&format!("{pattern}={replacement}"));
+            let rule = format!("--map {map}, or .with_key_remap({pattern:?}, {replacement:?})");
+            write!(f, "\n  {lead} {}", Line(&rule))?;
         }
         if let Some(hint) = suggest::parametrized(self) {
             write!(f, "\n  {hint}")?;
@@ -196,7 +195,8 @@ impl fmt::Display for SaveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the module cannot be saved under PyTorch's names")?;
         for Unsaved { path, expression, reason } in self.unsaved.iter().take(SHOWN) {
-            write!(f, "\n  {path}, made of {expression}: {reason}")?;
+            let (expression, reason) = (expression.to_string(), reason.to_string());
+            write!(f, "\n  {}, made of {}: {}", Line(path), Line(&expression), Line(&reason))?;
         }
         write_rest(f, self.unsaved.len(), "parameters")?;
         write!(f, "\n  AdapterType::NoAdapter saves every parameter as it is")
@@ -205,10 +205,56 @@ impl fmt::Display for SaveReport {
 
 impl core::error::Error for SaveReport {}
 
-/// Says how many were not shown.
-fn write_rest(f: &mut fmt::Formatter<'_>, count: usize, what: &str) -> fmt::Result {
-    match count.saturating_sub(SHOWN) {
-        0 => Ok(()),
-        more => write!(f, "\n  and {more} more {what}"),
+/// Text as one word for a shell, which takes nothing between these quotes for a command; a quote in it stands outside of them.
+fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    /// A key stays in its line, and what is to be pasted into a shell is one word there.
+    #[test]
+    fn keys_are_escaped_and_quoted() {
+        let name = "a\n  missing: b\u{1b}[2J'$(touch x)'";
+        let key = format!("{name}.weight");
+        let missing =
+            MissingWeight { path: "fc.weight".to_string(), key: "fc.weight".to_string(), shape: None };
+        let report = ImportReport {
+            source: "model\n.pt".to_string(),
+            missing: vec![missing],
+            unused: vec![(key.clone(), vec![1])],
+            broken: vec![(key.clone(), key.clone())],
+            unsupported: vec![UnsupportedWeight { path: None, key: key.clone(), what: key }],
+            ..ImportReport::default()
+        };
+        let text = report.to_string();
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        let rule = r"try --map '^a\n\ \ missing\:\ b\u{1b}\[2J\'\''\$\(touch\ x\)\'\''\.(.*)=fc.${1}', or";
+        assert!(text.contains(rule), "{text}");
+        // What is escaped in the pattern still finds the key.
+        let (pattern, replacement) = suggest::suggestions(&report).remove(0);
+        let map = kiln_weights::KeyMap::new([(&pattern, &replacement)]).expect("a pattern");
+        assert_eq!(map.apply(&format!("{name}.weight")), "fc.weight");
+    }
+
+    /// Comparing these, and looking for what they have in common, would take hours.
+    #[test]
+    fn keys_of_any_length_are_reported() {
+        let missing = |n: usize| {
+            let key = format!("{n}{}.weight", "a.".repeat(20_000));
+            MissingWeight { path: key.clone(), key, shape: None }
+        };
+        let unused = |n: usize| (format!("{n}{}.weight", "b.".repeat(20_000)), vec![1]);
+        let report = ImportReport {
+            missing: (0..100).map(missing).collect(),
+            unused: (0..500).map(unused).collect(),
+            ..ImportReport::default()
+        };
+        assert_eq!(report.to_string().lines().count(), 601);
     }
 }

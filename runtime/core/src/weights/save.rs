@@ -124,7 +124,8 @@ impl<B: Backend> Collector<'_, B> {
         let parts = with_own_sizes(parts);
         let joined = parts.into_iter().map(|(key, parts)| Ok((key.clone(), join(&key, parts)?)));
         let mut tensors = joined.collect::<Result<BTreeMap<_, _>, ImportError>>()?;
-        match Solver::<B>::new(&tensors, original, B::Device::default()).solve(&equations) {
+        let (equations, device) = on_one_device(equations);
+        match Solver::<B>::new(&tensors, original, device).solve(&equations) {
             Ok(solved) if broken.is_empty() => tensors.extend(solved),
             Ok(_) => return Err(Box::new(SaveReport { unsaved: broken }).into()),
             Err(unsaved) => {
@@ -216,6 +217,18 @@ impl<B: Backend> Collector<'_, B> {
             self.equations.push(Equation { path, expression, target, value });
         }
     }
+}
+
+/// The equations with all values on the device that the first one has: a module may lie on several, and tensors on different ones
+/// do not meet in an operation.
+fn on_one_device<B: Backend>(mut equations: Vec<Equation<B>>) -> (Vec<Equation<B>>, B::Device) {
+    let device = equations.first().map(|equation| B::device(&equation.value)).unwrap_or_default();
+    for Equation { value, .. } in &mut equations {
+        if B::device(value) != device {
+            *value = B::to_device(value.clone(), &device);
+        }
+    }
+    (equations, device)
 }
 
 /// Attention whose keys or values have sizes of their own has a matrix for each projection in place of a joined one.

@@ -4,6 +4,7 @@ use super::{ImportError, LoadArgs};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::{borrow::ToOwned, format, vec::Vec};
+use kiln_types::Line;
 use kiln_weights::{Checkpoint, ErrorKind, KeyMap, LazyTensor, OpenOptions, Remapped, WeightsError};
 
 /// The tensors of a checkpoint, and where they came from.
@@ -28,12 +29,14 @@ impl Source {
         if args.debug {
             for (original, tensor) in checkpoint.tensors() {
                 let (key, shape, dtype) = (map.apply(original), tensor.shape(), tensor.dtype());
+                let (original, key) = (Line(original), Line(&key));
                 report.push_str(&format!(
                     "Original Key: {original}\nRemapped Key: {key}\nShape: {shape:?}\nDtype: {dtype:?}\n---\n"
                 ));
             }
             for (original, what) in checkpoint.unsupported() {
                 let key = map.apply(original);
+                let (original, key, what) = (Line(original), Line(&key), Line(what));
                 report.push_str(&format!(
                     "Original Key: {original}\nRemapped Key: {key}\nNot supported: {what}\n---\n"
                 ));

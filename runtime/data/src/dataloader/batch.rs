@@ -68,8 +68,9 @@ impl<B: Backend, I, O> Epoch<B, I, O> {
         self.len.div_ceil(self.batch_size)
     }
 
-    /// A batch, and the number of its items.
-    pub(super) fn batch(&self, n: usize) -> (O, usize) {
+    /// A batch, and the number of its places. There is none where the dataset can read none of the items: a batcher joins what it gets,
+    /// and would have nothing to join.
+    pub(super) fn batch(&self, n: usize) -> (Option<O>, usize) {
         let start = n * self.batch_size;
         let places = start..(start + self.batch_size).min(self.len);
         let count = places.len();
@@ -81,9 +82,12 @@ impl<B: Backend, I, O> Epoch<B, I, O> {
             self.dataset.get(index)
         };
         // A dataset may have items that it cannot read: they are left out.
-        let items = places.filter_map(get).collect();
+        let items: Vec<I> = places.filter_map(get).collect();
+        if items.is_empty() {
+            return (None, count);
+        }
         draws.batch(n);
-        (self.batcher.batch(items, &self.device), count)
+        (Some(self.batcher.batch(items, &self.device)), count)
     }
 }
 
@@ -157,16 +161,18 @@ impl<B: Backend, I, O> Iterator for BatchIterator<B, I, O> {
     type Item = O;
 
     fn next(&mut self) -> Option<O> {
-        if self.next == self.batches {
-            return None;
+        while self.next < self.batches {
+            let (batch, count) = match &mut self.source {
+                Source::Here(epoch) => epoch.batch(self.next),
+                Source::Workers(workers) => workers.batch(self.next)?,
+            };
+            self.next += 1;
+            self.progress.items_processed += count;
+            if batch.is_some() {
+                return batch;
+            }
         }
-        let (batch, count) = match &mut self.source {
-            Source::Here(epoch) => epoch.batch(self.next),
-            Source::Workers(workers) => workers.batch(self.next),
-        };
-        self.next += 1;
-        self.progress.items_processed += count;
-        Some(batch)
+        None
     }
 }
 

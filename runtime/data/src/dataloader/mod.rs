@@ -35,7 +35,8 @@ impl Progress {
 pub struct Place {
     /// Epochs before this one.
     pub epoch: u64,
-    /// Batches of this epoch before the next one.
+    /// Batches of this epoch before the next one. Where some were left out, since none of their items could be read, as many of those
+    /// before come again.
     pub batch: usize,
     /// What random numbers of items and batches follow from, beside the loader's seed: the training's seed.
     pub seed: u64,

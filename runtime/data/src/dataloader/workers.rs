@@ -12,8 +12,8 @@ const AHEAD: usize = 2;
 
 /// A thread and the batches that it has made.
 struct Worker<O> {
-    /// Each with its number of items; gone when the epoch was left early.
-    batches: Option<Receiver<(O, usize)>>,
+    /// Each with its number of places, if there are items for it; gone when the epoch was left early.
+    batches: Option<Receiver<(Option<O>, usize)>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,19 +51,21 @@ impl<O: Send + 'static> Workers<O> {
 }
 
 impl<O> Workers<O> {
-    /// The next batch, whose number says which thread makes it.
+    /// The next batch, whose number says which thread makes it. `None` when that thread panicked before: whoever caught that and asks
+    /// again is at the end.
     ///
     /// # Panics
     /// With the message of a batcher or dataset that panicked.
-    pub(super) fn batch(&mut self, n: usize) -> (O, usize) {
+    pub(super) fn batch(&mut self, n: usize) -> Option<(Option<O>, usize)> {
         let count = self.workers.len();
         let worker = &mut self.workers[(n - self.from) % count];
         if let Some(Ok(batch)) = worker.batches.as_ref().map(Receiver::recv) {
-            return batch;
+            return Some(batch);
         }
         match worker.thread.take().map(JoinHandle::join) {
             Some(Err(message)) => panic::resume_unwind(message),
-            Some(Ok(())) | None => unreachable!("a thread makes all its batches"),
+            Some(Ok(())) => unreachable!("a thread makes all its batches"),
+            None => None,
         }
     }
 }

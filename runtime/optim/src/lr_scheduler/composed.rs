@@ -38,7 +38,7 @@ macro_rules! parts {
             $($variant($scheduler),)*
         }
 
-        /// Where a part is.
+        /// Where a part is. The variants stand in Burn's order, by which formats without names know them.
         #[derive(Record, Clone, Debug)]
         pub enum PartRecord {
             $(
@@ -86,6 +86,8 @@ macro_rules! parts {
                     $((Self::$variant(part), PartRecord::$variant(record)) => {
                         Self::$variant(part.load_record::<B>(record))
                     })*
+                    // Burn writes that of a cosine so; both are numbers of steps.
+                    (Self::Cosine(part), PartRecord::Linear(record)) => Self::Cosine(part.load_record::<B>(record)),
                     (part, record) => {
                         panic!("the record of a composed schedule has {record:?} where the schedule has {part:?}")
                     }
@@ -96,12 +98,12 @@ macro_rules! parts {
 }
 
 parts! {
+    Linear linear LinearLrSchedulerConfig LinearLrScheduler usize,
     Cosine cosine CosineAnnealingLrSchedulerConfig CosineAnnealingLrScheduler usize,
     Exponential exponential ExponentialLrSchedulerConfig ExponentialLrScheduler f64,
-    Linear linear LinearLrSchedulerConfig LinearLrScheduler usize,
     Noam noam NoamLrSchedulerConfig NoamLrScheduler usize,
     OneCycle one_cycle OneCycleLrSchedulerConfig OneCycleLrScheduler usize,
-    Step step StepLrSchedulerConfig StepLrScheduler usize,
+    Step step StepLrSchedulerConfig StepLrScheduler i32,
 }
 
 /// Config of [`ComposedLrScheduler`].
@@ -131,8 +133,15 @@ pub struct ComposedLrScheduler {
     reduction: SchedulerReduction,
 }
 
+/// Where a [`ComposedLrScheduler`] is.
+#[derive(Record, Clone, Debug)]
+pub struct ComposedLrSchedulerRecord {
+    /// Of each part.
+    pub schedulers: Vec<PartRecord>,
+}
+
 impl LrScheduler for ComposedLrScheduler {
-    type Record<B: Backend> = Vec<PartRecord>;
+    type Record<B: Backend> = ComposedLrSchedulerRecord;
 
     fn step(&mut self) -> LearningRate {
         let count = self.parts.len();
@@ -144,14 +153,15 @@ impl LrScheduler for ComposedLrScheduler {
         }
     }
 
-    fn to_record<B: Backend>(&self) -> Vec<PartRecord> {
-        self.parts.iter().map(Part::to_record::<B>).collect()
+    fn to_record<B: Backend>(&self) -> ComposedLrSchedulerRecord {
+        ComposedLrSchedulerRecord { schedulers: self.parts.iter().map(Part::to_record::<B>).collect() }
     }
 
-    fn load_record<B: Backend>(mut self, record: Vec<PartRecord>) -> Self {
-        assert_eq!(self.parts.len(), record.len(), "the record is of a schedule with other parts");
-        self.parts =
-            self.parts.into_iter().zip(record).map(|(part, record)| part.load_record::<B>(record)).collect();
+    fn load_record<B: Backend>(mut self, record: ComposedLrSchedulerRecord) -> Self {
+        let ComposedLrSchedulerRecord { schedulers } = record;
+        assert_eq!(self.parts.len(), schedulers.len(), "the record is of a schedule with other parts");
+        let parts = self.parts.into_iter().zip(schedulers);
+        self.parts = parts.map(|(part, record)| part.load_record::<B>(record)).collect();
         self
     }
 }

@@ -34,7 +34,7 @@ impl CosineAnnealingLrSchedulerConfig {
             initial_lr: self.initial_lr,
             min_lr: self.min_lr,
             num_iters: self.num_iters,
-            next: 0,
+            last: usize::MAX,
         })
     }
 }
@@ -45,26 +45,27 @@ pub struct CosineAnnealingLrScheduler {
     initial_lr: LearningRate,
     min_lr: LearningRate,
     num_iters: usize,
-    /// The step that comes next, within its cycle.
-    next: usize,
+    /// The step that was taken last, within its cycle; the largest number before the first.
+    last: usize,
 }
 
 impl LrScheduler for CosineAnnealingLrScheduler {
     type Record<B: Backend> = usize;
 
     fn step(&mut self) -> LearningRate {
-        let part = self.next as f64 / self.num_iters as f64;
-        self.next = (self.next + 1) % (self.num_iters + 1);
+        // Behind the end of the cycle, and from the largest number, the first step follows.
+        self.last = self.last.checked_add(1).filter(|step| *step <= self.num_iters).unwrap_or(0);
+        let part = self.last as f64 / self.num_iters as f64;
         let above = 0.5 * (self.initial_lr - self.min_lr) * (1.0 + (part * std::f64::consts::PI).cos());
         self.min_lr + above
     }
 
     fn to_record<B: Backend>(&self) -> usize {
-        self.next
+        self.last
     }
 
     fn load_record<B: Backend>(mut self, record: usize) -> Self {
-        self.next = record % (self.num_iters + 1);
+        self.last = record;
         self
     }
 }

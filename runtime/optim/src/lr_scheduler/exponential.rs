@@ -23,14 +23,16 @@ impl ExponentialLrSchedulerConfig {
         const NAME: &str = "ExponentialLrScheduler";
         check_rate(NAME, "initial_lr", self.initial_lr)?;
         check_rate(NAME, "gamma", self.gamma)?;
-        Ok(ExponentialLrScheduler { next: self.initial_lr, gamma: self.gamma })
+        // As if there had been a step before the first.
+        Ok(ExponentialLrScheduler { last: self.initial_lr / self.gamma, gamma: self.gamma })
     }
 }
 
 /// `initial · gamma^t`
 #[derive(Clone, Copy, Debug)]
 pub struct ExponentialLrScheduler {
-    next: LearningRate,
+    /// The rate of the step that was taken last.
+    last: LearningRate,
     gamma: f64,
 }
 
@@ -38,17 +40,16 @@ impl LrScheduler for ExponentialLrScheduler {
     type Record<B: Backend> = LearningRate;
 
     fn step(&mut self) -> LearningRate {
-        let lr = self.next;
-        self.next *= self.gamma;
-        lr
+        self.last *= self.gamma;
+        self.last
     }
 
     fn to_record<B: Backend>(&self) -> LearningRate {
-        self.next
+        self.last
     }
 
     fn load_record<B: Backend>(mut self, record: LearningRate) -> Self {
-        self.next = record;
+        self.last = record;
         self
     }
 }

@@ -32,7 +32,7 @@ impl LinearLrSchedulerConfig {
         Ok(LinearLrScheduler {
             final_lr: self.final_lr,
             slope: (self.initial_lr - self.final_lr) / self.num_iters as f64,
-            remaining: self.num_iters,
+            remaining: self.num_iters.saturating_add(1),
         })
     }
 }
@@ -43,7 +43,7 @@ pub struct LinearLrScheduler {
     final_lr: LearningRate,
     /// What a step takes away.
     slope: f64,
-    /// Steps until the last rate.
+    /// Steps from the one that was taken last to the last rate.
     remaining: usize,
 }
 
@@ -51,9 +51,8 @@ impl LrScheduler for LinearLrScheduler {
     type Record<B: Backend> = usize;
 
     fn step(&mut self) -> LearningRate {
-        let lr = self.final_lr + self.slope * self.remaining as f64;
         self.remaining = self.remaining.saturating_sub(1);
-        lr
+        self.final_lr + self.slope * self.remaining as f64
     }
 
     fn to_record<B: Backend>(&self) -> usize {

@@ -1,6 +1,8 @@
 //! Learning-rate schedulers: the learning rate of each step.
 //!
 //! A number is a scheduler too: the rate that never changes.
+//!
+//! Records are Burn's: they hold where the step was that was taken last, also where none was taken yet, and Burn goes on from there.
 
 pub mod composed;
 pub mod constant;

@@ -36,7 +36,7 @@ pub struct MuonConfig {
     /// Rounds of the Newton-Schulz iteration.
     #[config(default = 5)]
     pub ns_steps: usize,
-    /// Added to the norm that a matrix is divided by.
+    /// The least that a matrix is divided by: its norm, where that is not smaller.
     #[config(default = 1e-7)]
     pub epsilon: f32,
     /// How the learning rate follows from a matrix's size.

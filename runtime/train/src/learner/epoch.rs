@@ -80,7 +80,17 @@ where
             if end == End::Over {
                 self.worker.end(Split::Train, epoch);
             }
-            if end == End::Interrupted || self.validate(&recorded.model, &place, valid) == End::Interrupted {
+            let interrupted = match end {
+                End::Interrupted => true,
+                End::Over if self.validate(&recorded.model, &place, valid) == End::Over => false,
+                End::Over => {
+                    // The epoch's steps are taken: what goes on from here begins with the validation.
+                    self.worker.wait();
+                    self.keeper.save_state(place, &recorded)?;
+                    true
+                }
+            };
+            if interrupted {
                 let reason = self.interrupter.message().unwrap_or_else(|| "no reason was given".to_owned());
                 log::info!("interrupted in epoch {epoch}, after {} steps: {reason}", place.steps);
                 break;

@@ -101,8 +101,13 @@ impl<B: Backend> DeformConv2d<B> {
         mask: Option<Tensor<B, 4>>,
     ) -> Tensor<B, 4> {
         let [_, _, height, width] = input.dims();
-        let padding =
-            self.padding.0.resolve(&[height, width], &self.kernel_size, &self.dilation, &self.stride);
+        let padding = self.padding.0.resolve(
+            "DeformConv2d",
+            &[height, width],
+            &self.kernel_size,
+            &self.dilation,
+            &self.stride,
+        );
         assert!(
             padding.iter().all(|(before, after)| before == after),
             "DeformConv2d: the padding {padding:?} is not the same before and after"

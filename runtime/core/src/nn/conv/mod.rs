@@ -97,9 +97,11 @@ macro_rules! conv {
                 let kernel = Spatial::array(self.kernel_size);
                 let mut shape = [$out, $in / self.groups, 1, 1, 1];
                 shape[2..2 + $rank].copy_from_slice(&kernel);
-                let fan_in = Some($in / self.groups * kernel.iter().product::<usize>());
-                let weight = self.initializer.init_with(&shape[..2 + $rank], fan_in, None, device);
-                let bias = || self.initializer.init_with([$out], fan_in, None, device);
+                let window = kernel.iter().product::<usize>();
+                let fan_in = Some($in / self.groups * window);
+                let fan_out = Some($out / self.groups * window);
+                let weight = self.initializer.init_with(&shape[..2 + $rank], fan_in, fan_out, device);
+                let bias = || self.initializer.init_with([$out], fan_in, fan_out, device);
                 $layer {
                     weight,
                     bias: self.bias.then(bias),
@@ -144,7 +146,7 @@ macro_rules! conv {
                 let size: [usize; $dims] = input.dims();
                 ConvOptions {
                     stride: stride.into(),
-                    padding: self.padding.resolve(&size[2..], &kernel, &dilation, &stride),
+                    padding: self.padding.resolve(stringify!($layer), &size[2..], &kernel, &dilation, &stride),
                     dilation: dilation.into(),
                     groups: self.groups,
                 }

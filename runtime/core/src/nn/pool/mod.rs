@@ -85,7 +85,7 @@ macro_rules! max_pool {
                 let (kernel, stride, dilation) =
                     (self.kernel_size.sizes(), self.stride.sizes(), self.dilation.sizes());
                 let size: [usize; $dims] = input.dims();
-                let padding = self.padding.resolve(&size[2..], &kernel, &dilation, &stride);
+                let padding = self.padding.resolve(stringify!($layer), &size[2..], &kernel, &dilation, &stride);
                 let options = PoolOptions { kernel, stride, padding, dilation, ceil_mode: self.ceil_mode };
                 module::pool(PoolOp::Max, input, options)
             }
@@ -192,7 +192,7 @@ macro_rules! avg_pool {
                 let (kernel, stride) = (self.kernel_size.sizes(), self.stride.sizes());
                 let dilation = Dims::repeat(1, kernel.len());
                 let size: [usize; $dims] = input.dims();
-                let padding = self.padding.resolve(&size[2..], &kernel, &dilation, &stride);
+                let padding = self.padding.resolve(stringify!($layer), &size[2..], &kernel, &dilation, &stride);
                 let options = PoolOptions { kernel, stride, padding, dilation, ceil_mode: self.ceil_mode };
                 module::pool(PoolOp::Average { include_pad: self.count_include_pad }, input, options)
             }

@@ -8,6 +8,8 @@ mod walk;
 pub use check::RecordCheck;
 #[cfg(feature = "weights")]
 pub(crate) use mismatch::nearest;
+#[cfg(feature = "weights")]
+pub(crate) use mismatch::{COMPARED, LONGEST_COMPARED, SHOWN, write_rest};
 pub use mismatch::{MissingParameter, ParameterMismatch, WrongParameter};
 
 use super::RecorderError;

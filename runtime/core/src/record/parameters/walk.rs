@@ -1,6 +1,6 @@
 //! Walking through a module with the path of each parameter in hand.
 
-use super::mismatch::{MissingParameter, ParameterMismatch, WrongParameter, nearest};
+use super::mismatch::{COMPARED, MissingParameter, ParameterMismatch, WrongParameter, nearest};
 use super::source::Parameters;
 use crate::module::{ModuleMapper, ModuleVisitor, Param, ParamId, Parameter};
 use crate::tensor::backend::{Backend, held, hold};
@@ -132,8 +132,9 @@ impl Source<'_> {
         if mismatch.is_empty() {
             return Ok(());
         }
-        for missing in &mut mismatch.missing {
-            missing.nearest = nearest(&missing.path, &mismatch.unused);
+        for missing in mismatch.missing.iter_mut().take(COMPARED) {
+            let unused = mismatch.unused.iter().map(String::as_str);
+            missing.nearest = nearest(&missing.path, unused).map(str::to_string);
         }
         Err(mismatch)
     }

@@ -1,9 +1,10 @@
 //! What a user may do about a report: new names for keys, and how weights have to be saved.
 
-use super::{ImportReport, MissingWeight};
+use super::{ImportReport, LONGEST_COMPARED, MissingWeight};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::{format, vec::Vec};
+use kiln_types::is_invisible;
 
 /// Most patterns that a report suggests.
 const SUGGESTED: usize = 5;
@@ -13,12 +14,15 @@ const COMPARED: usize = 500;
 
 /// Patterns and replacements that give keys the names of missing parameters, the one that helps most first.
 pub(super) fn suggestions(report: &ImportReport) -> Vec<(String, String)> {
-    let missing: Vec<&MissingWeight> = report.missing.iter().take(COMPARED).collect();
+    let is_short = |key: &str| key.len() <= LONGEST_COMPARED;
+    let missing = report.missing.iter().filter(|missing| is_short(&missing.key)).take(COMPARED);
+    let missing: Vec<&MissingWeight> = missing.collect();
+    let unused = || report.unused.iter().filter(|unused| is_short(&unused.0)).take(COMPARED);
     // By a change of beginnings, the parameters that it would find: with the key in the file, and twice where the shape
     // fits too.
     let mut changes: BTreeMap<Change, BTreeMap<&str, (usize, &str)>> = BTreeMap::new();
     for wanted in &missing {
-        for (key, shape) in report.unused.iter().take(COMPARED) {
+        for (key, shape) in unused() {
             let Some(change) = Change::between(key, &wanted.key) else { continue };
             let fits = wanted.shape.as_ref().is_none_or(|wanted| wanted.is_like(shape));
             let votes = changes.entry(change).or_default().entry(&wanted.key).or_insert((0, key));
@@ -117,6 +121,11 @@ impl Change {
 fn escaped(part: &str) -> String {
     let mut pattern = String::with_capacity(part.len());
     for letter in part.chars() {
+        if is_invisible(letter) {
+            // As it is shown, which patterns know too.
+            pattern.extend(letter.escape_default());
+            continue;
+        }
         if !(letter.is_alphanumeric() || letter == '_' || letter == '-') {
             pattern.push('\\');
         }

@@ -46,7 +46,7 @@ impl<B: Backend> Cut<B> {
     }
 }
 
-/// Whether two tensors are equal, or differ by at most a part of their largest element.
+/// Whether two tensors are equal, or differ by at most a part of their largest element. What is no number is equal to what is none.
 pub(super) fn is_close<B: Backend>(a: B::Primitive, b: B::Primitive, tolerance: f32) -> bool {
     let numbers = |x: B::Primitive| {
         let x = if x.dtype() == DType::F32 { x } else { B::cast(x, DType::F32) };
@@ -55,7 +55,8 @@ pub(super) fn is_close<B: Backend>(a: B::Primitive, b: B::Primitive, tolerance: 
     };
     let (Some((a, from)), Some((b, to))) = (numbers(a), numbers(b)) else { return false };
     let largest = b.iter().filter(|x| x.is_finite()).fold(0.0f32, |largest, x| largest.max(x.abs()));
-    let close = |(a, b): (&f32, &f32)| a == b || (a - b).abs() <= tolerance * largest;
+    let close =
+        |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * largest;
     from == to && a.iter().zip(&b).all(close)
 }
 
