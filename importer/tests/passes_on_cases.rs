@@ -202,6 +202,7 @@ const LIMITS: [&str; 17] = [
     "op_softmax",
     "quantized_attention",
     "quantized_cnn",
+    "op_ranges_of_the_run",
     "quantized_cnn_around",
     "quantized_encoder",
     "quantized_encoder_around",
