@@ -34,7 +34,7 @@ pub(super) fn read_where<'k>(is_there: Value<'k>, ty: Type, read: impl FnOnce() 
     element.get()
 }
 
-/// `result[…, i, …] = table[…, index[…, i, …], …]`; see [`read_where`] for rows that the table does not have.
+/// `result[…, i, …] = table[…, index[…, i, …], …]`; rows that the table does not have are NaN, of integers 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gather {
     /// The elements' dtype.
