@@ -582,6 +582,9 @@ def halves_squared(rng):
         y = g.input("y", dtype, [2, "channels", 6])
         scale, bias = g.input("scale", dtype, ["channels"]), g.input("bias", dtype, ["channels"])
         g.show("instances", "InstanceNormalization", y, scale, bias)
+        four = [g.const(np.full(4, n, np.float16 if dtype == F16 else np.float32)) for n in (1, 0, 0, 1)]
+        batch = g.op("BatchNormalization", x, *four, training_mode=1, out=3)[0]
+        g.output(batch, dtype, [2, 4, 6])
         return g.model()
 
     large = (rng.standard_normal((2, 4, 6)) * 400).astype(np.float16)
@@ -603,3 +606,41 @@ def integers_by_fractions(rng):
     bytes_ = np.array([0, 1, 2, 5, 255], np.uint8)
     floats_ = np.array([-2, -0.5, 0, 0.25, 1, 2, 3], np.float32)
     return Case(g.model(), [[floats_, numbers, np.float32(k), bytes_] for k in (2, 0)])
+
+
+@case("op_range_opset_27")
+def range_opset_27(rng):
+    """Halves whose range is computed in single precision."""
+
+    def model(dtype, opset):
+        g = Graph("range_opset_27", opset=opset)
+        start, limit, step = (g.input(name, dtype, []) for name in ["start", "limit", "step"])
+        # Version 27 has an attribute that says it.
+        said = {"stash_type": 1} if opset == 27 else {}
+        g.show("range", "Range", start, limit, step, dims=["count"], **said)
+        return g.model()
+
+    numbers = [np.float16(x) for x in (0.1, 100, 0.1)]
+    return Case(model(F16, 27), [numbers], reference=model(F32, 18))
+
+
+@case("op_one_hot_of_the_run")
+def one_hot_of_the_run(rng):
+    """Two numbers of a tensor whose length the run tells."""
+    g = Graph("one_hot_of_the_run", opset=18)
+    index, values = g.input("index", I64, [4]), g.input("values", F32, ["values"])
+    g.show("hot", "OneHot", index, np.int64(3), values)
+    return Case(
+        g.model(),
+        [[np.array([0, 2, 1, -1]), np.array([-1, 5], np.float32)]],
+    )
+
+
+@case("op_gemm_of_integers")
+def gemm_of_integers(rng):
+    """Integers that fractions scale."""
+    g = Graph("gemm_of_integers", opset=13)
+    a, b, c = g.input("a", I32, [2, 3]), g.input("b", I32, [3, 2]), g.input("c", I32, [2])
+    g.show("halves", "Gemm", a, b, c, alpha=0.5, beta=2.0)
+    even = [2 * rng.integers(-9, 9, shape).astype(np.int32) for shape in ([2, 3], [3, 2], [2])]
+    return Case(g.model(), [even], numpy_answers=True)

@@ -7,7 +7,7 @@ use crate::derivative::{self, Operand, Side};
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::Backend;
-use kiln_tensor::compose::activation_derivative;
+use kiln_tensor::compose::{activation_derivative, wide};
 use kiln_tensor::{DType, Expression, Scalar, Step, StepId, Traced};
 
 /// What a gradient's program reads.
@@ -54,7 +54,7 @@ impl<B: Backend> Program<'_, B> {
             is_zero = gradient.is_none();
             let dtype = self.dtypes[operand];
             gradient
-                .map(|gradient| if is_short(dtype) { gradient.cast(dtype) } else { gradient })
+                .map(|gradient| if wide(dtype) == dtype { gradient } else { gradient.cast(dtype) })
                 .into_iter()
                 .collect()
         });
@@ -62,17 +62,8 @@ impl<B: Backend> Program<'_, B> {
     }
 }
 
-/// Whether floats have 16 bits, whose range and precision are too small for what derivatives are made of: a square of 300 is infinite in f16.
-fn is_short(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
-}
-
-/// The dtype in which such floats are computed.
-fn wide(dtype: DType) -> DType {
-    if is_short(dtype) { DType::F32 } else { dtype }
-}
-
-/// Floats of 16 bits as those of 32.
+/// Floats of 16 bits as those of 32: the range and the precision of theirs are too small for what derivatives are made of. A square of 300 is
+/// infinite in f16.
 fn widened(x: Traced) -> Traced {
     match x.dtype() {
         Some(dtype) => x.cast(wide(dtype)),

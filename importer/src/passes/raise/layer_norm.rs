@@ -303,6 +303,23 @@ mod tests {
         assert_eq!(kinds, ["Permute", "LayerNorm", "Permute"]);
     }
 
+    /// A file of some bytes may declare rows of any length, and a weight of ones would be as long.
+    #[test]
+    fn no_long_weight_is_made_for_a_norm_without_one() {
+        for (length, kind) in [(MOST_MADE, "LayerNorm"), (MOST_MADE + 1, "Unary(Sqrt)")] {
+            let g = graph(&[&format!("f32[1, 2, {length}]")], |b, x| {
+                let m = mean(b, x[0]);
+                let d = bin(b, BinaryOp::Sub, x[0], m);
+                let square = bin(b, BinaryOp::Mul, d, d);
+                let s = root(b, square);
+                vec![bin(b, BinaryOp::Div, d, s)]
+            });
+            let g = checked(g, &[]);
+            let kinds: Vec<String> = g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect();
+            assert!(kinds.iter().any(|found| found == kind), "{length}: {kinds:?}");
+        }
+    }
+
     /// Formulas that look like a norm and are none.
     #[test]
     fn variances_of_other_rows_are_no_norm() {

@@ -7,9 +7,8 @@ use crate::tensor::AutodiffTensor;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
-use kiln_tensor::{
-    BinaryOp, CompareOp, CumulativeOp, DType, Element, ReduceOp, Scalar, ScatterOp, Shape, UnaryOp,
-};
+use kiln_tensor::compose::wide;
+use kiln_tensor::{BinaryOp, CompareOp, CumulativeOp, Element, ReduceOp, Scalar, ScatterOp, Shape, UnaryOp};
 
 pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
     op: ReduceOp,
@@ -30,9 +29,9 @@ pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
                 ReduceOp::Mean => {
                     // In f16, numbers from 65,520 on are infinite.
                     let dtype = context.gradient.dtype();
-                    let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+                    let gradient = B::cast(context.gradient, wide(dtype));
                     let count = Scalar::Float(count as f64);
-                    B::cast(B::binary_scalar(BinaryOp::Div, B::cast(context.gradient, wide), count), dtype)
+                    B::cast(B::binary_scalar(BinaryOp::Div, gradient, count), dtype)
                 }
                 _ => context.gradient,
             };
@@ -43,7 +42,7 @@ pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
             let x = context.operand(0);
             let dtype = x.dtype();
             // Floats of 16 bits do not count so far.
-            let counted = if dtype == DType::F64 { dtype } else { DType::F32 };
+            let counted = wide(dtype);
             let extreme = B::cast(B::compare(CompareOp::Equal, x, context.result()), counted);
             let count = B::reduce(ReduceOp::Sum, extreme.clone(), &back);
             let shares = mul::<B>(extreme, div::<B>(B::cast(context.gradient, counted), count));

@@ -5,6 +5,7 @@ use super::kind::{Bool, Float, Int, TensorKind};
 use super::numeric::{binary_operations, unary_operations};
 use crate::args::AsIndex;
 use crate::backend::Backend;
+use crate::compose::wide;
 use crate::module::GridSampleOptions;
 use crate::{BinaryOp, CompareOp, DType, Scalar, Shape, TensorData, UnaryOp, check, erased};
 use alloc::vec::Vec;
@@ -133,7 +134,7 @@ impl<B: Backend, const D: usize> Tensor<B, D> {
         let centered = self.clone().sub(self.mean_dim(dim)).swap_dims(dim, 0);
         // Neither a sum of products nor a number of them that is beyond f16 makes the covariance so.
         let dtype = centered.dtype();
-        let centered = centered.cast(if dtype == DType::F64 { dtype } else { DType::F32 });
+        let centered = centered.cast(wide(dtype));
         let sums = centered.clone().transpose().matmul(centered);
         sums.div_scalar(n as f64 - correction_factor as f64).cast(dtype)
     }

@@ -117,7 +117,7 @@ pub(crate) fn swapped(rank: usize, a: usize, b: usize) -> Dims {
 }
 
 /// The dtype in which what would overflow in a dtype, or be rounded too coarsely, is computed: f32 for floats of 16 bits.
-pub(crate) fn wide(dtype: DType) -> DType {
+pub fn wide(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         dtype => dtype,

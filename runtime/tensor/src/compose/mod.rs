@@ -22,6 +22,7 @@ mod shape;
 
 pub use all_reduce::all_reduce;
 pub use attention::{attention, linear, linear_parameter_gradients, rows};
+pub use calc::wide;
 pub use conv::{added, conv_added};
 pub use elementwise::{
     ElementwiseProgram, activation, clamp, elementwise, elementwise_moments, elementwise_sums, mask_fill,

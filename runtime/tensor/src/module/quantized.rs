@@ -3,9 +3,9 @@
 use super::conv::check_conv;
 use crate::backend::{Backend, Primitive};
 use crate::check::{self, ensure};
-use crate::compose::Quantized;
 pub use crate::compose::ZeroPoint;
 use crate::compose::calc::reshape;
+use crate::compose::{self, Quantized};
 use crate::{Activation, BasicOps, ConvOptions, DType, Dims, Int, Tensor, Traced, elementwise};
 
 impl<T> From<i32> for ZeroPoint<T> {
@@ -224,7 +224,7 @@ pub fn quantized_linear<B: Backend, const D: usize>(
     let QuantizedWeight { weight, zero_point, scale, bias } = weight;
     let dtype = scale.dtype();
     // Sums may be greater than numbers of 16 bits.
-    let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+    let wide = compose::wide(dtype);
     let weight_zero = match zero_point {
         Some(zero) => spread::<B, D, _>(zero).into(),
         None => ZeroPoint::Number(0),
