@@ -10,32 +10,78 @@ use kiln_kernels::gemm::Number;
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{BinaryOp, DType, Element, Scalar, UnaryOp, bf16, f16};
 
-/// The dtype in which arithmetic on `dtype` is done.
-pub(crate) fn compute_dtype(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        DType::I8 | DType::I16 | DType::U16 | DType::I4 | DType::U4 => DType::I32,
-        DType::U32 => DType::I64,
-        other => other,
+/// The types in which arithmetic is done ([`by_compute!`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ComputeType {
+    F64,
+    F32,
+    I64,
+    I32,
+    U64,
+    U8,
+}
+
+impl ComputeType {
+    /// The one that holds what there is of `dtype`, and its sums and products before they wrap or round.
+    pub(crate) fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::F64 => Self::F64,
+            DType::F32 | DType::F16 | DType::BF16 => Self::F32,
+            DType::I64 | DType::U32 => Self::I64,
+            DType::I32 | DType::I16 | DType::U16 | DType::I8 | DType::I4 | DType::U4 => Self::I32,
+            DType::U64 => Self::U64,
+            DType::U8 | DType::Bool => Self::U8,
+        }
     }
 }
 
-/// The dtype in which operations work that are compiled for few types only: f32, f64, u64 or i64.
-pub(crate) fn wide_dtype(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 | DType::F32 => DType::F32,
-        DType::F64 | DType::U64 => dtype,
-        DType::I64
-        | DType::I32
-        | DType::I16
-        | DType::I8
-        | DType::I4
-        | DType::U32
-        | DType::U16
-        | DType::U8
-        | DType::U4
-        | DType::Bool => DType::I64,
+/// The dtype in which arithmetic on `dtype` is done.
+pub(crate) fn compute_dtype(dtype: DType) -> DType {
+    match ComputeType::of(dtype) {
+        ComputeType::F64 => DType::F64,
+        ComputeType::F32 => DType::F32,
+        ComputeType::I64 => DType::I64,
+        ComputeType::I32 => DType::I32,
+        ComputeType::U64 => DType::U64,
+        // A bool is a `u8`, and stays one of 0 or 1 by what it is asked for.
+        ComputeType::U8 => dtype,
     }
+}
+
+/// The types in which operations work that are compiled for few ([`by_wide!`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WideType {
+    F64,
+    F32,
+    I64,
+    U64,
+}
+
+impl WideType {
+    /// The one that holds what there is of `dtype`.
+    pub(crate) fn of(dtype: DType) -> Self {
+        match ComputeType::of(dtype) {
+            ComputeType::F64 => Self::F64,
+            ComputeType::F32 => Self::F32,
+            ComputeType::I64 | ComputeType::I32 | ComputeType::U8 => Self::I64,
+            ComputeType::U64 => Self::U64,
+        }
+    }
+
+    /// Its own dtype.
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Self::F64 => DType::F64,
+            Self::F32 => DType::F32,
+            Self::I64 => DType::I64,
+            Self::U64 => DType::U64,
+        }
+    }
+}
+
+/// The dtype of [`WideType`].
+pub(crate) fn wide_dtype(dtype: DType) -> DType {
+    WideType::of(dtype).dtype()
 }
 
 /// Runs `f` on the tensor in its compute dtype, and narrows the result back.

@@ -24,52 +24,62 @@ macro_rules! by_size {
     };
 }
 
-/// Runs `$body` with `$T` the [`Compute`](crate::compute::Compute) type of `$dtype`, which must be one that
-/// [`compute_dtype`](crate::compute::compute_dtype) yields.
+/// Runs `$body` with `$T` the type in which arithmetic on `$dtype` is done ([`ComputeType`](crate::compute::ComputeType)); what the
+/// kernels do for f32 can stand apart.
 macro_rules! by_compute {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            kiln_tensor::DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            dtype => by_rest!(dtype, $T => $body),
-        }
-    };
-}
-
-/// [`by_compute`] without f32, for what the kernels do for f32.
-macro_rules! by_rest {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            kiln_tensor::DType::I32 => {
-                type $T = i32;
-                $body
-            }
-            kiln_tensor::DType::U8 | kiln_tensor::DType::Bool => {
-                type $T = u8;
-                $body
-            }
-            dtype => by_wide!(dtype, $T => $body),
-        }
-    };
-}
-
-/// Runs `$body` with `$T` one of f64, u64 and i64, into which [`wide_dtype`](crate::compute::wide_dtype) leads all dtypes
-/// that the f32 kernels do not serve.
-macro_rules! by_wide {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            kiln_tensor::DType::F64 => {
+    ($dtype:expr, F32 => $single:expr, $T:ident => $body:expr) => {
+        match $crate::compute::ComputeType::of($dtype) {
+            $crate::compute::ComputeType::F32 => $single,
+            $crate::compute::ComputeType::F64 => {
                 type $T = f64;
                 $body
             }
-            kiln_tensor::DType::U64 => {
+            $crate::compute::ComputeType::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::compute::ComputeType::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::compute::ComputeType::U64 => {
                 type $T = u64;
                 $body
             }
-            _ => {
+            $crate::compute::ComputeType::U8 => {
+                type $T = u8;
+                $body
+            }
+        }
+    };
+    ($dtype:expr, $T:ident => $body:expr) => {
+        by_compute!(
+            $dtype,
+            F32 => {
+                type $T = f32;
+                $body
+            },
+            $T => $body
+        )
+    };
+}
+
+/// Runs `$single` for f32, which the kernels serve, or `$body` with `$T` the type in which operations on `$dtype` are done that are
+/// compiled for few ([`WideType`](crate::compute::WideType)).
+macro_rules! by_wide {
+    ($dtype:expr, F32 => $single:expr, $T:ident => $body:expr) => {
+        match $crate::compute::WideType::of($dtype) {
+            $crate::compute::WideType::F32 => $single,
+            $crate::compute::WideType::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::compute::WideType::I64 => {
                 type $T = i64;
+                $body
+            }
+            $crate::compute::WideType::U64 => {
+                type $T = u64;
                 $body
             }
         }

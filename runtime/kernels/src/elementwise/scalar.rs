@@ -81,7 +81,14 @@ pub fn binary_of(op: BinaryOp, a: f32, b: f32) -> f32 {
             }
         }
         BinaryOp::Atan2 => Float::atan2(a, b),
-        _ => panic!("`{}` is not an operation of f32", op.name()),
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::BitwiseAnd
+        | BinaryOp::BitwiseOr
+        | BinaryOp::BitwiseXor
+        | BinaryOp::ShiftLeft
+        | BinaryOp::ShiftRight => panic!("`{}` is not an operation of f32", op.name()),
     }
 }
 

@@ -146,7 +146,14 @@ macro_rules! float_compute {
                     Op::Max => Compute::max,
                     Op::Min => Compute::min,
                     Op::Atan2 => |a, b| Float::atan2(a, b),
-                    _ => return None,
+                    Op::And
+                    | Op::Or
+                    | Op::Xor
+                    | Op::BitwiseAnd
+                    | Op::BitwiseOr
+                    | Op::BitwiseXor
+                    | Op::ShiftLeft
+                    | Op::ShiftRight => return None,
                 })
             }
         }

@@ -72,7 +72,26 @@ macro_rules! int_compute {
                     Op::Floor | Op::Ceil | Op::Round | Op::Trunc => |x| x,
                     Op::Not => |x| <$ty>::from(x == 0),
                     Op::BitwiseNot => |x| !x,
-                    _ => return None,
+                    Op::Exp
+                    | Op::Log
+                    | Op::Log1p
+                    | Op::Sqrt
+                    | Op::Recip
+                    | Op::Sin
+                    | Op::Cos
+                    | Op::Tan
+                    | Op::Asin
+                    | Op::Acos
+                    | Op::Atan
+                    | Op::Sinh
+                    | Op::Cosh
+                    | Op::Tanh
+                    | Op::Asinh
+                    | Op::Acosh
+                    | Op::Atanh
+                    | Op::Erf
+                    | Op::IsNan
+                    | Op::IsInf => return None,
                 })
             }
 

@@ -1,6 +1,6 @@
 //! Binary operations and their broadcasting.
 
-use crate::compute::{Compute, widened2};
+use crate::compute::{Compute, ComputeType, widened2};
 use crate::ops::{copy, create};
 use crate::order::{into_one_order, inverse, memory_order};
 use crate::rows::{Rows, walk};
@@ -28,13 +28,13 @@ pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> Nd
         let [lhs, rhs] = [lhs, rhs].map(|x| x.map_layout(|layout| layout.permute(&axes)));
         return binary(op, lhs, rhs).map_layout(|layout| layout.permute(&inverse(&axes)));
     }
-    widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
-        DType::F32 => single(op, lhs, rhs),
-        DType::U64 => rare::<u64>(op, lhs, rhs),
-        DType::U8 | DType::Bool => rare::<u8>(op, lhs, rhs),
-        DType::I32 => typed::<i32>(op, lhs, rhs),
-        DType::F64 => typed::<f64>(op, lhs, rhs),
-        _ => typed::<i64>(op, lhs, rhs),
+    widened2(lhs, rhs, |lhs, rhs| match ComputeType::of(lhs.dtype()) {
+        ComputeType::F32 => single(op, lhs, rhs),
+        ComputeType::F64 => typed::<f64>(op, lhs, rhs),
+        ComputeType::I64 => typed::<i64>(op, lhs, rhs),
+        ComputeType::I32 => typed::<i32>(op, lhs, rhs),
+        ComputeType::U64 => rare::<u64>(op, lhs, rhs),
+        ComputeType::U8 => rare::<u8>(op, lhs, rhs),
     })
 }
 

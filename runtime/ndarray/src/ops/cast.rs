@@ -40,17 +40,18 @@ fn converted(tensor: NdArrayTensor, dtype: DType) -> NdArrayTensor {
             let source = &source[start * bytes_in..][..n * bytes_in];
             let out = &mut out[start * bytes_out..][..n * bytes_out];
             match from {
-                DType::F64 | DType::F32 | DType::F16 | DType::BF16 => {
-                    let mut block = [0f64; BLOCK];
-                    read_float(from, source, &mut block[..n]);
-                    write(dtype, out, &block[..n]);
-                }
-                DType::U64 => write(dtype, out, bytemuck::cast_slice::<u8, u64>(source)),
-                _ => {
-                    let mut block = [0i64; BLOCK];
-                    read_int(from, source, &mut block[..n]);
-                    write(dtype, out, &block[..n]);
-                }
+                DType::F64 => write::<f64>(dtype, out, bytemuck::cast_slice(source)),
+                DType::F32 => through::<f32, f64>(source, dtype, out, f64::from),
+                DType::F16 => through::<f16, f64>(source, dtype, out, f16::to_f64),
+                DType::BF16 => through::<bf16, f64>(source, dtype, out, bf16::to_f64),
+                DType::I64 => write::<i64>(dtype, out, bytemuck::cast_slice(source)),
+                DType::I32 => through::<i32, i64>(source, dtype, out, i64::from),
+                DType::I16 => through::<i16, i64>(source, dtype, out, i64::from),
+                DType::I8 | DType::I4 => through::<i8, i64>(source, dtype, out, i64::from),
+                DType::U64 => write::<u64>(dtype, out, bytemuck::cast_slice(source)),
+                DType::U32 => through::<u32, i64>(source, dtype, out, i64::from),
+                DType::U16 => through::<u16, i64>(source, dtype, out, i64::from),
+                DType::U8 | DType::U4 | DType::Bool => through::<u8, i64>(source, dtype, out, i64::from),
             }
         }
     })
@@ -97,29 +98,12 @@ fn map<A: Pod, B: Pod>(tensor: &NdArrayTensor, dtype: DType, f: impl Fn(A) -> B)
     })
 }
 
-fn read<A: Pod, B>(source: &[u8], block: &mut [B], f: impl Fn(A) -> B) {
-    block.iter_mut().zip(bytemuck::cast_slice::<u8, A>(source)).for_each(|(out, &x)| *out = f(x));
-}
-
-fn read_float(dtype: DType, source: &[u8], block: &mut [f64]) {
-    match dtype {
-        DType::F64 => read::<f64, _>(source, block, |x| x),
-        DType::F16 => read::<f16, _>(source, block, f16::to_f64),
-        DType::BF16 => read::<bf16, _>(source, block, bf16::to_f64),
-        _ => read::<f32, _>(source, block, f64::from),
-    }
-}
-
-fn read_int(dtype: DType, source: &[u8], block: &mut [i64]) {
-    match dtype {
-        DType::I32 => read::<i32, _>(source, block, i64::from),
-        DType::I16 => read::<i16, _>(source, block, i64::from),
-        DType::I8 | DType::I4 => read::<i8, _>(source, block, i64::from),
-        DType::U32 => read::<u32, _>(source, block, i64::from),
-        DType::U16 => read::<u16, _>(source, block, i64::from),
-        DType::U8 | DType::U4 | DType::Bool => read::<u8, _>(source, block, i64::from),
-        _ => read::<i64, _>(source, block, |x| x),
-    }
+/// At most [`BLOCK`] elements of `A` as elements of `dtype`, by way of one of the three types between.
+fn through<A: Pod, W: Wide>(source: &[u8], dtype: DType, out: &mut [u8], widen: impl Fn(A) -> W) {
+    let source = bytemuck::cast_slice::<u8, A>(source);
+    let mut block = [W::zeroed(); BLOCK];
+    block.iter_mut().zip(source).for_each(|(wide, &x)| *wide = widen(x));
+    write(dtype, out, &block[..source.len()]);
 }
 
 /// One of the three types between.

@@ -13,10 +13,7 @@ pub(crate) fn compare(op: CompareOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> 
     same_dtype(op.name(), &lhs, &rhs);
     let wide = compute_dtype(lhs.dtype());
     let (lhs, rhs) = (cast::cast(lhs, wide), cast::cast(rhs, wide));
-    match wide {
-        DType::F32 => single(op, lhs, rhs),
-        _ => by_rest!(wide, T => typed::<T>(op, &lhs, &rhs)),
-    }
+    by_compute!(wide, F32 => single(op, lhs, rhs), T => typed::<T>(op, &lhs, &rhs))
 }
 
 /// f32 by the kernels.
@@ -39,17 +36,14 @@ pub(crate) fn compare_scalar(op: CompareOp, lhs: NdArrayTensor, rhs: Scalar) -> 
 }
 
 fn typed<T: Compute>(op: CompareOp, lhs: &NdArrayTensor, rhs: &NdArrayTensor) -> NdArrayTensor {
-    // `a < b` is `b > a`, also for NaN: four loops a type instead of six.
-    match op {
-        CompareOp::Lower => return typed::<T>(CompareOp::Greater, rhs, lhs),
-        CompareOp::LowerEqual => return typed::<T>(CompareOp::GreaterEqual, rhs, lhs),
-        _ => {}
-    }
     let shape = broadcast_shape(lhs, rhs, op.name());
     match op {
         CompareOp::Equal => zip_to(lhs, rhs, shape, DType::Bool, |a: T, b: T| u8::from(a == b)),
         CompareOp::NotEqual => zip_to(lhs, rhs, shape, DType::Bool, |a: T, b: T| u8::from(a != b)),
         CompareOp::Greater => zip_to(lhs, rhs, shape, DType::Bool, |a: T, b: T| u8::from(a > b)),
-        _ => zip_to(lhs, rhs, shape, DType::Bool, |a: T, b: T| u8::from(a >= b)),
+        CompareOp::GreaterEqual => zip_to(lhs, rhs, shape, DType::Bool, |a: T, b: T| u8::from(a >= b)),
+        // `a < b` is `b > a`, also for NaN: four loops a type instead of six.
+        CompareOp::Lower => typed::<T>(CompareOp::Greater, rhs, lhs),
+        CompareOp::LowerEqual => typed::<T>(CompareOp::GreaterEqual, rhs, lhs),
     }
 }

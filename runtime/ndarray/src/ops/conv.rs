@@ -43,17 +43,23 @@ pub(crate) fn conv(
 ) -> NdArrayTensor {
     let dtype = x.dtype();
     let wide = wide_dtype(dtype);
-    if wide == DType::F32 {
-        let end = End { residual: end.residual.map(|residual| cast::cast(residual, wide)), ..end };
-        return cast::cast(single(cast::cast(x, wide), weight, bias, end, options), dtype);
-    }
-    debug_assert!(
-        end.residual.is_none() && end.activation.is_none(),
-        "the caller does what follows in {dtype}"
+    let y = by_wide!(
+        wide,
+        F32 => {
+            let end = End { residual: end.residual.map(|residual| cast::cast(residual, wide)), ..end };
+            single(cast::cast(x, wide), weight, bias, end, options)
+        },
+        T => {
+            debug_assert!(
+                end.residual.is_none() && end.activation.is_none(),
+                "the caller does what follows in {dtype}"
+            );
+            let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
+            let (x, weight, bias) = (prepare(x), prepare(weight), bias.map(prepare));
+            typed::<T>(&x, &weight, bias.as_ref(), options)
+        }
     );
-    let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
-    let (x, weight, bias) = (prepare(x), prepare(weight), bias.map(prepare));
-    cast::cast(by_wide!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
+    cast::cast(y, dtype)
 }
 
 /// f32 by the kernels; weights of any float dtype are packed once where possible.

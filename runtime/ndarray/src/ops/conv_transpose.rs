@@ -8,8 +8,8 @@ use crate::ops::window::Windows;
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
 use kiln_kernels::conv::{self as kernel, ConvTransposeShape};
+use kiln_tensor::ConvTransposeOptions;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{ConvTransposeOptions, DType};
 
 /// See [`kiln_tensor::backend::Backend::conv_transpose`].
 pub(crate) fn conv_transpose(
@@ -22,17 +22,22 @@ pub(crate) fn conv_transpose(
     let wide = wide_dtype(dtype);
     let prepare = |tensor| cast::cast(tensor, wide).into_contiguous();
     let (x, bias) = (prepare(x), bias.map(prepare));
-    if wide == DType::F32 {
-        let weight = prepare(weight);
-        let shape = ConvTransposeShape::new(x.dims(), weight.dims(), options);
-        let y = NdArrayTensor::build(shape.output_dims().into(), wide, |out| {
-            let bias = bias.as_ref().map(NdArrayTensor::slice);
-            kernel::conv_transpose(&shape, x.slice(), weight.slice(), bias, out);
-        });
-        return cast::cast(y, dtype);
-    }
-    let weight = by_groups(cast::cast(weight, wide), options.groups);
-    cast::cast(by_wide!(wide, T => typed::<T>(&x, &weight, bias.as_ref(), options)), dtype)
+    let y = by_wide!(
+        wide,
+        F32 => {
+            let weight = prepare(weight);
+            let shape = ConvTransposeShape::new(x.dims(), weight.dims(), options);
+            NdArrayTensor::build(shape.output_dims().into(), wide, |out| {
+                let bias = bias.as_ref().map(NdArrayTensor::slice);
+                kernel::conv_transpose(&shape, x.slice(), weight.slice(), bias, out);
+            })
+        },
+        T => {
+            let weight = by_groups(cast::cast(weight, wide), options.groups);
+            typed::<T>(&x, &weight, bias.as_ref(), options)
+        }
+    );
+    cast::cast(y, dtype)
 }
 
 /// `[in, out / groups, kernel…]` as `[groups, out / groups, kernel…, in / groups]`: left operands of the products.

@@ -3,10 +3,10 @@
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::lanes::Lanes;
-use crate::ops::reduce::extreme;
+use crate::ops::reduce::nothing;
 use crate::tensor::NdArrayTensor;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{CumulativeOp, DType, ReduceOp, Scalar};
+use kiln_tensor::{CumulativeOp, ReduceOp, Scalar};
 
 /// See [`CumulativeOp`]. `exclusive` leaves out the element itself, `reverse` runs from the end.
 pub(crate) fn cumulative(
@@ -20,21 +20,18 @@ pub(crate) fn cumulative(
     let dtype = tensor.dtype();
     // What stands before the first element; of a dtype's own, not of the wider one in which it is computed.
     let nothing = match op {
-        CumulativeOp::Sum => Scalar::Int(0),
-        CumulativeOp::Prod => Scalar::Int(1),
-        CumulativeOp::Max => extreme(ReduceOp::Max, dtype),
-        CumulativeOp::Min => extreme(ReduceOp::Min, dtype),
+        CumulativeOp::Sum => nothing(ReduceOp::Sum, dtype),
+        CumulativeOp::Prod => nothing(ReduceOp::Prod, dtype),
+        CumulativeOp::Max => nothing(ReduceOp::Max, dtype),
+        CumulativeOp::Min => nothing(ReduceOp::Min, dtype),
     };
     let tensor = cast::cast(tensor, wide_dtype(dtype));
-    let folded = match tensor.dtype() {
+    let folded = by_wide!(
+        tensor.dtype(),
         // The error of a running sum grows with its length: in f64, as in PyTorch, it stays below f32's rounding.
-        DType::F32 => {
-            typed::<f32, f64>(op, nothing, tensor, lanes, exclusive, reverse, f64::from, |x| x as f32)
-        }
-        wide => {
-            by_wide!(wide, T => typed::<T, T>(op, nothing, tensor, lanes, exclusive, reverse, |x| x, |x| x))
-        }
-    };
+        F32 => typed::<f32, f64>(op, nothing, tensor, lanes, exclusive, reverse, f64::from, |x| x as f32),
+        T => typed::<T, T>(op, nothing, tensor, lanes, exclusive, reverse, |x| x, |x| x)
+    );
     cast::cast(folded, dtype)
 }
 

@@ -85,20 +85,19 @@ fn computed(products: impl Iterator<Item = Product>, shape: Shape, dtype: DType)
     });
     // Nothing is added up where there is no depth.
     let products = products.filter(|product| product.size.iter().all(|&size| size > 0));
-    let computed = match wide {
-        DType::F32 => NdArrayTensor::build(shape, wide, |out: &mut [f32]| {
+    let computed = by_compute!(
+        wide,
+        F32 => NdArrayTensor::build(shape, wide, |out: &mut [f32]| {
             out.fill(0.0);
             products.for_each(|Product { size, operands, place }| single(size, operands, &mut out[place]));
         }),
-        wide => by_rest!(wide, T => {
-            NdArrayTensor::build(shape, wide, |out: &mut [T]| {
-                out.fill(T::ZERO);
-                for Product { size: [m, n, k], operands: [a, b], place } in products {
-                    gemm::gemm_generic(m, n, k, matrix(&a), matrix(&b), &mut out[place]);
-                }
-            })
-        }),
-    };
+        T => NdArrayTensor::build(shape, wide, |out: &mut [T]| {
+            out.fill(T::ZERO);
+            for Product { size: [m, n, k], operands: [a, b], place } in products {
+                gemm::gemm_generic(m, n, k, matrix(&a), matrix(&b), &mut out[place]);
+            }
+        })
+    );
     cast::cast(computed, dtype)
 }
 

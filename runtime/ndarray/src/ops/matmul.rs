@@ -29,9 +29,12 @@ pub(crate) fn matmul(lhs: NdArrayTensor, rhs: NdArrayTensor) -> NdArrayTensor {
         let rhs = copy::reshape(rhs, [k, n].into());
         return rows_times(&lhs, &rhs, None, None, shape);
     }
-    widened2(lhs, rhs, |lhs, rhs| match lhs.dtype() {
-        DType::F32 => batched(lhs, rhs, batch, shape),
-        dtype => by_rest!(dtype, T => batched_generic::<T>(lhs, rhs, batch, shape)),
+    widened2(lhs, rhs, |lhs, rhs| {
+        by_compute!(
+            lhs.dtype(),
+            F32 => batched(lhs, rhs, batch, shape),
+            T => batched_generic::<T>(lhs, rhs, batch, shape)
+        )
     })
 }
 

@@ -1,6 +1,6 @@
 //! Pooling.
 
-use crate::compute::{Compute, compute_dtype};
+use crate::compute::{Compute, WideType};
 use crate::ops::cast;
 use crate::ops::window::Windows;
 use crate::storage::{Buffer, Computed, Work};
@@ -21,45 +21,46 @@ fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
     (windows, shape.into())
 }
 
-/// The dtype that pooling works in: f32 where that is exact, else one in which maxima and averages are. Powers of integers are rounded beyond 53 bits.
-fn pooling_dtype(op: PoolOp, dtype: DType) -> DType {
-    match dtype {
-        DType::I64 | DType::I32 | DType::U64 | DType::U32 if op == PoolOp::Max => compute_dtype(dtype),
-        DType::I64 | DType::U64 if matches!(op, PoolOp::Average { .. }) => dtype,
-        dtype if dtype.is_int() && matches!(op, PoolOp::Lp { .. }) => DType::F64,
-        DType::F64 | DType::I64 | DType::I32 | DType::U64 | DType::U32 => DType::F64,
-        _ => DType::F32,
+/// The type that pooling works in: f32 where that is exact, else one in which maxima and averages are. Powers of integers are rounded beyond 53 bits.
+fn pooling_type(op: PoolOp, dtype: DType) -> WideType {
+    let wide = WideType::of(dtype);
+    match (wide, op) {
+        (WideType::F64 | WideType::F32, _) => wide,
+        (WideType::I64 | WideType::U64, PoolOp::Lp { .. }) => WideType::F64,
+        (WideType::I64 | WideType::U64, PoolOp::Max | PoolOp::Average { .. }) if dtype.size() <= 2 => {
+            WideType::F32
+        }
+        (WideType::I64 | WideType::U64, PoolOp::Average { .. }) if dtype.size() == 4 => WideType::F64,
+        (WideType::I64 | WideType::U64, PoolOp::Max | PoolOp::Average { .. }) => wide,
     }
 }
 
 /// See [`PoolOp`].
 pub(crate) fn pool(op: PoolOp, x: NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
     let dtype = x.dtype();
-    let x = cast::cast(x, pooling_dtype(op, dtype));
-    if x.dtype() == DType::F32 && x.layout().is_channels_last() {
+    let wide = pooling_type(op, dtype);
+    let x = cast::cast(x, wide.dtype());
+    if wide == WideType::F32 && x.layout().is_channels_last() {
         return cast::cast(channels_last(op, x, options), dtype);
     }
     let x = x.into_contiguous();
-    if x.dtype() == DType::F32 {
-        let shape = PoolShape::new(x.dims(), options);
-        let y = NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
-            kernel::pool(op, &shape, x.slice(), out);
-        });
-        return cast::cast(y, dtype);
-    }
-    let (windows, shape) = geometry(&x, options);
-    let pooled = match (x.dtype(), op) {
-        (DType::I64, PoolOp::Average { include_pad }) => {
-            averages(&x, &windows, shape, include_pad, |mean| mean as i64)
+    let pooled = match (wide, op) {
+        (WideType::F32, _) => {
+            let shape = PoolShape::new(x.dims(), options);
+            NdArrayTensor::build(shape.output_dims().into(), DType::F32, |out| {
+                kernel::pool(op, &shape, x.slice(), out);
+            })
         }
-        (DType::U64, PoolOp::Average { include_pad }) => {
-            averages(&x, &windows, shape, include_pad, |mean| mean as u64)
+        (WideType::I64, PoolOp::Average { include_pad }) => {
+            averages(&x, options, include_pad, |mean| mean as i64)
         }
-        (_, PoolOp::Lp { p }) if dtype.is_int() => whole_norms(p, &x, &windows, shape),
-        (DType::I32, _) => typed::<i32>(op, &x, &windows, shape),
-        (DType::I64, _) => typed::<i64>(op, &x, &windows, shape),
-        (DType::U64, _) => typed::<u64>(op, &x, &windows, shape),
-        _ => typed::<f64>(op, &x, &windows, shape),
+        (WideType::U64, PoolOp::Average { include_pad }) => {
+            averages(&x, options, include_pad, |mean| mean as u64)
+        }
+        (WideType::F64, PoolOp::Lp { p }) if dtype.is_int() => whole_norms(p, &x, options),
+        (WideType::F64, _) => typed::<f64>(op, &x, options),
+        (WideType::I64, _) => typed::<i64>(op, &x, options),
+        (WideType::U64, _) => typed::<u64>(op, &x, options),
     };
     cast::cast(pooled, dtype)
 }
@@ -103,17 +104,18 @@ impl MaxPool {
     }
 }
 
-fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, windows: &Windows, shape: Shape) -> NdArrayTensor {
+fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
+    let (windows, shape) = geometry(x, options);
     NdArrayTensor::build(shape, x.dtype(), |out: &mut [T]| {
         let source = x.slice::<T>();
         match op {
-            PoolOp::Max => each_window(source, out, windows, |channel, window| {
+            PoolOp::Max => each_window(source, out, &windows, |channel, window| {
                 let max = |best: Option<T>, at: usize| {
                     Some(best.map_or(channel[at], |b| Compute::max(b, channel[at])))
                 };
                 window.fold(None, max).unwrap_or(T::LEAST)
             }),
-            PoolOp::Average { include_pad } => each_window(source, out, windows, |channel, window| {
+            PoolOp::Average { include_pad } => each_window(source, out, &windows, |channel, window| {
                 let (mut sum, mut count) = (T::ZERO, 0);
                 let padded = window.padded_len();
                 window.for_each(|at| {
@@ -122,7 +124,7 @@ fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, windows: &Windows, shape: Sh
                 });
                 sum.mean_of(if include_pad { padded } else { count })
             }),
-            PoolOp::Lp { p } => each_window(source, out, windows, |channel, window| {
+            PoolOp::Lp { p } => each_window(source, out, &windows, |channel, window| {
                 let power = |x: T| (if x < T::ZERO { T::ZERO.sub(x) } else { x }).power(f64::from(p));
                 window.fold(T::ZERO, |sum, at| sum.add(power(channel[at]))).power(1.0 / f64::from(p))
             }),
@@ -133,13 +135,13 @@ fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, windows: &Windows, shape: Sh
 /// Means of integers of 64 bits, whose sums have more; `narrowed` makes one of a mean.
 fn averages<T: Compute + Into<i128>>(
     x: &NdArrayTensor,
-    windows: &Windows,
-    shape: Shape,
+    options: &PoolOptions,
     include_pad: bool,
     narrowed: impl Fn(i128) -> T,
 ) -> NdArrayTensor {
+    let (windows, shape) = geometry(x, options);
     NdArrayTensor::build(shape, x.dtype(), |out: &mut [T]| {
-        each_window(x.slice::<T>(), out, windows, |channel, window| {
+        each_window(x.slice::<T>(), out, &windows, |channel, window| {
             let padded = window.padded_len();
             let (sum, count) =
                 window.fold((0, 0), |(sum, count), at| (sum + Into::<i128>::into(channel[at]), count + 1));
@@ -151,10 +153,11 @@ fn averages<T: Compute + Into<i128>>(
 
 /// Norms of whole numbers without what is behind the point: that of (4, 4, 4), whose cubes' root is 5.769, is 5, and that of 4 alone is 4, though the
 /// root of 64 is less than it by a rounding.
-fn whole_norms(p: u32, x: &NdArrayTensor, windows: &Windows, shape: Shape) -> NdArrayTensor {
+fn whole_norms(p: u32, x: &NdArrayTensor, options: &PoolOptions) -> NdArrayTensor {
+    let (windows, shape) = geometry(x, options);
     let power = |x: f64| Float::powi(x, p.cast_signed());
     NdArrayTensor::build(shape, x.dtype(), |out: &mut [f64]| {
-        each_window(x.slice::<f64>(), out, windows, |channel, window| {
+        each_window(x.slice::<f64>(), out, &windows, |channel, window| {
             let sum = window.fold(0.0, |sum, at| sum + power(Float::abs(channel[at])));
             let nearest = Float::round(Float::powf(sum, 1.0 / f64::from(p)));
             if power(nearest) > sum { nearest - 1.0 } else { nearest }
@@ -168,26 +171,19 @@ pub(crate) fn max_pool_with_indices(
     options: &PoolOptions,
 ) -> (NdArrayTensor, NdArrayTensor) {
     let dtype = x.dtype();
-    let x = cast::cast(x, pooling_dtype(PoolOp::Max, dtype)).into_contiguous();
-    if x.dtype() == DType::F32 {
-        let shape = PoolShape::new(x.dims(), options);
-        let dims = Shape::from(shape.output_dims());
-        let mut best_at = NdArrayTensor::build(dims.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
-        let positions = best_at.slice_mut().unwrap_or_default();
-        let y = NdArrayTensor::build(dims, DType::F32, |out| {
-            kernel::max_pool_with_indices(&shape, x.slice(), out, positions);
-        });
-        return (cast::cast(y, dtype), best_at);
-    }
+    let wide = pooling_type(PoolOp::Max, dtype);
+    let x = cast::cast(x, wide.dtype()).into_contiguous();
     let (windows, shape) = geometry(&x, options);
     let mut best_at = NdArrayTensor::build(shape.clone(), DType::I64, |out: &mut [i64]| out.fill(0));
-    let positions = best_at.slice_mut::<i64>().unwrap_or_default();
-    let values = match x.dtype() {
-        DType::I32 => max_typed::<i32>(&x, &windows, shape, positions),
-        DType::I64 => max_typed::<i64>(&x, &windows, shape, positions),
-        DType::U64 => max_typed::<u64>(&x, &windows, shape, positions),
-        _ => max_typed::<f64>(&x, &windows, shape, positions),
-    };
+    let positions = best_at.slice_mut().unwrap_or_default();
+    let values = by_wide!(
+        wide.dtype(),
+        F32 => NdArrayTensor::build(shape, DType::F32, |out| {
+            let shape = PoolShape::new(x.dims(), options);
+            kernel::max_pool_with_indices(&shape, x.slice(), out, positions);
+        }),
+        T => max_typed::<T>(&x, &windows, shape, positions)
+    );
     (cast::cast(values, dtype), best_at)
 }
 

@@ -1,6 +1,6 @@
 //! Folding dims away.
 
-use crate::compute::{Compute, rounded, wide_dtype};
+use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::lanes::Lanes;
 use crate::order::{inverse, memory_order};
@@ -25,26 +25,25 @@ pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdA
     }
     let mut shape = tensor.shape();
     axes.iter().for_each(|&axis| shape.dims[axis] = 1);
-    let limit = extreme(op, tensor.dtype());
+    let nothing = nothing(op, tensor.dtype());
     let (tensor, lanes) = gathered(tensor, axes);
     let dtype = tensor.dtype();
     let tensor = cast::cast(tensor, wide_dtype(dtype));
-    let folded = match tensor.dtype() {
-        DType::F32 => single(op, tensor, lanes, shape, limit),
-        wide => by_wide!(wide, T => typed::<T>(op, tensor, lanes, shape, limit)),
-    };
+    let folded = by_wide!(
+        tensor.dtype(),
+        F32 => single(op, tensor, lanes, shape, nothing),
+        T => typed::<T>(op, tensor, lanes, shape, nothing)
+    );
     cast::cast(folded, dtype)
 }
 
 /// f32 by the kernels.
-fn single(op: ReduceOp, tensor: NdArrayTensor, lanes: Lanes, shape: Shape, limit: Scalar) -> NdArrayTensor {
+fn single(op: ReduceOp, tensor: NdArrayTensor, lanes: Lanes, shape: Shape, nothing: Scalar) -> NdArrayTensor {
     let Lanes { outer, size, inner } = lanes;
     NdArrayTensor::build(shape, DType::F32, |out| match (size, op) {
-        (0, ReduceOp::Sum) => out.fill(0.0),
-        (0, ReduceOp::Prod) => out.fill(1.0),
         (0, ReduceOp::Mean) => out.fill(f32::NAN),
-        (0, _) => out.fill(limit.to_f64() as f32),
-        _ => kernel::reduce(op, outer, size, inner, tensor.slice(), out),
+        (0, _) => out.fill(nothing.to_f64() as f32),
+        (1.., _) => kernel::reduce(op, outer, size, inner, tensor.slice(), out),
     })
 }
 
@@ -53,43 +52,36 @@ fn typed<T: Compute>(
     tensor: NdArrayTensor,
     lanes: Lanes,
     shape: Shape,
-    limit: Scalar,
+    nothing: Scalar,
 ) -> NdArrayTensor {
-    let nothing = T::from_scalar(limit);
+    let nothing = T::from_scalar(nothing);
     match op {
-        ReduceOp::Sum => fold(tensor, lanes, shape, T::ZERO, T::add, |x, _| x),
-        ReduceOp::Mean => fold(tensor, lanes, shape, T::ZERO, T::add, T::mean_of),
-        ReduceOp::Prod => fold(tensor, lanes, shape, T::ONE, T::mul, |x, _| x),
+        ReduceOp::Sum => fold(tensor, lanes, shape, nothing, T::add, |x, _| x),
+        ReduceOp::Mean => fold(tensor, lanes, shape, nothing, T::add, T::mean_of),
+        ReduceOp::Prod => fold(tensor, lanes, shape, nothing, T::mul, |x, _| x),
         ReduceOp::Max | ReduceOp::Any => fold(tensor, lanes, shape, nothing, <T as Compute>::max, |x, _| x),
         ReduceOp::Min | ReduceOp::All => fold(tensor, lanes, shape, nothing, <T as Compute>::min, |x, _| x),
     }
 }
 
-/// What a fold of nothing yields: the least element for a maximum, the greatest for a minimum.
-pub(super) fn extreme(op: ReduceOp, dtype: DType) -> Scalar {
-    let wide = match op {
-        ReduceOp::Max | ReduceOp::Any => match dtype {
-            DType::I64 => Scalar::Int(i64::MIN),
-            DType::I32 => Scalar::Int(i64::from(i32::MIN)),
-            DType::I16 => Scalar::Int(i64::from(i16::MIN)),
-            DType::I8 => Scalar::Int(i64::from(i8::MIN)),
-            _ if dtype.is_float() => Scalar::Float(f64::NEG_INFINITY),
-            _ => Scalar::Int(0),
-        },
-        _ => match dtype {
-            DType::I64 => Scalar::Int(i64::MAX),
-            DType::I32 => Scalar::Int(i64::from(i32::MAX)),
-            DType::I16 => Scalar::Int(i64::from(i16::MAX)),
-            DType::I8 => Scalar::Int(i64::from(i8::MAX)),
-            DType::U64 => Scalar::UInt(u64::MAX),
-            DType::U32 => Scalar::Int(i64::from(u32::MAX)),
-            DType::U16 => Scalar::Int(i64::from(u16::MAX)),
-            DType::U8 => Scalar::Int(i64::from(u8::MAX)),
-            DType::Bool => Scalar::Int(1),
-            _ => Scalar::Float(f64::INFINITY),
-        },
-    };
-    rounded(wide, dtype)
+/// What a fold of nothing yields: a sum's 0, a product's 1, the least element for a maximum, the greatest for a minimum. Of a mean, its sum.
+pub(super) fn nothing(op: ReduceOp, dtype: DType) -> Scalar {
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => Scalar::Int(0),
+        ReduceOp::Prod => Scalar::Int(1),
+        ReduceOp::Max | ReduceOp::Any => bounds(dtype).0,
+        ReduceOp::Min | ReduceOp::All => bounds(dtype).1,
+    }
+}
+
+/// The least and the greatest element.
+fn bounds(dtype: DType) -> (Scalar, Scalar) {
+    let integer = |x: i128| i64::try_from(x).map_or_else(|_| Scalar::UInt(x as u64), Scalar::Int);
+    match dtype.integers() {
+        Some((least, greatest)) => (integer(least), integer(greatest)),
+        None if dtype.is_bool() => (Scalar::Int(0), Scalar::Int(1)),
+        None => (Scalar::Float(f64::NEG_INFINITY), Scalar::Float(f64::INFINITY)),
+    }
 }
 
 /// The tensor row-major with the folded axes side by side, moved last unless they are neighbours already.
@@ -184,22 +176,23 @@ pub(crate) fn arg_reduce(op: ArgReduceOp, tensor: NdArrayTensor, dim: usize, las
     let wide = wide_dtype(tensor.dtype());
     let tensor = cast::cast(tensor, wide).into_contiguous();
     let lanes = Lanes::along(tensor.dims(), dim);
-    if wide == DType::F32 {
-        return NdArrayTensor::build(shape, DType::I64, |out| {
+    by_wide!(
+        wide,
+        F32 => NdArrayTensor::build(shape, DType::I64, |out| {
             let Lanes { outer, size, inner } = lanes;
             kernel::arg_reduce(op, outer, size, inner, last, tensor.slice(), out);
-        });
-    }
-    by_wide!(wide, T => NdArrayTensor::build(shape, DType::I64, |out: &mut [i64]| {
-        let source = tensor.slice::<T>();
-        let mut out = out.iter_mut();
-        lanes.for_each(|start| {
-            let lane = source[start..].iter().step_by(lanes.inner).take(lanes.size).copied();
-            if let Some(out) = out.next() {
-                *out = extreme_of(op, lane, last);
-            }
-        });
-    }))
+        }),
+        T => NdArrayTensor::build(shape, DType::I64, |out: &mut [i64]| {
+            let source = tensor.slice::<T>();
+            let mut out = out.iter_mut();
+            lanes.for_each(|start| {
+                let lane = source[start..].iter().step_by(lanes.inner).take(lanes.size).copied();
+                if let Some(out) = out.next() {
+                    *out = extreme_of(op, lane, last);
+                }
+            });
+        })
+    )
 }
 
 fn extreme_of<T: Compute>(op: ArgReduceOp, lane: impl Iterator<Item = T>, last: bool) -> i64 {

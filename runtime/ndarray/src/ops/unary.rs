@@ -1,11 +1,11 @@
 //! Unary operations.
 
-use crate::compute::{Compute, widened};
+use crate::compute::{Compute, bits, widened};
 use crate::tensor::NdArrayTensor;
 use bytemuck::Pod;
 use kiln_kernels::elementwise;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{DType, UnaryOp};
+use kiln_tensor::{DType, Scalar, UnaryOp};
 
 /// Applies a function to every element, in place where possible.
 pub(crate) fn map<T: Pod>(mut tensor: NdArrayTensor, f: impl Fn(T) -> T) -> NdArrayTensor {
@@ -32,10 +32,10 @@ pub(crate) fn unary(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
     if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) {
         return classify(op, tensor);
     }
-    widened(tensor, |tensor| match tensor.dtype() {
-        DType::F32 => single(op, tensor),
-        dtype => by_rest!(dtype, T => typed::<T>(op, tensor)),
-    })
+    widened(
+        tensor,
+        |tensor| by_compute!(tensor.dtype(), F32 => single(op, tensor), T => typed::<T>(op, tensor)),
+    )
 }
 
 /// f32 by the kernels.
@@ -55,13 +55,7 @@ fn typed<T: Compute>(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
 
 /// `IsNan` and `IsInf`, by the bits, so that every float dtype takes one path; other dtypes are never either.
 fn classify(op: UnaryOp, tensor: NdArrayTensor) -> NdArrayTensor {
-    let infinity = match tensor.dtype() {
-        DType::F64 => f64::INFINITY.to_bits(),
-        DType::F32 => u64::from(f32::INFINITY.to_bits()),
-        DType::F16 => 0x7c00,
-        DType::BF16 => 0x7f80,
-        _ => u64::MAX,
-    };
+    let infinity = bits(Scalar::Float(f64::INFINITY), tensor.dtype());
     let tensor = tensor.into_contiguous();
     by_size!(tensor.dtype(), T => {
         let (infinity, magnitude) = (infinity as T, T::MAX >> 1);
