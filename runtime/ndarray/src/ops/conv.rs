@@ -11,7 +11,7 @@ use rounded::rounded;
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::matmul::product;
-use crate::ops::window::Windows as TypedWindows;
+use crate::ops::window::{columns_of, for_each_row};
 use crate::tensor::NdArrayTensor;
 use alloc::vec;
 use kiln_kernels::Windows;
@@ -158,12 +158,11 @@ fn typed<T: Compute>(
         channels,
         weight.shape()
     );
-    let windows =
-        TypedWindows::new(spatial, kernel, &options.stride, &options.padding, &options.dilation, false);
+    let windows = Windows::new(spatial, kernel, &options.stride, &options.padding, &options.dilation, false);
     let (size, out_size) = (windows.input_len(), windows.output_len());
     let (per_group, depth) = (out_channels / groups, group_channels * windows.kernel_len());
     let mut shape = vec![batch, out_channels];
-    shape.extend(windows.output_dims(spatial.len()));
+    shape.extend(windows.output_dims());
     let mut columns = vec![T::ZERO; depth * out_size];
     let (source, weight) = (x.slice::<T>(), weight.slice::<T>());
     NdArrayTensor::build(shape.into(), x.dtype(), |out: &mut [T]| {
@@ -192,7 +191,7 @@ pub(crate) fn add_per_channel<T: Compute>(out: &mut [T], bias: &[T], size: usize
 }
 
 /// Windows of `[channels, input…]` as columns: `[channels · kernel, outputs]`, zero in the padding.
-pub(crate) fn unfold<T: Compute>(columns: &mut [T], x: &[T], windows: &TypedWindows) {
+pub(crate) fn unfold<T: Compute>(columns: &mut [T], x: &[T], windows: &Windows) {
     let width = windows.output[2];
     let out_size = windows.output_len();
     if out_size == 0 {
@@ -202,16 +201,17 @@ pub(crate) fn unfold<T: Compute>(columns: &mut [T], x: &[T], windows: &TypedWind
     for (channel, columns) in
         x.chunks_exact(windows.input_len().max(1)).zip(columns.chunks_exact_mut(kernel * out_size))
     {
-        windows.for_each_row(|[d, h, w], row, input_row| {
+        for_each_row(windows, |[d, h, w], row, input_row| {
             let element = (d * windows.kernel[1] + h) * windows.kernel[2] + w;
             let out = &mut columns[element * out_size + row * width..][..width];
             let Some(input_row) = input_row else { return out.fill(T::ZERO) };
-            let (from, to) = windows.inside(w);
-            out[..from].fill(T::ZERO);
-            out[to..].fill(T::ZERO);
+            let inside = columns_of(windows, w);
+            out[..inside.start].fill(T::ZERO);
+            out[inside.end..].fill(T::ZERO);
             let first = input_row * windows.input[2];
-            for (o, out) in out[from..to].iter_mut().enumerate() {
-                let at = (from + o) * windows.stride[2] + w * windows.dilation[2] - windows.before[2];
+            for (o, out) in out[inside.clone()].iter_mut().enumerate() {
+                let at =
+                    (inside.start + o) * windows.stride[2] + w * windows.dilation[2] - windows.padding[2].0;
                 *out = channel[first + at];
             }
         });

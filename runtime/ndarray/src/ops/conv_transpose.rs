@@ -4,9 +4,10 @@ use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
 use crate::ops::conv::add_per_channel;
 use crate::ops::matmul::product;
-use crate::ops::window::Windows;
+use crate::ops::window::{columns_of, for_each_row};
 use crate::tensor::NdArrayTensor;
 use alloc::{vec, vec::Vec};
+use kiln_kernels::Windows;
 use kiln_kernels::conv::{self as kernel, ConvTransposeShape};
 use kiln_tensor::ConvTransposeOptions;
 use kiln_tensor::backend::Primitive;
@@ -121,14 +122,15 @@ fn fold<T: Compute>(x: &mut [T], columns: &[T], windows: &Windows) {
     }
     let channels = x.chunks_exact_mut(windows.input_len()).zip(columns.chunks_exact(kernel * size));
     for (channel, columns) in channels {
-        windows.for_each_row(|[d, h, w], row, input_row| {
+        for_each_row(windows, |[d, h, w], row, input_row| {
             let Some(input_row) = input_row else { return };
             let element = (d * windows.kernel[1] + h) * windows.kernel[2] + w;
-            let (from, to) = windows.inside(w);
-            let source = &columns[element * size + row * width..][from..to];
+            let inside = columns_of(windows, w);
+            let source = &columns[element * size + row * width..][inside.clone()];
             let first = input_row * windows.input[2];
             for (o, &value) in source.iter().enumerate() {
-                let at = (from + o) * windows.stride[2] + w * windows.dilation[2] - windows.before[2];
+                let at =
+                    (inside.start + o) * windows.stride[2] + w * windows.dilation[2] - windows.padding[2].0;
                 let x = &mut channel[first + at];
                 *x = x.add(value);
             }

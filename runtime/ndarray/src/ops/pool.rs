@@ -2,10 +2,10 @@
 
 use crate::compute::{Compute, WideType};
 use crate::ops::cast;
-use crate::ops::window::Windows;
 use crate::storage::{Buffer, Computed, Work};
 use crate::tensor::NdArrayTensor;
 use alloc::vec;
+use kiln_kernels::Windows;
 use kiln_kernels::pool::{self as kernel, PoolShape};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{DType, PoolOp, PoolOptions, Shape, bf16};
@@ -17,7 +17,7 @@ fn geometry(x: &NdArrayTensor, options: &PoolOptions) -> (Windows, Shape) {
     let PoolOptions { kernel, stride, padding, dilation, ceil_mode } = options;
     let windows = Windows::new(spatial, kernel, stride, padding, dilation, *ceil_mode);
     let mut shape = vec![batch, channels];
-    shape.extend(windows.output_dims(spatial.len()));
+    shape.extend(windows.output_dims());
     (windows, shape.into())
 }
 
@@ -113,20 +113,18 @@ fn typed<T: Compute>(op: PoolOp, x: &NdArrayTensor, options: &PoolOptions) -> Nd
                 let max = |best: Option<T>, at: usize| {
                     Some(best.map_or(channel[at], |b| Compute::max(b, channel[at])))
                 };
-                window.fold(None, max).unwrap_or(T::LEAST)
+                window.positions().fold(None, max).unwrap_or(T::LEAST)
             }),
             PoolOp::Average { include_pad } => each_window(source, out, &windows, |channel, window| {
-                let (mut sum, mut count) = (T::ZERO, 0);
-                let padded = window.padded_len();
-                window.for_each(|at| {
-                    sum = sum.add(channel[at]);
-                    count += 1;
-                });
-                sum.mean_of(if include_pad { padded } else { count })
+                let sum = window.positions().fold(T::ZERO, |sum, at| sum.add(channel[at]));
+                sum.mean_of(window.len(include_pad))
             }),
             PoolOp::Lp { p } => each_window(source, out, &windows, |channel, window| {
                 let power = |x: T| (if x < T::ZERO { T::ZERO.sub(x) } else { x }).power(f64::from(p));
-                window.fold(T::ZERO, |sum, at| sum.add(power(channel[at]))).power(1.0 / f64::from(p))
+                window
+                    .positions()
+                    .fold(T::ZERO, |sum, at| sum.add(power(channel[at])))
+                    .power(1.0 / f64::from(p))
             }),
         }
     })
@@ -142,11 +140,9 @@ fn averages<T: Compute + Into<i128>>(
     let (windows, shape) = geometry(x, options);
     NdArrayTensor::build(shape, x.dtype(), |out: &mut [T]| {
         each_window(x.slice::<T>(), out, &windows, |channel, window| {
-            let padded = window.padded_len();
-            let (sum, count) =
-                window.fold((0, 0), |(sum, count), at| (sum + Into::<i128>::into(channel[at]), count + 1));
+            let sum: i128 = window.positions().map(|at| Into::<i128>::into(channel[at])).sum();
             // Of nothing the sum is 0.
-            narrowed(sum / (if include_pad { padded } else { count }).max(1) as i128)
+            narrowed(sum / window.len(include_pad).max(1) as i128)
         });
     })
 }
@@ -158,7 +154,7 @@ fn whole_norms(p: u32, x: &NdArrayTensor, options: &PoolOptions) -> NdArrayTenso
     let power = |x: f64| Float::powi(x, p.cast_signed());
     NdArrayTensor::build(shape, x.dtype(), |out: &mut [f64]| {
         each_window(x.slice::<f64>(), out, &windows, |channel, window| {
-            let sum = window.fold(0.0, |sum, at| sum + power(Float::abs(channel[at])));
+            let sum = window.positions().fold(0.0, |sum, at| sum + power(Float::abs(channel[at])));
             let nearest = Float::round(Float::powf(sum, 1.0 / f64::from(p)));
             if power(nearest) > sum { nearest - 1.0 } else { nearest }
         });
@@ -204,7 +200,7 @@ fn max_typed<T: Compute>(
                 }
                 _ => Some(at),
             };
-            let best = window.fold(None, larger);
+            let best = window.positions().fold(None, larger);
             if let (Some(position), Some(best)) = (positions.next(), best) {
                 *position = best as i64;
             }
@@ -220,36 +216,20 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Calls `f` with the position in the channel of each element that lies inside the input.
-    fn for_each(&self, mut f: impl FnMut(usize)) {
-        let Self { windows, at } = self;
-        for d in 0..windows.kernel[0] {
-            let Some(z) = windows.at(0, at[0], d) else { continue };
-            for h in 0..windows.kernel[1] {
-                let Some(y) = windows.at(1, at[1], h) else { continue };
-                let row = (z * windows.input[1] + y) * windows.input[2];
-                (0..windows.kernel[2]).filter_map(|w| windows.at(2, at[2], w)).for_each(|x| f(row + x));
-            }
-        }
+    /// Where in the channel the elements lie that are inside the input.
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        let &Self { windows, at } = self;
+        let [_, height, width] = windows.input;
+        let along = move |axis: usize| {
+            (0..windows.kernel[axis]).filter_map(move |k| windows.position(axis, at[axis], k))
+        };
+        let rows = along(0).flat_map(move |z| along(1).map(move |y| z * height + y));
+        rows.flat_map(move |row| along(2).map(move |x| row * width + x))
     }
 
-    fn fold<A>(&self, init: A, mut f: impl FnMut(A, usize) -> A) -> A {
-        let mut folded = Some(init);
-        self.for_each(|at| folded = folded.take().map(|x| f(x, at)));
-        // The option is only ever empty inside the closure.
-        folded.unwrap_or_else(|| unreachable!())
-    }
-
-    /// Number of elements inside the padded input.
-    fn padded_len(&self) -> usize {
-        let Self { windows, at } = self;
-        (0..3)
-            .map(|i| {
-                let end = windows.input[i] + windows.before[i] + windows.after[i];
-                let inside = |k: &usize| at[i] * windows.stride[i] + k * windows.dilation[i] < end;
-                (0..windows.kernel[i]).filter(inside).count()
-            })
-            .product()
+    /// How many elements count in a mean: those inside the input, or inside its padding too.
+    fn len(&self, include_pad: bool) -> usize {
+        (0..3).map(|axis| self.windows.elements(axis, self.at[axis], include_pad)).product()
     }
 }
 
