@@ -2,7 +2,8 @@
 //!
 //! A file holds the key, the source and the code: what is found is used only where all of the source is the same, and the code is as long as it
 //! was and has its hash: the driver reads code without being told where it ends. Files are written
-//! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time.
+//! aside and renamed, so that programs that run at once do not see halves. What cannot be written is compiled anew the next time, as is what was removed since it was
+//! not used for longest, where files were a gibibyte together.
 
 use kiln_gpu::{kept, tuning};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -56,6 +57,7 @@ impl Cache {
         }
         let mut code = vec![0; usize::try_from(code_length).ok()?];
         file.read_exact(&mut code).ok()?;
+        kept::mark_used(&file);
         (sealed == seal(&code)).then_some(code)
     }
 
