@@ -104,7 +104,7 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// When the device fails.
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DriverError>;
 
-    /// Begins to copy bytes from the device.
+    /// Begins to copy bytes from the device. Where that are none, they are there as soon as all is done that was asked for before.
     ///
     /// # Errors
     /// When the device fails.
@@ -134,7 +134,7 @@ pub trait Driver: Any + Debug + Send + Sync {
     /// Waits until all is done.
     ///
     /// # Errors
-    /// When the device failed.
+    /// When the device failed, or writes launches down.
     fn synchronize(&self) -> Result<(), DriverError>;
 
     /// From here on launches are written down, not run. Memory that is allocated and bytes that are uploaded meanwhile are there at

@@ -537,6 +537,37 @@ fn a_device_that_opens_holds_up_no_other() {
     assert!(!is_held_up);
 }
 
+/// While one thread waits for the device, another may begin to write launches down; nobody may wait for the device's stream then.
+fn a_thread_that_waits_and_one_that_captures_are_not_in_each_others_way() {
+    let (end, ends) = mpsc::channel();
+    let (captured, is_captured) = mpsc::channel();
+    let (begun, is_begun) = mpsc::channel();
+    let capture = move || {
+        let mut rounds = 0;
+        let graph = Graph::capture(Tensor::<B, 1>::from_backend(full(4, 1.0)), |x| {
+            rounds += 1;
+            if rounds == 2 {
+                begun.send(()).expect("a test");
+                ends.recv_timeout(LONG).expect("no deadlock");
+            }
+            x * 2.0
+        });
+        let y = graph.map(|graph| graph.replay(Tensor::from_backend(full(4, 3.0))).map(Tensor::into_backend));
+        captured.send(y).expect("a test");
+    };
+    drop(full(4, 1.0));
+    faults(&DEVICE, |faults| {
+        faults.waiting = Some(Box::new(move || {
+            std::thread::spawn(capture);
+            is_begun.recv_timeout(LONG).expect("a capture");
+        }));
+    });
+    assert_eq!(B::sync(&DEVICE).map_err(|error| error.to_string()), Ok(()));
+    end.send(()).expect("a capture");
+    let y = is_captured.recv_timeout(LONG).expect("no deadlock").expect("a graph").expect("a replay");
+    assert_eq!(read(y), Ok(vec![6.0; 4]));
+}
+
 /// A user's kernel for whose code there was no memory is loaded again.
 fn a_users_kernel_is_loaded_when_there_is_memory_again() {
     let kernel = CudaKernel::new("one", r#"extern "C" __global__ void one(float *out) { out[0] = 1.0f; }"#);
@@ -675,6 +706,7 @@ fn failures_are_errors() {
     what_cannot_be_captured_leaves_the_graphs_that_there_are();
     a_graph_more_than_is_kept_takes_the_place_of_the_oldest();
     a_device_that_opens_holds_up_no_other();
+    a_thread_that_waits_and_one_that_captures_are_not_in_each_others_way();
     a_device_is_opened_again_behind_a_capture();
     a_capture_does_not_open_its_device_again();
     captures_that_use_each_others_devices_do_not_wait_for_ever();

@@ -285,10 +285,12 @@ impl Context {
             return Err(self.error(CaptureError::Read.to_string()));
         }
         self.launch_waiting(&mut state);
-        drop(state);
         count(&self.counters.waits, 1);
-        let waited = self.driver.synchronize();
+        // Nobody may wait for a device that writes launches down, which other threads may have it do from here on. For what was asked for before, one may.
+        let begun = self.driver.download(&[]);
+        drop(state);
+        let waited = begun.and_then(Pending::wait);
         self.check()?;
-        waited.map_err(|error| self.error(error.to_string()))
+        waited.map(drop).map_err(|error| self.error(error.to_string()))
     }
 }

@@ -525,7 +525,7 @@ impl Driver for Nvidia {
 
     fn download(&self, parts: &[(Address, usize)]) -> Result<Box<dyn Pending>, DriverError> {
         let total: usize = parts.iter().map(|&(_, bytes)| bytes).sum();
-        let mut staging = self.staging(total)?;
+        let mut staging = if total == 0 { Staging::pageable(0) } else { self.staging(total)? };
         let entered = self.enter()?;
         let mut at = 0;
         let begun = parts.iter().filter(|&&(_, bytes)| bytes > 0).try_for_each(|&(address, bytes)| {

@@ -43,6 +43,8 @@ pub struct Faults {
     pub kernels: Duration,
     /// What is done before the device opens.
     pub opening: Option<Box<dyn FnOnce() + Send>>,
+    /// What is done while somebody waits for the device.
+    pub waiting: Option<Box<dyn FnOnce() + Send>>,
     /// What was asked for, in words, where a test wants to know.
     pub asked: Option<Vec<String>>,
 }
@@ -375,7 +377,7 @@ impl Driver for Host {
         let part = |&(from, bytes): &(Address, usize)| unsafe {
             std::slice::from_raw_parts(from.0 as *const u8, bytes).to_vec()
         };
-        Ok(Box::new(Read(parts.iter().map(part).collect())))
+        Ok(Box::new(Read { of: self.state, parts: parts.iter().map(part).collect() }))
     }
 
     fn copy_from(
@@ -428,7 +430,11 @@ impl Driver for Host {
     }
 
     fn synchronize(&self) -> Result<(), DriverError> {
-        self.whole().map(|_| ())
+        wait(self.state);
+        match self.whole()?.written {
+            Some(_) => Err(error("synchronize", "launches are written down")),
+            None => Ok(()),
+        }
     }
 
     fn begin_capture(&self) -> Result<(), DriverError> {
@@ -554,10 +560,22 @@ fn multiply(product: &Product) {
     }
 }
 
-struct Read(Vec<Vec<u8>>);
+struct Read {
+    of: &'static Mutex<State>,
+    parts: Vec<Vec<u8>>,
+}
 
 impl Pending for Read {
     fn wait(self: Box<Self>) -> Result<Vec<Vec<u8>>, DriverError> {
-        Ok(self.0)
+        wait(self.of);
+        Ok(self.parts)
+    }
+}
+
+/// What is to be done while somebody waits.
+fn wait(state: &'static Mutex<State>) {
+    let waiting = lock(state).faults.waiting.take();
+    if let Some(meanwhile) = waiting {
+        meanwhile();
     }
 }
