@@ -13,6 +13,7 @@ use crate::gemm::{Epilogue, Lhs, Matrix, Rhs, gemm};
 use crate::math::tanh;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
+use crate::size::{elements, reach};
 use crate::softmax::{exp_row, row_max};
 use crate::threads::{self, SharedMut};
 use kiln_types::{AttentionOptions, FullyMasked, Precision};
@@ -64,11 +65,9 @@ impl Heads<'_> {
     }
 
     fn check(&self, dims: [usize; 3], size: usize, what: &str) {
-        if dims.contains(&0) || size == 0 {
-            return;
-        }
-        let last: usize = dims.iter().zip(self.strides).map(|(d, s)| (d - 1) * s).sum();
-        assert!(last + size <= self.data.len(), "the {what} do not hold {dims:?} vectors of {size}");
+        let ([a, b, c], [of_a, of_b, of_c]) = (dims, self.strides);
+        let reached = reach([a, b, c, size], [of_a, of_b, of_c, 1]);
+        assert!(reached <= self.data.len(), "the {what} do not hold {dims:?} vectors of {size}");
     }
 
     /// The vectors of one head as a matrix, a row each.
@@ -84,8 +83,7 @@ impl AttentionMask<'_> {
             AttentionMask::Bool(keep, strides) => (keep.len(), strides),
             AttentionMask::Float(add, strides) => (add.len(), strides),
         };
-        let last: usize = dims.iter().zip(strides).map(|(d, s)| d.saturating_sub(1) * s).sum();
-        assert!(dims.contains(&0) || last < len, "the mask does not hold {dims:?}");
+        assert!(reach(dims, *strides) <= len, "the mask does not hold {dims:?}");
     }
 }
 
@@ -143,7 +141,7 @@ pub fn attention_train(
     log_sums: &mut [f32],
 ) {
     assert!(gradient_serves(options), "options of attention in training");
-    assert_eq!(log_sums.len(), shape.batch * shape.heads * shape.q_len, "one sum a query");
+    assert_eq!(log_sums.len(), elements(&[shape.batch, shape.heads, shape.q_len]), "one sum a query");
     log_sums.fill(f32::INFINITY);
     attend(shape, [q, k, v], mask, options, Precision::F32, out, Some(log_sums));
 }
@@ -159,7 +157,7 @@ fn attend(
 ) {
     let AttentionShape { batch, heads, kv_heads, q_len, k_len, size, value_size } = *shape;
     assert!(kv_heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads over {kv_heads}");
-    assert_eq!(out.len(), batch * heads * q_len * value_size, "size of the attention's output");
+    assert_eq!(out.len(), elements(&[batch, heads, q_len, value_size]), "size of the attention's output");
     q.check([batch, heads, q_len], size, "queries");
     k.check([batch, kv_heads, k_len], size, "keys");
     v.check([batch, kv_heads, k_len], value_size, "values");

@@ -1,6 +1,7 @@
 //! Copies between strided layouts, and sums into rows that are chosen by index.
 
 use crate::simd::dispatched;
+use crate::size::elements;
 use crate::threads::{SharedMut, parallel_chunks, parallel_for};
 use crate::walk::Walk;
 use bytemuck::Pod;
@@ -213,7 +214,7 @@ unsafe fn transpose<T: Copy>(
     // f32, whose bits vectors leave alone.
     unsafe {
         let mut start = 0;
-        if size_of::<T>() == 4 {
+        if size_of::<T>() == 4 && align_of::<T>() == align_of::<f32>() {
             return transpose_squares(from.cast(), step_from, to.cast(), step_to, lines, n);
         }
         if lines == SQUARE {
@@ -281,7 +282,7 @@ const COLUMNS: usize = 64;
 /// # Panics
 /// When sizes do not fit, or an index is not below the number of rows.
 pub fn add_rows(width: usize, table: &mut [f32], indices: &[usize], values: &[f32]) {
-    assert_eq!(values.len(), indices.len() * width, "size of the values that are added");
+    assert_eq!(values.len(), elements(&[indices.len(), width]), "size of the values that are added");
     let rows = table.len().checked_div(width).unwrap_or(0);
     assert_eq!(table.len(), rows * width, "{} elements are not whole rows of {width}", table.len());
     if width == 0 {

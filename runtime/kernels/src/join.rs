@@ -2,6 +2,7 @@
 //! fetched and written back each time.
 
 use crate::simd::dispatched;
+use crate::size::{elements, reach};
 use crate::threads::{SharedMut, parallel_for};
 use bytemuck::Pod;
 use core::ops::Range;
@@ -36,10 +37,10 @@ unsafe impl Sync for Place {}
 /// When a source does not hold its rows, or `out` is not as large as all of them.
 pub fn join_rows<T: Pod + Send + Sync>(rows: usize, sources: &[JoinedRows<'_, T>], out: &mut [T]) {
     let size = size_of::<T>();
-    let width: usize = sources.iter().map(|source| source.len).sum();
-    assert_eq!(out.len(), rows * width, "size of the joined rows");
+    let width = sources.iter().fold(0, |width: usize, source| width.saturating_add(source.len));
+    assert_eq!(out.len(), elements(&[rows, width]), "size of the joined rows");
     for JoinedRows { data, step, len } in sources {
-        let end = rows.checked_sub(1).map_or(0, |last| last * step + len);
+        let end = if *len > 0 { reach([rows, *len], [*step, 1]) } else { 0 };
         assert!(end <= data.len(), "{} elements do not hold {rows} rows of {len}, {step} apart", data.len());
     }
     let place = |source: &JoinedRows<'_, T>| Place {
@@ -54,7 +55,7 @@ pub fn join_rows<T: Pod + Send + Sync>(rows: usize, sources: &[JoinedRows<'_, T>
         // SAFETY: sources hold all rows, as was checked; each row of the output is written once.
         unsafe {
             let to = out.ptr(range.start * width * size);
-            if size == size_of::<f32>() {
+            if size == size_of::<f32>() && align_of::<T>() == align_of::<f32>() {
                 join_f32(&places, range, to)
             } else {
                 join_bytes(&places, range, to)

@@ -51,6 +51,7 @@ pub mod resize;
 pub mod rnn;
 mod scratch;
 mod simd;
+mod size;
 pub mod softmax;
 pub mod threads;
 mod walk;

@@ -10,6 +10,7 @@ use crate::InOut;
 use crate::batch_norm::scale_shift_rows;
 use crate::reduce::sum;
 use crate::simd::dispatched;
+use crate::size::elements;
 use crate::threads::parallel_for;
 use num_traits::Float;
 
@@ -87,11 +88,14 @@ pub fn group_norm(
     assert!(groups > 0 && channels.is_multiple_of(groups), "{channels} channels in {groups} groups");
     assert!(weight.is_none_or(|w| w.len() == channels), "size of the group norm's weight");
     assert!(bias.is_none_or(|b| b.len() == channels), "size of the group norm's bias");
-    let (len, group) = (data.len(), channels / groups * spatial);
+    let (len, group) = (data.len(), elements(&[channels / groups, spatial]));
     if len == 0 {
         return;
     }
-    assert!(group > 0 && len.is_multiple_of(groups * group), "{len} elements are not whole images");
+    assert!(
+        group > 0 && len.is_multiple_of(elements(&[groups, group])),
+        "{len} elements are not whole images"
+    );
     let (from, to) = data.into_shared();
     parallel_for(len / group, group / 4 + 10, |range| {
         for i in range {
@@ -123,7 +127,7 @@ pub fn scale_shift(spatial: usize, scale: &[f32], shift: &[f32], data: InOut<'_>
     if spatial == 1 {
         return scale_shift_rows(scale, shift, data);
     }
-    let image = scale.len() * spatial;
+    let image = elements(&[scale.len(), spatial]);
     assert!(image > 0 && len.is_multiple_of(image), "{len} elements are not whole images of {image}");
     let (from, to) = data.into_shared();
     parallel_for(len / spatial, spatial / 8 + 5, |range| {

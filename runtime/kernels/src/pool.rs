@@ -14,8 +14,8 @@ pub use shape::PoolShape;
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use crate::threads::{self, SharedMut};
-use kiln_types::PoolOp;
-use kiln_types::Windows;
+use core::ops::Range;
+use kiln_types::{PoolOp, Windows};
 use num_traits::Float;
 
 /// What a window's elements are folded by.
@@ -85,10 +85,7 @@ pub fn pool(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
 fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
     let (input, output) = (shape.windows.input_len(), shape.windows.output_len());
     let [_, oh, ow] = shape.windows.output;
-    // The widest row that a window touches, and a few vectors more.
-    let width = (shape.windows.input[2] + shape.windows.padding[2].0 + shape.windows.padding[2].1).max(
-        (ow - 1) * shape.windows.stride[2] + (shape.windows.kernel[2] - 1) * shape.windows.dilation[2] + 1,
-    );
+    let Reach { windows, width, image, at } = Reach::of(&shape.windows);
     let work = output * shape.windows.kernel[2] / 8
         + oh * shape.windows.kernel[0] * shape.windows.kernel[1] * (shape.windows.input[2] / 8 + 5);
     threads::parallel_chunks(out, output, work, |channel, out| {
@@ -97,9 +94,10 @@ fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32],
             for (i, out) in out.chunks_mut(ow).enumerate() {
                 let (z, y) = (i / oh, i % oh);
                 row.fill(fold.neutral());
+                out.fill(fold.neutral());
                 shape.for_each_row(z, y, |start| {
-                    let from = &x[start..start + shape.windows.input[2]];
-                    join_row(fold, from, &mut row[shape.windows.padding[2].0..][..shape.windows.input[2]]);
+                    let from = &x[start + image.start..start + image.end];
+                    join_row(fold, from, &mut row[at..][..image.len()]);
                 });
                 // SAFETY: windows lie in the row, behind which are `SLACK` more elements.
                 unsafe {
@@ -110,7 +108,7 @@ fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32],
                         shape.windows.kernel[2],
                         step,
                         dilation,
-                        out,
+                        &mut out[windows.clone()],
                     );
                 }
                 if let Some([depths, heights, widths]) = counts {
@@ -121,6 +119,34 @@ fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32],
             }
         });
     });
+}
+
+/// What windows along a row see of it. Those that lie in the padding alone see nothing, however far that reaches.
+struct Reach {
+    /// The windows that see some of the image.
+    windows: Range<usize>,
+    /// Elements from the first that these reach to the last.
+    width: usize,
+    /// The elements of the image among them.
+    image: Range<usize>,
+    /// Where the first of these lies.
+    at: usize,
+}
+
+impl Reach {
+    fn of(windows: &Windows) -> Self {
+        let [.., input] = windows.input;
+        let (before, stride) = (windows.padding[2].0, windows.stride[2]);
+        let extent = (windows.kernel[2] - 1) * windows.dilation[2] + 1;
+        let end = (before + input).div_ceil(stride).min(windows.output[2]);
+        let first = (before + 1).saturating_sub(extent).div_ceil(stride).min(end);
+        let Some(last) = (first..end).last() else {
+            return Self { windows: 0..0, width: 0, image: 0..0, at: 0 };
+        };
+        let (from, to) = (first * stride, last * stride + extent);
+        let image = from.saturating_sub(before).min(input)..to.saturating_sub(before).min(input);
+        Self { windows: first..end, width: to - from, at: before.saturating_sub(from), image }
+    }
 }
 
 /// Elements behind a row that vectors may read.

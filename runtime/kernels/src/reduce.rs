@@ -2,6 +2,7 @@
 
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, dispatched};
+use crate::size::elements;
 use crate::threads::{self, SharedMut, parallel_for};
 use alloc::vec;
 use core::ops::Range;
@@ -54,8 +55,8 @@ impl Fold {
 /// # Panics
 /// For `Any` and `All`, and when a slice has the wrong size.
 pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], out: &mut [f32]) {
-    assert_eq!(x.len(), outer * len * inner, "size of the fold's input");
-    assert_eq!(out.len(), outer * inner, "size of the fold's output");
+    assert_eq!(x.len(), elements(&[outer, len, inner]), "size of the fold's input");
+    assert_eq!(out.len(), elements(&[outer, inner]), "size of the fold's output");
     let fold = match op {
         ReduceOp::Sum | ReduceOp::Mean => Fold::Sum,
         ReduceOp::Prod => Fold::Prod,
@@ -298,8 +299,8 @@ pub fn arg_reduce(
     x: &[f32],
     out: &mut [i64],
 ) {
-    assert_eq!(x.len(), outer * len * inner, "size of the fold's input");
-    assert_eq!(out.len(), outer * inner, "size of the fold's output");
+    assert_eq!(x.len(), elements(&[outer, len, inner]), "size of the fold's input");
+    assert_eq!(out.len(), elements(&[outer, inner]), "size of the fold's output");
     assert!(len > 0 || out.is_empty(), "no element to choose from");
     let shared = SharedMut::new(out);
     parallel_for(outer * inner, len + 5, |range| {

@@ -1,6 +1,7 @@
 //! Resizing one axis: each element of the result is a weighted sum of few elements of the input.
 
 use crate::simd::dispatched;
+use crate::size::elements;
 use crate::threads;
 use alloc::{vec, vec::Vec};
 
@@ -35,7 +36,7 @@ impl Taps {
             for &(position, weight) in element.as_ref() {
                 positions.push(position);
                 weights.push(weight as f32);
-                *reach = (*reach).max(position + 1);
+                *reach = (*reach).max(position.saturating_add(1));
             }
             starts.push(positions.len());
         }
@@ -78,8 +79,8 @@ impl Taps {
 /// # Panics
 /// When a slice does not have its size, or a tap lies outside of the input.
 pub fn resize_axis(x: &[f32], [outer, input, inner]: [usize; 3], taps: &Taps, out: &mut [f32]) {
-    assert_eq!(x.len(), outer * input * inner, "size of what is resized");
-    assert_eq!(out.len(), outer * taps.len() * inner, "size of the resized");
+    assert_eq!(x.len(), elements(&[outer, input, inner]), "size of what is resized");
+    assert_eq!(out.len(), elements(&[outer, taps.len(), inner]), "size of the resized");
     if out.is_empty() {
         return;
     }

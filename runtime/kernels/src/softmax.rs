@@ -7,6 +7,7 @@ pub use gradient::softmax_gradient;
 use crate::InOut;
 use crate::math::{bounded_exp, log};
 use crate::simd::{Simd, dispatched};
+use crate::size::elements;
 use crate::threads::parallel_for;
 
 /// Which of the two.
@@ -26,7 +27,10 @@ const COLUMNS: usize = 256;
 /// # Panics
 /// When a slice has the wrong size.
 pub fn softmax(kind: SoftmaxKind, outer: usize, len: usize, inner: usize, data: InOut<'_>) {
-    assert_eq!(data.len(), outer * len * inner, "size of the softmax's data");
+    assert_eq!(data.len(), elements(&[outer, len, inner]), "size of the softmax's data");
+    if data.len() == 0 {
+        return;
+    }
     let (from, to) = data.into_shared();
     if inner == 1 {
         return parallel_for(outer, len + 10, |rows| {

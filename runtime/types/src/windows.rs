@@ -144,8 +144,7 @@ impl Windows {
             return self.inside(axis, o).len();
         }
         let padded = self.input[axis] + self.padding[axis].0 + self.padding[axis].1;
-        let reaches = |k: &usize| o * self.stride[axis] + k * self.dilation[axis] < padded;
-        (0..self.kernel[axis]).filter(reaches).count()
+        padded.saturating_sub(o * self.stride[axis]).div_ceil(self.dilation[axis]).min(self.kernel[axis])
     }
 }
 

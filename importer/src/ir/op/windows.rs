@@ -118,10 +118,12 @@ impl Windows {
                 *place = 1;
                 continue;
             };
-            *place = if ceil_mode { free.div_ceil(stride) + 1 } else { free / stride + 1 };
-            if ceil_mode && (*place - 1) * stride >= self.size[axis] + before {
-                *place -= 1;
-            }
+            // Those that start in the padding behind the image do not count, whether they hang over or not.
+            let starts_inside = (self.size[axis] + before).div_ceil(stride);
+            *place = match ceil_mode {
+                true => (free.div_ceil(stride) + 1).min(starts_inside),
+                false => free / stride + 1,
+            };
         }
         Some(places)
     }

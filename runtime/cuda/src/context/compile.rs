@@ -11,6 +11,8 @@ pub(super) struct Kernel {
     pub function: Function,
     pub threads: [u32; 2],
     pub bindings: Vec<Binding>,
+    /// Words that a launch tells it.
+    pub parameters: u32,
     /// Launches that it does at once.
     pub capacity: usize,
 }
@@ -71,8 +73,8 @@ impl Context {
         let source = [cuda::PRELUDE, source].concat();
         log::trace!("{source}");
         let function = self.load(asked, &source, entry_point)?;
-        let (threads, bindings) = (kernel.workgroup, kernel.bindings.clone());
-        Ok(Arc::new(Kernel { function, threads, bindings, capacity }))
+        let &language::Kernel { workgroup: threads, ref bindings, parameters, .. } = kernel;
+        Ok(Arc::new(Kernel { function, threads, bindings: bindings.clone(), parameters, capacity }))
     }
 
     /// A function, for a launch of such parts.

@@ -461,6 +461,11 @@ fn addresses(parts: &[Part]) -> SmallVec<[Address; 8]> {
 
 /// What a kernel is told beside the addresses.
 fn words(kernel: &Kernel, parts: &[Part], parameters: &[u32]) -> SmallVec<[u32; 32]> {
+    assert_eq!(
+        parameters.len(),
+        kernel.parameters as usize,
+        "the driver reads as many words as a kernel has"
+    );
     let lasts = kernel.bindings.iter().zip(parts);
     let lasts = lasts.map(|(binding, part)| cuda::last_element(binding, part.bytes));
     lasts.chain(parameters.iter().copied()).collect()

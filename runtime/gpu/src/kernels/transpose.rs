@@ -47,8 +47,9 @@ impl Transpose {
             let first_written = access::offset(k.value(0_u32), &batches, &k.parameters(self.batch));
             let then = then::declare(k, &self.then);
 
-            // What one invocation reads of a row after another goes to a bank of its own.
-            let pitch = side + (4 / storage.bytes() as u32).max(1);
+            // What one invocation reads of a row after another goes to a bank of its own, where elements are held as numbers of 32 bits, as CUDA
+            // does it.
+            let pitch = side + 1;
             let tile = k.shared_elements(storage, side * pitch);
             let local = k.builtin(Builtin::LocalIndex);
             let (lane, line) = (local % side, local / side);

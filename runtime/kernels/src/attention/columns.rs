@@ -236,7 +236,7 @@ impl Task<'_> {
             .zip(seen)
             .for_each(|(end, &seen)| *end = seen.clamp(keys.start, keys.end) as f32 - keys.start as f32);
         let ends = seen.iter().any(|&seen| seen < keys.end).then_some(&ends);
-        let softcap = self.options.softcap.map(|cap| cap as f32);
+        let softcap = self.options.softcap.map(|cap| cap as f32).filter(|&cap| cap != 0.0);
         if softcap.is_none() && ends.is_none() && matches!(mask, Mask::None) {
             return;
         }

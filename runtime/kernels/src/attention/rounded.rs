@@ -428,14 +428,17 @@ impl Scores<'_> {
         }
         let largest = s.largest(s.max(largest[0], largest[1]));
         let shift = -largest * self.scale;
-        if shift == f32::INFINITY { self.rare_shift(row, may_be_empty, largest) } else { Some(shift) }
+        if shift.is_infinite() { self.rare_shift(row, may_be_empty, largest) } else { Some(shift) }
     }
 
-    /// [`Self::shift`] where the largest score is that low.
+    /// [`Self::shift`] where the largest score is that low, or that high.
     #[cold]
     fn rare_shift(&mut self, row: usize, may_be_empty: bool, largest: f32) -> Option<f32> {
         let of_panel = |panel| panel * self.of_panel + row * PANEL;
         let mut keys = (0..self.panels).flat_map(|panel| of_panel(panel)..of_panel(panel) + PANEL);
+        if largest == f32::INFINITY {
+            return Some(f32::NEG_INFINITY);
+        }
         if largest == f32::NEG_INFINITY {
             // A row of NaN has no largest score either, and stays one.
             let is_empty = may_be_empty && keys.all(|key| self.scores[key] == largest);

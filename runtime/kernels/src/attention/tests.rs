@@ -201,6 +201,9 @@ fn scores_as_low_as_numbers_go_hide_all_keys_alike() {
             AttentionMask::Float(&add, [0, 0, 0, 1]),
             &AttentionOptions { scale: Some(0.0), ..Default::default() },
         );
+        // As high as they go, they are as good as each other.
+        let high = vec![3e38; keys];
+        check(precision, s, AttentionMask::Float(&high, [0, 0, 0, 1]), &AttentionOptions::default());
         // Hidden keys before those that are seen: the first blocks weigh nothing.
         let late: Vec<f32> = (0..keys).map(|key| if key < 500 { f32::NEG_INFINITY } else { 0.0 }).collect();
         check(precision, s, AttentionMask::Float(&late, [0, 0, 0, 1]), &AttentionOptions::default());

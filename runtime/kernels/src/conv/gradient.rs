@@ -16,9 +16,7 @@ use super::ConvShape;
 
 /// Checks the sizes of image, gradient of the result, and weights.
 fn check(shape: &ConvShape, x: usize, gradient: usize, weight: usize) {
-    let (input, output) = (shape.windows.input_len(), shape.windows.output_len());
-    assert_eq!(x, shape.batch * shape.in_channels * input, "size of the convolution's input");
-    assert_eq!(gradient, shape.batch * shape.out_channels * output, "size of the convolution's gradient");
+    shape.check_sizes(x, None, gradient);
     assert_eq!(weight, shape.weight_len(), "size of the convolution's weights");
 }
 

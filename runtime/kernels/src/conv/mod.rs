@@ -35,9 +35,25 @@ use kiln_types::Activation;
 /// Weights of a convolution in the order in which the kernels read them, made once.
 #[derive(Clone, Debug)]
 pub struct PackedConv {
-    len: usize,
+    of: Filters,
     way: ConvWay,
     weights: Packed,
+}
+
+/// What of a convolution decides where its weights lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Filters {
+    in_channels: usize,
+    out_channels: usize,
+    groups: usize,
+    kernel: [usize; 3],
+}
+
+impl Filters {
+    fn of(shape: &ConvShape) -> Self {
+        let &ConvShape { in_channels, out_channels, groups, ref windows, .. } = shape;
+        Self { in_channels, out_channels, groups, kernel: windows.kernel }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -167,7 +183,7 @@ impl PackedConv {
                 groups(&|group, consumed| PackedRhs::of_filters(group, ic, taps, oc, space, consumed))
             }
         };
-        Self { len: weight.len(), way, weights }
+        Self { of: Filters::of(shape), way, weights }
     }
 }
 
@@ -230,19 +246,13 @@ pub fn conv(
 
 /// The convolution in the way for which the weights were packed.
 fn run(shape: &ConvShape, x: &[f32], packed: &PackedConv, end: &End<'_>, out: &mut [f32]) {
-    assert_eq!(packed.len, shape.weight_len(), "the weights do not have the convolution's shape");
+    assert_eq!(packed.of, Filters::of(shape), "the weights were packed for another convolution");
     match &packed.weights {
         Packed::Depthwise(weight) => depthwise::depthwise(shape, x, weight, end, out),
         Packed::Grouped(weight) => grouped::grouped(shape, x, weight, end, out),
         Packed::Winograd(filters) => winograd::winograd(shape, x, filters, end, out),
         Packed::Groups(groups) => {
-            assert_eq!(groups.len(), shape.groups, "the weights were packed for other groups");
             if let (ConvWay::Planes, [weight]) = (packed.way, groups.as_slice()) {
-                assert_eq!(
-                    weight.dims(),
-                    (shape.depth(), shape.out_channels),
-                    "the weights were packed for another convolution"
-                );
                 return planes::planes(shape, x, weight, end, out);
             }
             products(shape, x, groups, end, out);

@@ -78,7 +78,7 @@ struct Planes<'a> {
 impl<'a> Planes<'a> {
     fn new(shape: &'a ConvShape) -> Self {
         let w = &shape.windows;
-        let lines = (ROWS - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1;
+        let lines = (ROWS.min(w.output[1]) - 1) * w.stride[1] + (w.kernel[1] - 1) * w.dilation[1] + 1;
         let width = w.padding[2].0 + w.input[2] + w.padding[2].1;
         let [kd, kh, kw] = w.kernel;
         let mut offsets = SmallVec::new();

@@ -3,7 +3,7 @@
 //! and read back, which takes longer than computing it.
 
 use super::depthwise::Depthwise;
-use super::{ConvShape, ConvWay, End, Packed, PackedConv};
+use super::{ConvShape, ConvWay, End, Filters, Packed, PackedConv};
 use crate::gemm::{Bias, Epilogue, PanelOrder, Rows, RowsProduct};
 use crate::scratch::with_scratch;
 use crate::threads::{self, SharedMut, parallel_for};
@@ -92,7 +92,11 @@ pub fn pointwise_depthwise(points: &ConvLayer<'_>, depthwise: &ConvLayer<'_>, x:
     depthwise.shape.check_sizes(between, depthwise.bias, out.len());
     assert!(points.shape.way() == ConvWay::Rows && points.shape.windows.are_points(), "a 1x1 convolution");
     assert!(depthwise.shape.is_depthwise_of(points.shape), "a depthwise convolution of the other's result");
-    assert!(depthwise.weight.len == depthwise.shape.weight_len(), "depthwise weights of another shape");
+    assert_eq!(
+        depthwise.weight.of,
+        Filters::of(depthwise.shape),
+        "the weights were packed for another convolution"
+    );
     let [operand] = operands.as_slice() else { panic!("a 1x1 convolution in one group") };
     assert_eq!(
         operand.dims(),

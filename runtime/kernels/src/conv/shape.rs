@@ -1,5 +1,6 @@
 //! The geometry of convolutions.
 
+use crate::size::{elements, reach};
 use kiln_types::{ConvOptions, ConvTransposeOptions, Dims, Windows, spatial};
 
 /// The geometry of a convolution.
@@ -71,8 +72,12 @@ impl ConvShape {
     /// [`ConvShape::check`] for so many elements of images and results.
     pub(super) fn check_sizes(&self, x: usize, bias: Option<&[f32]>, out: usize) {
         let (input, output) = (self.windows.input_len(), self.windows.output_len());
-        assert_eq!(x, self.batch * self.in_channels * input, "size of the convolution's input");
-        assert_eq!(out, self.batch * self.out_channels * output, "size of the convolution's output");
+        assert_eq!(x, elements(&[self.batch, self.in_channels, input]), "size of the convolution's input");
+        assert_eq!(
+            out,
+            elements(&[self.batch, self.out_channels, output]),
+            "size of the convolution's output"
+        );
         assert!(bias.is_none_or(|b| b.len() == self.out_channels), "size of the convolution's bias");
     }
 }
@@ -122,8 +127,8 @@ impl ConvTransposeShape {
         let mut output = [0; 3];
         for i in 0..3 {
             assert!(stride[i] > 0 && dilation[i] > 0 && kernel[i] > 0, "stride, dilation or kernel of 0");
-            let full = input[i].saturating_sub(1) * stride[i] + (kernel[i] - 1) * dilation[i] + 1 + extra[i];
-            let cut = padding[i].0 + padding[i].1;
+            let full = reach([input[i].max(1), kernel[i]], [stride[i], dilation[i]]).saturating_add(extra[i]);
+            let cut = padding[i].0.saturating_add(padding[i].1);
             assert!(full >= cut, "padding {cut} cuts off more than there is ({full})");
             output[i] = full - cut;
         }

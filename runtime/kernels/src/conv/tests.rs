@@ -530,6 +530,8 @@ fn steps_and_padding_of_any_size_are_only_positions() {
                 (1, (size - 1, reach - size + 3), size),
                 (2, (0, reach + 2), size),
                 (2, (reach + 1, 1), size),
+                // There is one window alone.
+                (size, (1, 1), 1),
             ] {
                 let options = ConvOptions {
                     stride: [stride; 2].into(),

@@ -1,6 +1,7 @@
 //! Matrix products of the other element types: one plain, cache-friendly loop.
 
 use super::Matrix;
+use crate::size::elements;
 use crate::threads;
 
 /// An element of [`gemm_generic`]; integers wrap around.
@@ -49,7 +50,7 @@ pub fn gemm_generic<T: Number>(
 ) {
     a.check(m, k, "left operand");
     b.check(k, n, "right operand");
-    assert_eq!(c.len(), m * n, "the output is not {m} by {n}");
+    assert_eq!(c.len(), elements(&[m, n]), "the output is not {m} by {n}");
     if n == 0 {
         return;
     }

@@ -32,6 +32,7 @@ pub(crate) use rows::{FAR, PanelOrder, Rows, RowsProduct, panel_cols, panel_prod
 
 use crate::scratch::with_scratch;
 use crate::simd::level;
+use crate::size::{elements, reach};
 use crate::threads::{self, SharedMut};
 use core::ops::Range;
 use pack::pack_lhs;
@@ -62,14 +63,11 @@ impl<'a, T: Copy> Matrix<'a, T> {
 
     /// Checks that `rows` by `cols` elements lie inside.
     pub(crate) fn check(&self, rows: usize, cols: usize, what: &str) {
-        if rows > 0 && cols > 0 {
-            let last = (rows - 1) * self.row_stride + (cols - 1) * self.col_stride;
-            assert!(
-                last < self.data.len(),
-                "{what}: {} elements do not hold {rows} rows and {cols} columns",
-                self.data.len()
-            );
-        }
+        assert!(
+            reach([rows, cols], [self.row_stride, self.col_stride]) <= self.data.len(),
+            "{what}: {} elements do not hold {rows} rows and {cols} columns",
+            self.data.len()
+        );
     }
 
     /// The element in a row and a column.
@@ -136,11 +134,8 @@ pub fn gemm(
     epilogue: &Epilogue<'_>,
 ) {
     epilogue.check(m, n, c_row_stride);
-    assert!(
-        m == 0 || n == 0 || (m - 1) * c_row_stride + n <= c.len(),
-        "C does not hold {m} rows and {n} columns"
-    );
-    assert!(m <= 1 || c_row_stride >= n, "rows of C overlap");
+    assert!(reach([m, n], [c_row_stride, 1]) <= c.len(), "C does not hold {m} rows and {n} columns");
+    assert!(m == 0 || c_row_stride >= n, "rows of C overlap");
     a.check(m, k);
     b.check(k, n);
     product(m, n, k, a, b, c, c_row_stride, epilogue, true);
@@ -163,8 +158,8 @@ pub(crate) fn rows_product(
     order: PanelOrder,
 ) {
     let (depth, n) = b.dims();
-    assert!(m == 0 || n == 0 || (m - 1) * c_step + n <= c.len(), "C does not hold {m} rows and {n} columns");
-    assert!(m <= 1 || c_step >= n, "rows of C overlap");
+    assert!(reach([m, n], [c_step, 1]) <= c.len(), "C does not hold {m} rows and {n} columns");
+    assert!(m == 0 || c_step >= n, "rows of C overlap");
     assert!(!adds || depth > 0, "nothing to add");
     let (c, epilogue) = (SharedMut::new(c), &Epilogue::default());
     RowsProduct { m, a: Rows::InPlace(a, a_step), b, c: &c, c_start: 0, c_step, adds, order, epilogue }.run();
@@ -183,9 +178,9 @@ pub(crate) fn packed_product(
     c: &mut [f32],
     c_step: usize,
 ) {
-    assert!(k > 0 && a.len() == m * k, "packed left operand");
-    assert!(m == 0 || n == 0 || (m - 1) * c_step + n <= c.len(), "C does not hold {m} rows and {n} columns");
-    assert!(m <= 1 || c_step >= n, "rows of C overlap");
+    assert!(k > 0 && a.len() == elements(&[m, k]), "packed left operand");
+    assert!(reach([m, n], [c_step, 1]) <= c.len(), "C does not hold {m} rows and {n} columns");
+    assert!(m == 0 || c_step >= n, "rows of C overlap");
     b.check(k, n, "right operand");
     if m == 0 || n == 0 {
         return;
@@ -288,7 +283,12 @@ pub fn gemm_batched(
     offsets: &[[usize; 2]],
     c: &mut [f32],
 ) {
-    assert_eq!(c.len(), offsets.len() * m * n, "the output does not hold {} products", offsets.len());
+    assert_eq!(
+        c.len(),
+        elements(&[offsets.len(), m, n]),
+        "the output does not hold {} products",
+        offsets.len()
+    );
     let last_a = offsets.iter().map(|o| o[0]).max().unwrap_or(0);
     let last_b = offsets.iter().map(|o| o[1]).max().unwrap_or(0);
     assert!(last_a <= a.data.len() && last_b <= b.data.len(), "an offset lies outside of its operand");

@@ -9,6 +9,7 @@ use super::tile::Kernels;
 use crate::consumed::{Consumed, KEPT, in_parts};
 use crate::scratch::{self, Aligned, with_scratch};
 use crate::simd::{Level, dispatched, level};
+use crate::size::elements;
 use crate::threads::{SharedMut, parallel_for};
 use core::ops::Range;
 
@@ -58,7 +59,7 @@ impl PackedLhs {
     /// When the view does not hold them.
     pub fn new(a: Matrix<'_>, rows: usize, depth: usize) -> Self {
         a.check(rows, depth, "left operand");
-        let mut data = Aligned::lasting(rows * depth);
+        let mut data = Aligned::lasting(elements(&[rows, depth]));
         pack_lhs(&Kernels::current(), a, rows, depth, &mut data);
         Self { rows, depth, level: level(), data }
     }
@@ -124,7 +125,7 @@ impl PackedRhs {
         consumed: Consumed<'_>,
     ) -> Self {
         let depth = channels * taps;
-        assert_eq!(filters.len(), cols * depth, "the filters do not have their dims");
+        assert_eq!(filters.len(), elements(&[cols, depth]), "the filters do not have their dims");
         let (kernels, len) = (Kernels::current(), packed_rhs_len(depth, cols));
         let mut data = space(len);
         let (padded, to) = (padded_cols(&kernels, cols), SharedMut::new(&mut data[..len]));

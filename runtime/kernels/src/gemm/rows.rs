@@ -6,6 +6,7 @@ use super::pack::{BLOCK_DEPTH, PackedRhs, depth_blocks, padded_cols};
 use super::tile::{Kernels, Tile, runs};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
+use crate::size::reach;
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_chunks, parallel_for};
 use core::ops::Range;
 
@@ -151,10 +152,9 @@ impl RowsProduct<'_> {
         match self.a {
             Rows::InPlace(a, step) => Matrix::row_major(a, step).check(self.m, self.b.depth, "left operand"),
             Rows::Windows { image, step, offsets } => {
-                let farthest =
-                    offsets.iter().max().map_or(0, |offset| offset + self.m.saturating_sub(1) * step);
+                let farthest = offsets.iter().max().map_or(0, |offset| reach([self.m, 2], [step, *offset]));
                 assert!(offsets.len() == self.b.depth, "an offset for each step of the depth");
-                assert!(farthest < image.len() || self.m * offsets.len() == 0, "windows lie in the image");
+                assert!(farthest <= image.len(), "windows lie in the image");
             }
             Rows::Gather(_) => {}
         }

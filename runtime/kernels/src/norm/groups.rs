@@ -8,6 +8,7 @@ use super::{NormGradients, statistics};
 use crate::batch_norm::{ROWS, affine_rows, block_moments, block_products, in_blocks};
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
+use crate::size::elements;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,7 +41,7 @@ impl GroupNormShape {
     }
 
     fn len(&self) -> usize {
-        self.batch * self.channels * self.spatial
+        elements(&[self.batch, self.channels, self.spatial])
     }
 
     /// Channels of a group.

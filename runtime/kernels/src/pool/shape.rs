@@ -1,5 +1,6 @@
 //! The geometry of a pooling, and which elements a window touches.
 
+use crate::size::elements;
 use kiln_types::{Dims, PoolOptions, Windows};
 
 /// The geometry of a pooling.
@@ -32,8 +33,8 @@ impl PoolShape {
 
     pub(super) fn check(&self, x: usize, out: usize) {
         let (input, output) = (self.windows.input_len(), self.windows.output_len());
-        assert_eq!(x, self.batch * self.channels * input, "size of the pooling's input");
-        assert_eq!(out, self.batch * self.channels * output, "size of the pooling's output");
+        assert_eq!(x, elements(&[self.batch, self.channels, input]), "size of the pooling's input");
+        assert_eq!(out, elements(&[self.batch, self.channels, output]), "size of the pooling's output");
     }
 
     /// Calls `visit` with the start of each row of the image that the windows in row `y` of slice `z` touch.

@@ -68,6 +68,25 @@ const CASES: &[Case] = &[
         ceil_mode: false,
         output: &[2, 5, 3],
     },
+    // Windows that lie in the padding alone, before and behind the image.
+    Case {
+        x: &[1, 2, 5, 7],
+        kernel: &[2, 3],
+        stride: &[2, 4],
+        padding: &[(3, 5), (9, 30)],
+        dilation: &[1, 2],
+        ceil_mode: false,
+        output: &[6, 11],
+    },
+    Case {
+        x: &[1, 2, 3, 40],
+        kernel: &[1, 1],
+        stride: &[1, 7],
+        padding: &[(0, 0), (3, 100)],
+        dilation: &[1, 1],
+        ceil_mode: false,
+        output: &[3, 21],
+    },
     Case {
         x: &[2, 5, 7, 7],
         kernel: &[7, 7],
@@ -146,7 +165,9 @@ fn pools_equal_their_definition() {
                 pool_channels_last(op, &shape, &exchanged(&x, case.x[0], case.x[1]), &mut last);
                 moved.copy_from_slice(&exchanged(&last, case.x[0], output));
                 for (i, (got, moved)) in out.iter().zip(&moved).enumerate() {
-                    let both = (got - moved).abs() <= 1e-5 * (1.0 + got.abs()) || got == moved;
+                    let both = (got - moved).abs() <= 1e-5 * (1.0 + got.abs())
+                        || got == moved
+                        || got.is_nan() && moved.is_nan();
                     assert!(both, "{op:?} {shape:?}: element {i} is {moved} with channels last, not {got}");
                 }
                 for (i, got) in out.iter().enumerate() {
@@ -161,8 +182,10 @@ fn pools_equal_their_definition() {
                             values.map(|v| v.abs().powi(p as i32)).sum::<f64>().powf(1.0 / f64::from(p))
                         }
                     };
-                    let close =
-                        (f64::from(*got) - want).abs() < 1e-4 * (1.0 + want.abs()) || f64::from(*got) == want;
+                    // There is no mean of nothing.
+                    let close = (f64::from(*got) - want).abs() < 1e-4 * (1.0 + want.abs())
+                        || f64::from(*got) == want
+                        || found.is_empty() && got.is_nan() && want.is_nan();
                     assert!(close, "{op:?} {shape:?}: element {i} is {got}, not {want}");
                 }
             }
@@ -178,6 +201,25 @@ fn pools_equal_their_definition() {
     };
     at_each_level(|_| run());
     run();
+}
+
+#[test]
+fn padding_takes_no_memory() {
+    let far = i32::MAX as usize;
+    let options = PoolOptions {
+        kernel: [1, 1].into(),
+        stride: [1, far].into(),
+        padding: [(0, 0), (0, far)].into(),
+        dilation: [1, 1].into(),
+        ceil_mode: false,
+    };
+    let shape = PoolShape::new(&[1, 1, 3, 8], &options);
+    let x: Vec<f32> = (0..24).map(|n| n as f32).collect();
+    let mut out = [0.0; 6];
+    for (op, nothing) in [(PoolOp::Max, f32::NEG_INFINITY), (PoolOp::Average { include_pad: true }, 0.0)] {
+        pool(op, &shape, &x, &mut out);
+        assert_eq!(out, [0.0, nothing, 8.0, nothing, 16.0, nothing]);
+    }
 }
 
 #[test]

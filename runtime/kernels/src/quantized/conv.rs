@@ -3,6 +3,7 @@
 use super::pack::{Bytes, PackedBytes};
 use super::{Product, Zeros};
 use crate::conv::ConvShape;
+use crate::size::elements;
 use crate::threads::SharedMut;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -66,8 +67,12 @@ pub fn quantized_conv(
     };
     let Some(border) = border else { panic!("no byte is the zero point {x_zero}") };
     let (x, flip) = x.unsigned();
-    assert_eq!(x.len(), shape.batch * windows.input_len() * shape.in_channels, "the images' size");
-    assert_eq!(out.len(), shape.batch * windows.output_len() * shape.out_channels, "the result's size");
+    assert_eq!(x.len(), elements(&[shape.batch, windows.input_len(), shape.in_channels]), "the images' size");
+    assert_eq!(
+        out.len(),
+        elements(&[shape.batch, windows.output_len(), shape.out_channels]),
+        "the result's size"
+    );
     assert_eq!(weight.groups.len(), shape.groups, "the weights were packed for other groups");
     weight_zeros.check(shape.out_channels);
     let oc = shape.group_channels().1;

@@ -12,6 +12,7 @@ pub use conv::{PackedQuantizedConv, quantized_conv};
 pub use pack::{Bytes, PackedBytes};
 
 use crate::scratch::with_scratch;
+use crate::size::{elements, reach};
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
 use core::ops::Range;
 use pack::{GROUP, signed_zero, unsigned_zero};
@@ -80,8 +81,8 @@ pub fn quantized_gemm(
 ) {
     let (k, n) = rhs.dims();
     let (data, flip) = lhs.unsigned();
-    assert!(m == 0 || (m - 1) * lhs_step + k <= data.len(), "the left operand does not hold {m} rows");
-    assert_eq!(out.len(), m * n, "the output does not hold {m} rows and {n} columns");
+    assert!(k == 0 || reach([m, k], [lhs_step, 1]) <= data.len(), "the left operand does not hold {m} rows");
+    assert_eq!(out.len(), elements(&[m, n]), "the output does not hold {m} rows and {n} columns");
     lhs_zeros.check(m);
     rhs_zeros.check(n);
     let gather = |rows: Range<usize>, to: &mut [u8], step: usize| {

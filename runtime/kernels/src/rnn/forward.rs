@@ -120,6 +120,9 @@ impl Layer<'_> {
             ),
             "size of the kept states"
         );
+        if self.batch == 0 {
+            return;
+        }
         let shared = Shared {
             gates: SharedMut::new(gates),
             hidden: SharedMut::new(states.hidden),

@@ -3,6 +3,7 @@
 use super::{COLUMNS, SoftmaxKind};
 use crate::math::exp;
 use crate::simd::dispatched;
+use crate::size::elements;
 use crate::threads::{SharedMut, parallel_for};
 
 /// The gradient `out` of what went into [`super::softmax`] of `[outer, len, inner]` along `len`, from its result `output` and the
@@ -18,7 +19,10 @@ pub fn softmax_gradient(
     out: &mut [f32],
 ) {
     let sizes = [gradient.len(), output.len(), out.len()];
-    assert_eq!(sizes, [outer * len * inner; 3], "sizes of the softmax's gradient");
+    assert_eq!(sizes, [elements(&[outer, len, inner]); 3], "sizes of the softmax's gradient");
+    if out.is_empty() {
+        return;
+    }
     let out = SharedMut::new(out);
     if inner == 1 {
         return parallel_for(outer, len / 2 + 10, |range| {

@@ -17,6 +17,9 @@ pub(crate) fn cumulative(
     reverse: bool,
 ) -> NdArrayTensor {
     let lanes = Lanes::along(tensor.dims(), dim);
+    if tensor.is_empty() {
+        return tensor;
+    }
     let dtype = tensor.dtype();
     // What stands before the first element; of a dtype's own, not of the wider one in which it is computed.
     let nothing = match op {

@@ -25,6 +25,9 @@ impl Lanes {
 
     /// Calls `f` with the position of the first element of every lane; its elements are `inner` apart.
     pub(crate) fn for_each(&self, mut f: impl FnMut(usize)) {
+        if self.inner == 0 {
+            return;
+        }
         for outer in 0..self.outer {
             for inner in 0..self.inner {
                 f(outer * self.size * self.inner + inner);

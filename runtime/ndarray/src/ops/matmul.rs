@@ -183,14 +183,15 @@ fn batched(lhs: NdArrayTensor, rhs: NdArrayTensor, batch: Shape, shape: Shape) -
     let rhs = with_matrices(rhs);
     let lead = batch.rank();
     let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
-    let mut offsets = offsets(&lhs, &rhs, &batch);
-    NdArrayTensor::build(shape, DType::F32, |out| {
+    NdArrayTensor::build(shape, DType::F32, |out: &mut [f32]| {
         if k == 0 {
             return out.fill(0.0);
         }
+        // There may be more products of nothing than memory holds places.
         if out.is_empty() {
             return;
         }
+        let mut offsets = offsets(&lhs, &rhs, &batch);
         let whole = |x| Matrix { data: NdArrayTensor::storage(x), ..matrix(x) };
         let product = if rounds { gemm::gemm_bf16_batched } else { gemm::gemm_batched };
         product(m, n, k, whole(&lhs), whole(&rhs), offsets.as_mut(), out);
@@ -206,13 +207,16 @@ fn batched_generic<T: Compute>(
     let (lhs, rhs) = (with_matrices(lhs), with_matrices(rhs));
     let (lead, dtype) = (batch.rank(), lhs.dtype());
     let (m, k, n) = (lhs.dims()[lead], lhs.dims()[lead + 1], rhs.dims()[lead + 1]);
-    let mut offsets = offsets(&lhs, &rhs, &batch);
     NdArrayTensor::build(shape, dtype, |out: &mut [T]| {
         if k == 0 {
             return out.fill(T::ZERO);
         }
+        if out.is_empty() {
+            return;
+        }
+        let mut offsets = offsets(&lhs, &rhs, &batch);
         let offsets = offsets.as_mut::<[usize; 2]>();
-        for (&mut [a, b], out) in offsets.iter_mut().zip(out.chunks_exact_mut((m * n).max(1))) {
+        for (&mut [a, b], out) in offsets.iter_mut().zip(out.chunks_exact_mut(m * n)) {
             let a = Matrix { data: &lhs.storage()[a..], ..matrix(&lhs) };
             let b = Matrix { data: &rhs.storage()[b..], ..matrix(&rhs) };
             gemm::gemm_generic(m, n, k, a, b, out);

@@ -318,7 +318,7 @@ pub trait Backend:
     }
 
     /// Rows times the matrix of their group, in one dtype: `x` is `[rows, in]`, `weight` `[groups, in, out]`. The groups' rows are one behind another; where
-    /// they end say the integers `ends`, `[groups]`, which ascend. Rows behind the last group become 0.
+    /// they end say the integers `ends`, `[groups]`, which ascend: of others the result is any. Rows behind the last group become 0.
     fn grouped_matmul(x: T<Self>, weight: T<Self>, ends: T<Self>) -> T<Self> {
         compose::grouped_matmul::<Self>(x, weight, ends)
     }

@@ -48,6 +48,9 @@ pub(super) fn neighbours(kept: &Walk, folded: &Walk, start: usize) -> Option<u32
     Some(if many && aligned && whole && start.is_multiple_of(4) { 4 } else { 1 })
 }
 
+/// Beside the columns a workgroup shares whether it is the last.
+const FLAG_BYTES: u32 = 16;
+
 /// How many columns an invocation reads, of as many or one, so that what a workgroup shares fits: of each column so many numbers of a dtype.
 pub(super) fn that_fit<R: Runtime>(
     device: &R::Device,
@@ -56,7 +59,7 @@ pub(super) fn that_fit<R: Runtime>(
     dtype: DType,
 ) -> Option<u32> {
     let bytes = |neighbours: u32| LINE as usize * neighbours as usize * numbers * computed_in(dtype).size();
-    let most = R::limits(device).shared_bytes as usize;
+    let most = (R::limits(device).shared_bytes - FLAG_BYTES) as usize;
     [neighbours, 1].into_iter().find(|&neighbours| bytes(neighbours) <= most)
 }
 

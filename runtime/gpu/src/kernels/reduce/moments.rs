@@ -75,7 +75,8 @@ impl<'k> Sample<'k> {
             count,
             near: is_none.select(other.near, self.near),
             offset: is_none.select(other.offset, self.offset + apart * share),
-            squares: self.squares + other.squares + apart * apart * self.count * share,
+            // 0 where one of both has no numbers, however far they are apart: the square alone may be infinite.
+            squares: self.squares + other.squares + apart * (self.count * share) * apart,
         }
     }
 

@@ -23,6 +23,7 @@ pub(crate) use tile::{COLS as PANEL, WHOLE, f32_of};
 
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
+use crate::size::elements;
 use crate::threads::{self, SharedMut};
 
 /// Whether this machine multiplies bf16 many times as fast as f32: by AMX.
@@ -75,7 +76,12 @@ pub fn gemm_bf16_batched(
     offsets: &[[usize; 2]],
     c: &mut [f32],
 ) {
-    assert_eq!(c.len(), offsets.len() * m * n, "the output does not hold {} products", offsets.len());
+    assert_eq!(
+        c.len(),
+        elements(&[offsets.len(), m, n]),
+        "the output does not hold {} products",
+        offsets.len()
+    );
     assert_eq!(a.col_stride, 1, "elements of a left operand's rows lie side by side");
     let last_a = offsets.iter().map(|o| o[0]).max().unwrap_or(0);
     let last_b = offsets.iter().map(|o| o[1]).max().unwrap_or(0);
