@@ -6,7 +6,7 @@ mod control;
 mod convert;
 mod counting;
 mod create;
-mod index;
+pub(super) mod index;
 mod linear;
 mod loss;
 mod matrix;

@@ -4,7 +4,7 @@
 //! a new value, and so are what it views and all other views of that, once somebody reads them.
 
 use super::call::{Call, Int, Result, Tensor, int, unsupported};
-use super::operators::{self, Sharing, shape};
+use super::operators::{self, Sharing, index, shape};
 use super::schema::{Node, Size, TensorMeta};
 use super::value::{Output, Part, Value};
 use crate::error::ImportErrorKind;
@@ -264,6 +264,10 @@ fn put_back_part(call: &mut Call<'_, '_>, base: &Tensor, value: &str, position: 
             let (start, length) = (call.size("start")?, call.size("length")?);
             let end = call.size_op("Add", &start, &length);
             Ok(between(call, base, value, along, [&start, &end]))
+        }
+        "diagonal" => {
+            let value = Tensor { name: value.to_owned(), ..call.result(0)? };
+            index::with_diagonal(call, base, &value)
         }
         "unbind" => {
             let along = call.axis("dim", 0, base)?;

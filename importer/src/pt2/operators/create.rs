@@ -249,8 +249,9 @@ fn vander(call: &mut Call<'_, '_>) -> Result<Outputs> {
         let last = call.cast(&last, DType::I64, dtype);
         exponents = call.op("Sub", &[&last, &exponents], Vec::new());
     }
-    let x = call.cast_tensor(&x, dtype);
-    let rows = call.unsqueeze(&x, &[-1]);
+    let value = call.cast_tensor(&x, dtype);
+    let axes: &[i64] = if x.rank() == 0 { &[0, 1] } else { &[-1] };
+    let rows = call.unsqueeze(&value, axes);
     Ok(vec![call.op("Pow", &[&rows, &exponents], Vec::new())])
 }
 

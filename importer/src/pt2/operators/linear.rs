@@ -187,12 +187,13 @@ fn outer(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<String> {
 // ---- sums over indices ----
 
 fn einsum(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    // Sums of narrow integers are wider.
     let dtype = call.result_dtype()?;
+    let wide = accumulated(dtype);
     let tensors = call.tensors("tensors")?;
-    let inputs: Vec<String> = tensors.iter().map(|tensor| call.cast_tensor(tensor, dtype)).collect();
+    let inputs: Vec<String> = tensors.iter().map(|tensor| call.cast_tensor(tensor, wide)).collect();
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-    Ok(vec![summed(call, &inputs)?])
+    let sum = summed(call, &inputs)?;
+    Ok(vec![call.cast(&sum, wide, dtype)])
 }
 
 /// What the call's equation says of these operands.

@@ -31,6 +31,17 @@ pub(super) const RULES: Table = &[
         let (flat, offset) = (flattened(call, &x), call.int_or("offset", 0)?);
         Ok(vec![diagonal_matrix(call, &flat, offset)])
     }),
+    ("fill_diagonal.default", |call| {
+        let x = call.tensor("self")?;
+        if x.rank() != 2 || call.bool_or("wrap", false)? {
+            return Err(unsupported(
+                "`fill_diagonal_` of other than a matrix, or of one that it wraps around",
+            ));
+        }
+        let value = call.operand("fill_value", x.dtype)?;
+        let eye = call.op("EyeLike", &[&x], vec![int("dtype", 9)]);
+        Ok(vec![call.op("Where", &[&eye, &value, &x], Vec::new())])
+    }),
     ("linalg_diagonal.default", |call| {
         let x = call.tensor("A")?;
         let (rows, columns) = (call.axis("dim1", -2, &x)?, call.axis("dim2", -1, &x)?);
