@@ -329,3 +329,55 @@ def quantized(_):
     import torch.ao.quantization.fx._decomposed  # noqa: F401  registers the operators
 
     return Program(Quantized(), [(floats(3, 8),)])
+
+
+@program("operators_special")
+def special(_):
+    """Functions whose ends matter: signed zeros, infinities, NaN, quotients next to an integer, and those that are computed of others."""
+    ends = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0, -0.0, 0.3, -0.3, 1.5, -2.5, 7.0])
+
+    def compute(x, y, p, i, j, u, h):
+        plain = [torch.angle, F.hardshrink, F.softshrink, torch.signbit, torch.sinc, torch.deg2rad, torch.isposinf, torch.isneginf]
+        quotients = [torch.atan2, torch.copysign, torch.hypot, torch.logaddexp, torch.logaddexp2, torch.floor_divide, torch.remainder]
+        quotients += [torch.xlogy, torch.special.xlog1py, torch.isclose, lambda x, y: torch.lerp(x, y, 0.7)]
+        positive = [torch.lgamma, torch.digamma, torch.i0, torch.special.ndtr, torch.special.entr, torch.special.expit, torch.erfinv]
+        return (
+            [f(x) for f in plain]
+            + [f(x[:, None], y) for f in quotients]
+            + [f(p) for f in positive]
+            + [
+                torch.lgamma(p - 3), torch.digamma(p - 3), torch.i0(40 * p), x**-0.5, F.threshold(x, 0.1, 20.0), F.softplus(x, 0.5, 3.0),
+                torch.round(100 * p, decimals=-1), torch.logit(p, eps=0.2), torch.float_power(p, 2), torch.ldexp(p, j[:4]),
+                (i - 5) >> 1, (i - 5) << 1, torch.cummax(u, 0)[1], torch.cummin(x, 0)[1], torch.clamp(u, min=-3), u @ u, torch.norm(h),
+                torch.maximum(u > 2, i > 4), torch.sign(u > 2), torch.einsum("i,i->", u, u), torch.arange(5, 0, -0.5, dtype=torch.int64),
+                (i - 128).to(torch.int8) // 3, h // 0.1, torch.absolute(x), torch.special.psi(p), torch.dist(p, 2 * p),
+            ]
+        )  # fmt: skip
+
+    i = integers(9, 10)
+    return computes(
+        compute, ends, ends.flip(0), torch.rand(4) * 0.9 + 0.05, i, integers(5, 10), torch.randint(0, 256, (10,), dtype=torch.uint8),
+        torch.tensor([300.0, -0.3, 0.7], dtype=torch.float16),
+    )  # fmt: skip
+
+
+@program("operators_matrices")
+def matrices(_):
+    """Diagonals, powers and blocks of matrices, parts of tensors by other names, copies of views, and areas below lines."""
+
+    def compute(x, y, t):
+        changed = torch.zeros(4, 5)
+        changed.diagonal(1).add_(t)
+        filled = x.clone().fill_diagonal_(7.0)
+        return [
+            changed, filled, torch.diag_embed(x, 1), torch.diag_embed(x, -2, 0, 2), torch.diag(t, 1), torch.diag(t, -1), torch.diagflat(x[:2], 1),
+            torch.block_diag(x, t, y[0]), torch.linalg.diagonal(y), torch.linalg.matrix_power(x, 3), torch.linalg.matrix_power(x, -1),
+            torch.linalg.matrix_power(x, 0), torch.linalg.solve(x, x.T), torch.linalg.solve(x, t), torch.linalg.vander(x, N=3), x.H,
+            torch.fliplr(x), torch.flipud(x), *torch.atleast_2d(t, x), torch.atleast_3d(t), *torch.hsplit(x, 2), *torch.vsplit(x, [1, 3]),
+            *torch.dsplit(y, 2), torch.moveaxis(y, 0, 2), y.sum_to_size(3, 1), torch.trapezoid(x, dx=0.5, dim=0), torch.trapezoid(x, t),
+            torch.cumulative_trapezoid(x), torch.expand_copy(t, (2, 4)), torch.diagonal_copy(x), *torch.split_copy(x, 3),
+            torch.ops.aten._safe_softmax(x.masked_fill(x < 0.4, float("-inf")), 1), F.pad(y, (-1, 3), mode="replicate"),
+            F.cosine_similarity(x[:, None], y[0, :, :4], dim=1),
+        ]  # fmt: skip
+
+    return computes(compute, floats(4, 4) + 3 * torch.eye(4), floats(2, 3, 4), torch.rand(4))

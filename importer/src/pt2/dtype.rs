@@ -41,6 +41,15 @@ pub(super) fn data_type(dtype: DType) -> i32 {
     }
 }
 
+/// Whether numbers of a dtype can be negative.
+pub(super) fn is_signed(dtype: DType) -> bool {
+    match dtype {
+        DType::F64 | DType::F32 | DType::F16 | DType::BF16 => true,
+        DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::I4 => true,
+        DType::U64 | DType::U32 | DType::U16 | DType::U8 | DType::U4 | DType::Bool => false,
+    }
+}
+
 /// The dtype in which PyTorch computes with tensors and numbers of these, which are in order of precedence: tensors with dims,
 /// tensors without, and numbers. Those of a later group only count if they are of a higher kind than those before
 /// (`torch.result_type`).

@@ -6,9 +6,10 @@ mod control;
 mod convert;
 mod counting;
 mod create;
-mod index;
+pub(super) mod index;
 mod linear;
 mod loss;
+mod matrix;
 mod norm;
 mod pointwise;
 mod pool;
@@ -18,6 +19,7 @@ mod reduce;
 mod scatter;
 pub(super) mod shape;
 mod sizes;
+mod special;
 mod spectra;
 mod strides;
 mod vision;
@@ -44,6 +46,7 @@ static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
         index::RULES,
         linear::RULES,
         loss::RULES,
+        matrix::RULES,
         norm::RULES,
         pointwise::RULES,
         pool::RULES,
@@ -53,6 +56,7 @@ static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
         scatter::RULES,
         shape::RULES,
         sizes::RULES,
+        special::RULES,
         spectra::RULES,
         strides::RULES,
         vision::RULES,
@@ -116,7 +120,38 @@ fn find(target: &str) -> Option<Rule> {
 
 fn of_name<R: Copy>(rules: &HashMap<&str, R>, target: &str) -> Option<R> {
     let name = name(target);
-    rules.get(name).or_else(|| rules.get(functional(name)?.as_str())).copied()
+    let named = |name: &str| rules.get(name).copied();
+    let same = |name: &str| named(name).or_else(|| named(&plain(name)?));
+    same(name).or_else(|| same(&functional(name)?))
+}
+
+/// Another name of the same operator: `torch.special` has some of its own, others are NumPy's, and copies of views are views that
+/// nobody writes into.
+fn plain(name: &str) -> Option<String> {
+    let (operator, overload) = name.split_once('.')?;
+    let operator = operator.strip_prefix("special_").unwrap_or(operator);
+    let viewed = operator.strip_suffix("_copy").filter(|viewed| sharing(viewed) == Sharing::Always);
+    let plain = match viewed.unwrap_or(operator) {
+        "absolute" => "abs",
+        "arccos" => "acos",
+        "arccosh" => "acosh",
+        "arcsin" => "asin",
+        "arcsinh" => "asinh",
+        "arctan" => "atan",
+        "arctan2" => "atan2",
+        "arctanh" => "atanh",
+        "expit" => "sigmoid",
+        "greater" => "gt",
+        "greater_equal" => "ge",
+        "less" => "lt",
+        "less_equal" => "le",
+        "moveaxis" => "movedim",
+        "negative" => "neg",
+        "not_equal" => "ne",
+        "row_stack" => "vstack",
+        plain => plain,
+    };
+    Some(format!("{plain}.{overload}"))
 }
 
 /// Whether an operator writes into its first argument. Those that give it another shape leave its elements as they are.
@@ -169,12 +204,13 @@ pub(super) enum Sharing {
 /// What the results of an operator share with its first argument.
 pub(super) fn sharing(operator: &str) -> Sharing {
     match operator {
-        "_conj" | "_neg_view" | "_unsafe_view" | "adjoint" | "alias" | "as_strided" | "chunk" | "conj"
-        | "detach" | "diagonal" | "expand" | "expand_as" | "imag" | "lift_fresh" | "mH" | "mT"
-        | "movedim" | "narrow" | "numpy_T" | "permute" | "real" | "select" | "slice" | "split"
-        | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t" | "tensor_split" | "transpose"
-        | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view" | "view_as" | "view_as_complex"
-        | "view_as_real" => Sharing::Always,
+        "_conj" | "_neg_view" | "_unsafe_view" | "adjoint" | "alias" | "as_strided" | "atleast_1d"
+        | "atleast_2d" | "atleast_3d" | "chunk" | "conj" | "detach" | "diagonal" | "dsplit" | "expand"
+        | "expand_as" | "hsplit" | "imag" | "lift_fresh" | "linalg_diagonal" | "mH" | "mT" | "matrix_H"
+        | "moveaxis" | "movedim" | "narrow" | "numpy_T" | "permute" | "real" | "select" | "slice"
+        | "split" | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t" | "tensor_split"
+        | "transpose" | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view" | "view_as"
+        | "view_as_complex" | "view_as_real" | "vsplit" => Sharing::Always,
         "bfloat16" | "bool" | "double" | "float" | "half" | "int" | "long" | "to" | "type_as" => {
             Sharing::AsIs
         }
@@ -195,6 +231,13 @@ mod tests {
         assert_eq!(functional("add_.Tensor").as_deref(), Some("add.Tensor"));
         for name in ["add.Tensor", "__and__.Tensor", "_.x", "relu"] {
             assert_eq!(functional(name), None, "{name}");
+        }
+        for (name, other) in [
+            ("special_expit.default", "sigmoid.default"),
+            ("split_with_sizes_copy.default", "split_with_sizes.default"),
+            ("_to_copy.default", "_to_copy.default"),
+        ] {
+            assert_eq!(plain(name).as_deref(), Some(other));
         }
         assert!(is_in_place("torch.ops.aten.relu_.default"));
         assert!(!is_in_place("torch.ops.aten.relu.default"));

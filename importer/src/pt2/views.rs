@@ -4,7 +4,7 @@
 //! a new value, and so are what it views and all other views of that, once somebody reads them.
 
 use super::call::{Call, Int, Result, Tensor, int, unsupported};
-use super::operators::{self, Sharing, shape};
+use super::operators::{self, Sharing, index, shape};
 use super::schema::{Node, Size, TensorMeta};
 use super::value::{Output, Part, Value};
 use crate::error::ImportErrorKind;
@@ -191,7 +191,7 @@ pub(super) fn put_back(
             put_back_part(call, base, &value, position).map(Output::Real)
         }
         (Value::Complex(base), Output::Complex([real, imaginary])) => {
-            let conjugates = matches!(operator, "_conj" | "conj" | "adjoint" | "mH");
+            let conjugates = matches!(operator, "_conj" | "conj" | "adjoint" | "mH" | "matrix_H");
             let imaginary = if conjugates { call.op("Neg", &[&imaginary], Vec::new()) } else { imaginary };
             let mut put = |part, value: &str| {
                 put_back_part(&mut call.of_parts(&[("self", part)]), &base.part(part), value, position)
@@ -234,12 +234,12 @@ fn put_back_part(call: &mut Call<'_, '_>, base: &Tensor, value: &str, position: 
     match operator {
         "_conj" | "alias" | "conj" | "detach" | "lift_fresh" | "real" => Ok(value.to_owned()),
         "view" | "reshape" | "_unsafe_view" | "view_as" | "reshape_as" | "flatten" | "ravel"
-        | "unflatten" | "squeeze" | "unsqueeze" => {
+        | "unflatten" | "squeeze" | "unsqueeze" | "atleast_1d" | "atleast_2d" | "atleast_3d" => {
             let shape = call.shape(base);
             Ok(call.op("Reshape", &[value, &shape], vec![int("allowzero", 1)]))
         }
-        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "movedim" | "numpy_T" | "mT" | "mH"
-        | "adjoint" => {
+        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "moveaxis" | "movedim" | "numpy_T"
+        | "mT" | "mH" | "matrix_H" | "adjoint" => {
             let permuted = shape::permutation(call, base)?;
             Ok(call.transpose(value, &shape::inverse(&permuted)))
         }
@@ -264,6 +264,10 @@ fn put_back_part(call: &mut Call<'_, '_>, base: &Tensor, value: &str, position: 
             let (start, length) = (call.size("start")?, call.size("length")?);
             let end = call.size_op("Add", &start, &length);
             Ok(between(call, base, value, along, [&start, &end]))
+        }
+        "diagonal" => {
+            let value = Tensor { name: value.to_owned(), ..call.result(0)? };
+            index::with_diagonal(call, base, &value)
         }
         "unbind" => {
             let along = call.axis("dim", 0, base)?;

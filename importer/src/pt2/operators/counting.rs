@@ -2,6 +2,7 @@
 
 use super::Table;
 use super::index::{expanded, indices, made, places, rank_of, zeros};
+use super::pointwise::wide;
 use super::reduce::{bound, flattened, with_axis};
 use super::shape::{dims, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, int, string, unsupported};
@@ -185,7 +186,7 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<Outputs> {
     if let Some(counts) = counted(call, &x, [low, high], bins) {
         return Ok(vec![counts]);
     }
-    let wide = if x.dtype.is_float() { x.dtype } else { DType::F32 };
+    let wide = if x.dtype.is_float() { wide(x.dtype) } else { DType::F32 };
     let number = made(call.cast_tensor(&x, wide), wide, x.sizes.clone());
     let (low, high) = if low == high && low == 0.0 {
         let fold = |operator| call.op(operator, &[&number], vec![flag("keepdims", false)]);
@@ -200,10 +201,10 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let bins_value = call.number_of(bins as f64, wide);
     let place = call.op("Mul", &[&part, &bins_value], Vec::new());
     let place = call.op("Floor", &[&place], Vec::new());
-    // The last interval has its end.
-    let (zero, last) = (call.number_of(0.0, wide), call.number_of(bins.saturating_sub(1) as f64, wide));
-    let place = call.op("Clip", &[&place, &zero, &last], Vec::new());
+    // The last interval has its end. As integers, as floats of few bits do not have each of them.
     let place = call.cast(&place, wide, DType::I64);
+    let (zero, last) = (call.int64(0), call.int64(bins.saturating_sub(1)));
+    let place = call.op("Clip", &[&place, &zero, &last], Vec::new());
     let above = call.op("GreaterOrEqual", &[&number, &low], Vec::new());
     let below = call.op("LessOrEqual", &[&number, &high], Vec::new());
     let inside = call.op("And", &[&above, &below], Vec::new());

@@ -43,6 +43,7 @@ pub(super) const RULES: Table = &[
     ("hamming_window.periodic_alpha_beta", hamming),
     ("hann_window.default", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
     ("hann_window.periodic", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
+    ("linalg_vander.default", vander),
     ("linspace.Scalar_Tensor", |call| spaced(call, false)),
     ("linspace.Tensor_Scalar", |call| spaced(call, false)),
     ("linspace.Tensor_Tensor", |call| spaced(call, false)),
@@ -181,7 +182,9 @@ fn arange(call: &mut Call<'_, '_>) -> Result<Outputs> {
     if !count.is_finite() {
         return Err(invalid("step", format!("is {delta}")));
     }
-    let wide = if dtype.is_float() { dtype } else { DType::F32 };
+    // Of integers there are as many as of floats, but start and step lose their fractions.
+    let (wide, first, delta) =
+        if dtype.is_float() { (dtype, first, delta) } else { (DType::F64, first.trunc(), delta.trunc()) };
     let mut range = places(call, &Int::Known(count as i64), wide);
     if delta != 1.0 {
         let step = call.number_of(delta, wide);
@@ -230,21 +233,25 @@ fn spaced(call: &mut Call<'_, '_>, powers: bool) -> Result<Outputs> {
 
 /// Powers of numbers, a row each.
 fn vander(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    // That of `torch.linalg` takes any number of lists, and has powers increase.
+    let several = super::family(&call.node.target) == "linalg_vander";
     let x = call.tensor("x")?;
     let dtype = call.result_dtype()?;
     let size = match call.optional_size("N")? {
         Some(size) => size,
-        None => call.size_of(&x, 0),
+        None if x.rank() == 0 => Int::Known(1),
+        None => call.size_of(&x, i64::try_from(x.rank()).unwrap_or(i64::MAX) - 1),
     };
     let mut exponents = places(call, &size, dtype);
-    if !call.bool_or("increasing", false)? {
+    if !several && !call.bool_or("increasing", false)? {
         let (size, one) = (call.size_value(&size), call.int64(1));
         let last = call.op("Sub", &[&size, &one], Vec::new());
         let last = call.cast(&last, DType::I64, dtype);
         exponents = call.op("Sub", &[&last, &exponents], Vec::new());
     }
-    let x = call.cast_tensor(&x, dtype);
-    let rows = call.unsqueeze(&x, &[1]);
+    let value = call.cast_tensor(&x, dtype);
+    let axes: &[i64] = if x.rank() == 0 { &[0, 1] } else { &[-1] };
+    let rows = call.unsqueeze(&value, axes);
     Ok(vec![call.op("Pow", &[&rows, &exponents], Vec::new())])
 }
 

@@ -413,22 +413,27 @@ fn nonzero_by_axis(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// A tensor with another diagonal.
 fn diagonal_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (x, source) = (call.tensor("self")?, call.tensor("src")?);
-    let (rows, columns) = (call.axis("dim1", 0, &x)?, call.axis("dim2", 1, &x)?);
-    let offset = call.int_or("offset", 0)?;
     let source = made(call.cast_tensor(&source, x.dtype), x.dtype, source.sizes);
-    let size = call.size_of(&source, rank_of(&source) - 1);
+    Ok(vec![with_diagonal(call, &x, &source)?])
+}
+
+/// A tensor that has another one on the diagonal that a call names.
+pub(in crate::pt2) fn with_diagonal(call: &mut Call<'_, '_>, x: &Tensor, source: &Tensor) -> Result<String> {
+    let (rows, columns) = (call.axis("dim1", 0, x)?, call.axis("dim2", 1, x)?);
+    let offset = call.int_or("offset", 0)?;
+    let size = call.size_of(source, rank_of(source) - 1);
     let place = places(call, &size);
     let shifted = |call: &mut Call<'_, '_>, by: i64| {
         let by = call.int64(by.max(0));
         made(call.op("Add", &[&place, &by], Vec::new()), DType::I64, vec![None])
     };
     let (row, column) = (shifted(call, offset.saturating_neg()), shifted(call, offset));
-    let mut order: Vec<i64> = (0..rank_of(&source)).collect();
+    let mut order: Vec<i64> = (0..rank_of(source)).collect();
     order.rotate_right(1);
-    let source = call.transpose(&source, &order);
+    let source = call.transpose(source, &order);
     let picked = Picked { axes: vec![rows, columns], indices: vec![row, column], rank: 1 };
-    let order = picked.order(&x);
-    let (moved, tuples) = (call.transpose(&x, &order), picked.tuples(call));
+    let order = picked.order(x);
+    let (moved, tuples) = (call.transpose(x, &order), picked.tuples(call));
     let result = call.op("ScatterND", &[&moved, &tuples, &source], Vec::new());
-    Ok(vec![call.transpose(&result, &inverse(&order))])
+    Ok(call.transpose(&result, &inverse(&order)))
 }

@@ -79,12 +79,19 @@ pub(super) const RULES: Table = &[
     ("vdot.default", |call| matmul(call, "self", "other")),
 ];
 
+/// The dtype that sums of products are computed in. Integers of few bits wrap around, as those of more do when they lose bits.
+fn accumulated(dtype: DType) -> DType {
+    if dtype.is_int() && dtype.size() < 4 { DType::I32 } else { dtype }
+}
+
 /// A product of matrices, in the dtype of the result.
 pub(super) fn product(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<String> {
     let (left, right) = (call.tensor(left)?, call.tensor(right)?);
     let dtype = call.result_dtype()?;
-    let (left, right) = (call.cast_tensor(&left, dtype), call.cast_tensor(&right, dtype));
-    Ok(call.op("MatMul", &[&left, &right], Vec::new()))
+    let wide = accumulated(dtype);
+    let (left, right) = (call.cast_tensor(&left, wide), call.cast_tensor(&right, wide));
+    let product = call.op("MatMul", &[&left, &right], Vec::new());
+    Ok(call.cast(&product, wide, dtype))
 }
 
 fn matmul(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<Outputs> {
@@ -94,11 +101,14 @@ fn matmul(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<Outputs> {
 fn chain(call: &mut Call<'_, '_>, name: &str) -> Result<Outputs> {
     let mut matrices = call.tensors(name)?.into_iter();
     let first = matrices.next().ok_or_else(|| invalid(name, "has no matrix"))?;
-    let mut product = first.name;
+    let dtype = call.result_dtype()?;
+    let wide = accumulated(dtype);
+    let mut product = call.cast_tensor(&first, wide);
     for matrix in matrices {
+        let matrix = call.cast_tensor(&matrix, wide);
         product = call.op("MatMul", &[&product, &matrix], Vec::new());
     }
-    Ok(vec![product])
+    Ok(vec![call.cast(&product, wide, dtype)])
 }
 
 /// A factor that is 1 unless it is given.
@@ -177,9 +187,13 @@ fn outer(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<String> {
 // ---- sums over indices ----
 
 fn einsum(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    let wide = accumulated(dtype);
     let tensors = call.tensors("tensors")?;
-    let inputs: Vec<&str> = tensors.iter().map(|tensor| &**tensor).collect();
-    Ok(vec![summed(call, &inputs)?])
+    let inputs: Vec<String> = tensors.iter().map(|tensor| call.cast_tensor(tensor, wide)).collect();
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let sum = summed(call, &inputs)?;
+    Ok(vec![call.cast(&sum, wide, dtype)])
 }
 
 /// What the call's equation says of these operands.

@@ -18,8 +18,21 @@ pub(super) const RULES: Table = &[
         let longer = if x.rank() >= y.rank() { &x } else { &y };
         let axis = call.axis("dim", 1, longer)?.saturating_sub_unsigned(longer.rank() as u64);
         let epsilon = call.float_or("eps", 1e-8)?;
-        let (x, y) = (call.cast_tensor(&x, dtype), call.cast_tensor(&y, dtype));
-        Ok(vec![cosine(call, [&x, &y], axis, epsilon, dtype)])
+        let stretched = |tensor: &Tensor, other: &Tensor| {
+            let along = |tensor: &Tensor| tensor.size(axis.saturating_add_unsigned(tensor.rank() as u64));
+            tensor.rank() < other.rank() || along(tensor) != along(other)
+        };
+        let both = [stretched(&x, &y), stretched(&y, &x)];
+        let mut values = [call.cast_tensor(&x, dtype), call.cast_tensor(&y, dtype)];
+        let sum = call.op("Add", &[&values[0], &values[1]], Vec::new());
+        for (value, stretched) in values.iter_mut().zip(both) {
+            if stretched {
+                let shape = call.shape(&sum);
+                *value = call.op("Expand", &[value, &shape], Vec::new());
+            }
+        }
+        let [x, y] = &values;
+        Ok(vec![cosine(call, [x, y], axis, epsilon, dtype)])
     }),
     ("cross_entropy_loss.default", cross_entropy),
     ("_euclidean_dist.default", distances),

@@ -1,6 +1,7 @@
 //! Normalizations, norms and dropout.
 
 use super::Table;
+use super::pointwise::wide;
 use crate::pt2::call::{Call, Int, Number, Outputs, Result, Tensor, float, int, invalid, unsupported};
 use kiln_types::{DType, Scalar};
 
@@ -118,11 +119,19 @@ fn batch_norm(call: &mut Call<'_, '_>, training: bool) -> Result<Outputs> {
     }
     let [weight, bias] = of_channels(call, &x, mean.dtype)?;
     let epsilon = call.float_or("eps", 1e-5)?;
-    Ok(vec![call.op(
+    let mut results = vec![call.op(
         "BatchNormalization",
         &[&x, &weight, &bias, &mean, &variance],
         vec![float("epsilon", epsilon)],
-    )])
+    )];
+    // The statistics of the batch, of which there are none.
+    for place in 1..call.result_count().min(3) {
+        let statistics = call.result(place)?;
+        if statistics.sizes == [Some(0)] {
+            results.push(call.floats(&[], statistics.dtype));
+        }
+    }
+    Ok(results)
 }
 
 /// Normalization by the statistics of the batch itself, as of networks that do not track any; these are results too.
@@ -232,10 +241,13 @@ fn norm(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// The norm along the axes that the call names, all if there are none.
 fn reduced_norm(call: &mut Call<'_, '_>, x: &Tensor, order: f64) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
-    let axes = call.axes("dim", x)?;
+    let axes = if x.rank() > 0 { call.axes("dim", x)? } else { Vec::new() };
     let keep = call.bool_or("keepdim", false)?;
-    let x = call.cast_tensor(x, dtype);
-    Ok(vec![vector_norm(call, &x, dtype, order, &axes, keep)])
+    // Powers of floats of 16 bits may be too large for these.
+    let wide = wide(dtype);
+    let x = call.cast_tensor(x, wide);
+    let norm = vector_norm(call, &x, wide, order, &axes, keep);
+    Ok(vec![call.cast(&norm, wide, dtype)])
 }
 
 /// A reduction along axes, all if there are none.

@@ -1,9 +1,14 @@
 //! Operators on elements.
 
-use super::Table;
-use crate::pt2::call::{Call, Number, Outputs, Result, Tensor, float, int, string, unsupported};
-use crate::pt2::dtype::promoted;
+mod quotient;
+
+use super::special::product_with_log;
+use super::{Table, reduce};
+use crate::pt2::call::{Call, Number, Outputs, Result, float, int, invalid, string, unsupported};
+use crate::pt2::dtype::{is_signed, promoted};
 use kiln_types::{DType, Scalar};
+use quotient::{divide, floor_divide, fmod, remainder, truncated};
+pub(super) use quotient::{floored_quotient, remainder_of};
 
 macro_rules! unary {
     ($operator:literal) => {
@@ -48,7 +53,9 @@ pub(super) const RULES: Table = &[
         let (x, dtype) = computed(call)?;
         let (zero, pi) = (call.number_of(0.0, dtype), call.number_of(std::f64::consts::PI, dtype));
         let negative = call.op("Less", &[&x, &zero], Vec::new());
-        Ok(vec![call.op("Where", &[&negative, &pi, &zero], Vec::new())])
+        let angle = call.op("Where", &[&negative, &pi, &zero], Vec::new());
+        let none = call.op("IsNaN", &[&x], Vec::new());
+        Ok(vec![call.op("Where", &[&none, &x, &angle], Vec::new())])
     }),
     ("asin.default", unary!("Asin")),
     ("asinh.default", unary!("Asinh")),
@@ -151,8 +158,13 @@ pub(super) const RULES: Table = &[
     ("gt.Scalar", compare!("Greater")),
     ("gt.Tensor", compare!("Greater")),
     ("hardshrink.default", |call| {
+        // Unlike ONNX's `Shrink`, it keeps what is no number.
+        let (x, dtype) = computed(call)?;
         let lambd = call.float_or("lambd", 0.5)?;
-        activation(call, "Shrink", |_| vec![float("lambd", lambd), float("bias", 0.0)])
+        let (lambd, zero) = (call.number_of(lambd, dtype), call.number_of(0.0, dtype));
+        let size = call.op("Abs", &[&x], Vec::new());
+        let small = call.op("LessOrEqual", &[&size, &lambd], Vec::new());
+        Ok(vec![call.op("Where", &[&small, &zero, &x], Vec::new())])
     }),
     ("hardsigmoid.default", |call| {
         activation(call, "HardSigmoid", |_| vec![float("alpha", 1.0 / 6.0), float("beta", 0.5)])
@@ -164,10 +176,25 @@ pub(super) const RULES: Table = &[
     }),
     ("heaviside.default", heaviside),
     ("hypot.default", |call| {
+        // Squares of the greater one may be too large, so that it is taken out: `a · sqrt(1 + (b / a)²)`.
         let [x, y] = operands(call, ["self", "other"])?;
-        let (x, y) = (call.op("Mul", &[&x, &x], Vec::new()), call.op("Mul", &[&y, &y], Vec::new()));
-        let sum = call.op("Add", &[&x, &y], Vec::new());
-        Ok(vec![call.op("Sqrt", &[&sum], Vec::new())])
+        let dtype = call.result_dtype()?;
+        let (x, y) = (call.op("Abs", &[&x], Vec::new()), call.op("Abs", &[&y], Vec::new()));
+        let greater = call.op("Max", &[&x, &y], Vec::new());
+        let lesser = call.op("Min", &[&x, &y], Vec::new());
+        let ratio = call.op("Div", &[&lesser, &greater], Vec::new());
+        let square = call.op("Mul", &[&ratio, &ratio], Vec::new());
+        let (zero, one) = (call.number_of(0.0, dtype), call.number_of(1.0, dtype));
+        let sum = call.op("Add", &[&square, &one], Vec::new());
+        let root = call.op("Sqrt", &[&sum], Vec::new());
+        let result = call.op("Mul", &[&greater, &root], Vec::new());
+        let none = call.op("Equal", &[&greater, &zero], Vec::new());
+        let result = call.op("Where", &[&none, &zero, &result], Vec::new());
+        let (infinite_x, infinite_y) =
+            (call.op("IsInf", &[&x], Vec::new()), call.op("IsInf", &[&y], Vec::new()));
+        let infinite = call.op("Or", &[&infinite_x, &infinite_y], Vec::new());
+        let infinity = call.number_of(f64::INFINITY, dtype);
+        Ok(vec![call.op("Where", &[&infinite, &infinity, &result], Vec::new())])
     }),
     ("isfinite.default", |call| {
         let x = call.tensor("self")?;
@@ -205,7 +232,8 @@ pub(super) const RULES: Table = &[
         let softplus = call.op("Softplus", &[&negative], Vec::new());
         Ok(vec![call.op("Neg", &[&softplus], Vec::new())])
     }),
-    ("logaddexp.default", logaddexp),
+    ("logaddexp.default", |call| logaddexp(call, std::f64::consts::E)),
+    ("logaddexp2.default", |call| logaddexp(call, 2.0)),
     ("logical_and.default", logical!("And")),
     ("logical_not.default", |call| {
         let x = call.tensor("self")?;
@@ -254,10 +282,17 @@ pub(super) const RULES: Table = &[
     ("round.decimals", |call| {
         let (x, dtype) = computed(call)?;
         let decimals = call.int_or("decimals", 0)?;
-        let scale = call.number_of(10f64.powi(i32::try_from(decimals).unwrap_or(0)), dtype);
-        let scaled = call.op("Mul", &[&x, &scale], Vec::new());
+        let places = i32::try_from(decimals.unsigned_abs())
+            .map_err(|_| invalid("decimals", format!("is {decimals}")))?;
+        // A power of ten is exact, its reciprocal is not.
+        let (to, from) = if decimals < 0 { ("Div", "Mul") } else { ("Mul", "Div") };
+        let wide = wide(dtype);
+        let x = call.cast(&x, dtype, wide);
+        let scale = call.number_of(10f64.powi(places), wide);
+        let scaled = call.op(to, &[&x, &scale], Vec::new());
         let rounded = call.op("Round", &[&scaled], Vec::new());
-        Ok(vec![call.op("Div", &[&rounded, &scale], Vec::new())])
+        let result = call.op(from, &[&rounded, &scale], Vec::new());
+        Ok(vec![call.cast(&result, wide, dtype)])
     }),
     ("round.default", rounding),
     ("rrelu.default", |call| {
@@ -275,13 +310,16 @@ pub(super) const RULES: Table = &[
     ("rsub.Scalar", reversed_difference),
     ("rsub.Tensor", reversed_difference),
     ("selu.default", |call| activation(call, "Selu", |_| Vec::new())),
-    ("sgn.default", unary!("Sign")),
+    ("sgn.default", sign),
     ("sigmoid.default", unary!("Sigmoid")),
-    ("sign.default", unary!("Sign")),
+    ("sign.default", sign),
     ("signbit.default", |call| {
         let x = call.tensor("self")?;
-        let zero = call.scalar(Scalar::Int(0), x.dtype);
-        Ok(vec![call.op("Less", &[&x, &zero], Vec::new())])
+        if x.dtype == DType::Bool {
+            let same = call.op("Equal", &[&x, &x], Vec::new());
+            return negated(call, vec![same]);
+        }
+        Ok(vec![has_sign(call, &x, x.dtype)])
     }),
     ("silu.default", |call| {
         let (x, _) = computed(call)?;
@@ -292,14 +330,18 @@ pub(super) const RULES: Table = &[
     ("sinh.default", unary!("Sinh")),
     ("softplus.default", softplus),
     ("softshrink.default", |call| {
+        let (x, dtype) = computed(call)?;
         let lambd = call.float_or("lambd", 0.5)?;
-        activation(call, "Shrink", |_| vec![float("lambd", lambd), float("bias", lambd)])
+        let (low, high) = (call.number_of(-lambd, dtype), call.number_of(lambd, dtype));
+        let near = call.op("Clip", &[&x, &low, &high], Vec::new());
+        Ok(vec![call.op("Sub", &[&x, &near], Vec::new())])
     }),
     ("softsign.default", |call| activation(call, "Softsign", |_| Vec::new())),
     ("sqrt.default", unary!("Sqrt")),
     ("square.default", |call| {
-        let x = call.tensor("self")?;
-        Ok(vec![call.op("Mul", &[&x, &x], Vec::new())])
+        let (x, dtype) = computed(call)?;
+        let product = multiplied(dtype);
+        Ok(vec![call.op(product, &[&x, &x], Vec::new())])
     }),
     ("sub.Scalar", |call| sum(call, "Sub")),
     ("sub.Tensor", |call| sum(call, "Sub")),
@@ -311,8 +353,8 @@ pub(super) const RULES: Table = &[
         let x = call.tensor("self")?;
         let threshold = call.operand("threshold", x.dtype)?;
         let value = call.operand("value", x.dtype)?;
-        let above = call.op("Greater", &[&x, &threshold], Vec::new());
-        Ok(vec![call.op("Where", &[&above, &x, &value], Vec::new())])
+        let below = call.op("LessOrEqual", &[&x, &threshold], Vec::new());
+        Ok(vec![call.op("Where", &[&below, &value, &x], Vec::new())])
     }),
     ("true_divide.Tensor", divide),
     ("true_divide.Scalar", divide),
@@ -334,7 +376,7 @@ pub(super) const RULES: Table = &[
 ];
 
 /// The first argument in the dtype of the result, and that dtype: floats are computed of integers.
-fn computed(call: &mut Call<'_, '_>) -> Result<(String, DType)> {
+pub(super) fn computed(call: &mut Call<'_, '_>) -> Result<(String, DType)> {
     let x = call.tensor("self")?;
     let dtype = call.result_dtype()?;
     Ok((call.cast_tensor(&x, dtype), dtype))
@@ -378,25 +420,62 @@ fn classified(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     negated(call, vec![same])
 }
 
-fn negated(call: &mut Call<'_, '_>, outputs: Outputs) -> Result<Outputs> {
+pub(super) fn negated(call: &mut Call<'_, '_>, outputs: Outputs) -> Result<Outputs> {
     Ok(outputs.iter().map(|value| call.op("Not", &[value], Vec::new())).collect())
 }
 
 /// Two operands in the dtype of the result.
-fn operands(call: &mut Call<'_, '_>, names: [&str; 2]) -> Result<[String; 2]> {
+pub(super) fn operands(call: &mut Call<'_, '_>, names: [&str; 2]) -> Result<[String; 2]> {
     let dtype = call.result_dtype()?;
     let [x, y] = names;
     Ok([call.operand(x, dtype)?, call.operand(y, dtype)?])
 }
 
+/// The operator that multiplies.
+pub(super) fn multiplied(dtype: DType) -> &'static str {
+    of_dtype("Mul", dtype)
+}
+
+/// ONNX takes bools for no numbers; these operators are logical ones of them.
+fn of_dtype(operator: &str, dtype: DType) -> &str {
+    match (operator, dtype) {
+        ("Mul" | "Min", DType::Bool) => "And",
+        ("Add" | "Max", DType::Bool) => "Or",
+        _ => operator,
+    }
+}
+
+/// The dtype in which PyTorch computes what it rounds once, at the end.
+pub(super) fn wide(dtype: DType) -> DType {
+    if dtype.is_float() && dtype.size() < 4 { DType::F32 } else { dtype }
+}
+
+fn sign(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (x, dtype) = computed(call)?;
+    Ok(vec![call.op(if dtype == DType::Bool { "Identity" } else { "Sign" }, &[&x], Vec::new())])
+}
+
+/// Whether numbers have a sign, which the negative zero has too.
+fn has_sign(call: &mut Call<'_, '_>, x: &str, dtype: DType) -> String {
+    let zero = call.scalar(Scalar::Int(0), dtype);
+    let below = call.op("Less", &[x, &zero], Vec::new());
+    if !dtype.is_float() {
+        return below;
+    }
+    let reciprocal = call.op("Reciprocal", &[x], Vec::new());
+    let infinite = call.op("Less", &[&reciprocal, &zero], Vec::new());
+    call.op("Or", &[&below, &infinite], Vec::new())
+}
+
 fn binary(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     let second = if call.has("other") { "other" } else { "exponent" };
     let [x, y] = operands(call, ["self", second])?;
+    let operator = of_dtype(operator, call.result_dtype()?);
     Ok(vec![call.op(operator, &[&x, &y], Vec::new())])
 }
 
 /// The dtype in which two operands are compared.
-fn common(call: &mut Call<'_, '_>, names: [&str; 2]) -> Result<DType> {
+pub(super) fn common(call: &mut Call<'_, '_>, names: [&str; 2]) -> Result<DType> {
     let mut groups: [Vec<DType>; 3] = Default::default();
     for name in names {
         let number = call.number(name)?;
@@ -435,22 +514,37 @@ fn not(call: &mut Call<'_, '_>) -> Result<Outputs> {
     unary(call, operator)
 }
 
-/// Bits are shifted in unsigned integers, which is the same for what is not negative.
+/// ONNX shifts the bits of unsigned integers. To the right, those of negative ones are shifted inverted, as ones come after them.
 fn shift(call: &mut Call<'_, '_>, direction: &str) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
-    let (x, y) = (call.operand("self", DType::U64)?, call.operand("other", DType::U64)?);
-    let shifted = call.op("BitShift", &[&x, &y], vec![string("direction", direction)]);
-    Ok(vec![call.cast(&shifted, DType::U64, dtype)])
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let attributes = || vec![string("direction", direction)];
+    let y = call.cast(&y, dtype, DType::U64);
+    let mut bits = x.clone();
+    let negative = (direction == "RIGHT" && is_signed(dtype)).then(|| {
+        let zero = call.scalar(Scalar::Int(0), dtype);
+        call.op("Less", &[&x, &zero], Vec::new())
+    });
+    if let Some(negative) = &negative {
+        let inverted = call.op("BitwiseNot", &[&x], Vec::new());
+        bits = call.op("Where", &[negative, &inverted, &x], Vec::new());
+    }
+    let bits = call.cast(&bits, dtype, DType::U64);
+    let shifted = call.op("BitShift", &[&bits, &y], attributes());
+    let mut result = call.cast(&shifted, DType::U64, dtype);
+    if let Some(negative) = &negative {
+        let inverted = call.op("BitwiseNot", &[&result], Vec::new());
+        result = call.op("Where", &[negative, &inverted, &result], Vec::new());
+    }
+    Ok(vec![result])
 }
 
 /// `self + alpha · other`, or the difference.
 fn sum(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     let [x, y] = operands(call, ["self", "other"])?;
     let y = scaled(call, y)?;
-    if call.result_dtype()? == DType::Bool {
-        // Bools are added by `or`; PyTorch does not subtract them.
-        return Ok(vec![call.op("Or", &[&x, &y], Vec::new())]);
-    }
+    // PyTorch does not subtract bools.
+    let operator = of_dtype(operator, call.result_dtype()?);
     Ok(vec![call.op(operator, &[&x, &y], Vec::new())])
 }
 
@@ -462,7 +556,7 @@ fn scaled(call: &mut Call<'_, '_>, value: String) -> Result<String> {
     }
     let dtype = call.result_dtype()?;
     let alpha = call.number_value(&alpha, dtype)?;
-    Ok(call.op("Mul", &[&value, &alpha], Vec::new()))
+    Ok(call.op(multiplied(dtype), &[&value, &alpha], Vec::new()))
 }
 
 fn reversed_difference(call: &mut Call<'_, '_>) -> Result<Outputs> {
@@ -489,61 +583,6 @@ fn addc(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     Ok(vec![call.op("Add", &[&x, &term], Vec::new())])
 }
 
-fn divide(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let mode = call.string_or("rounding_mode", "")?;
-    if mode == "floor" {
-        return floor_divide(call);
-    }
-    let dtype = call.result_dtype()?;
-    let [x, y] = operands(call, ["self", "other"])?;
-    let quotient = call.op("Div", &[&x, &y], Vec::new());
-    // Quotients of integers are truncated already.
-    if mode != "trunc" || !dtype.is_float() {
-        return Ok(vec![quotient]);
-    }
-    let quotient = Tensor { name: quotient, dtype, sizes: Vec::new() };
-    Ok(vec![truncated(call, &quotient)])
-}
-
-fn floor_divide(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let dtype = call.result_dtype()?;
-    let [x, y] = operands(call, ["self", "other"])?;
-    Ok(vec![floored_quotient(call, &x, &y, dtype)])
-}
-
-/// The quotient, rounded down.
-pub(super) fn floored_quotient(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> String {
-    if dtype.is_float() {
-        let quotient = call.op("Div", &[x, y], Vec::new());
-        return call.op("Floor", &[&quotient], Vec::new());
-    }
-    // The remainder has the divisor's sign, so that the rest divides without one.
-    let remainder = call.op("Mod", &[x, y], Vec::new());
-    let rest = call.op("Sub", &[x, &remainder], Vec::new());
-    call.op("Div", &[&rest, y], Vec::new())
-}
-
-fn remainder(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let dtype = call.result_dtype()?;
-    let [x, y] = operands(call, ["self", "other"])?;
-    Ok(vec![remainder_of(call, &x, &y, dtype)])
-}
-
-/// The remainder with the divisor's sign.
-pub(super) fn remainder_of(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> String {
-    if !dtype.is_float() {
-        return call.op("Mod", &[x, y], Vec::new());
-    }
-    let whole = floored_quotient(call, x, y, dtype);
-    let product = call.op("Mul", &[&whole, y], Vec::new());
-    call.op("Sub", &[x, &product], Vec::new())
-}
-
-fn fmod(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let [x, y] = operands(call, ["self", "other"])?;
-    Ok(vec![call.op("Mod", &[&x, &y], vec![int("fmod", 1)])])
-}
-
 /// Powers; those that are a product or a root are written as such.
 fn power(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
@@ -553,6 +592,10 @@ fn power(call: &mut Call<'_, '_>) -> Result<Outputs> {
         Some(2.0) => Ok(vec![call.op("Mul", &[&x, &x], Vec::new())]),
         Some(0.5) if dtype.is_float() => Ok(vec![call.op("Sqrt", &[&x], Vec::new())]),
         Some(-1.0) if dtype.is_float() => Ok(vec![call.op("Reciprocal", &[&x], Vec::new())]),
+        Some(-0.5) if dtype.is_float() => {
+            let root = call.op("Sqrt", &[&x], Vec::new());
+            Ok(vec![call.op("Reciprocal", &[&root], Vec::new())])
+        }
         _ => {
             let exponent = call.number_value(&exponent, dtype)?;
             Ok(vec![call.op("Pow", &[&x, &exponent], Vec::new())])
@@ -560,22 +603,11 @@ fn power(call: &mut Call<'_, '_>) -> Result<Outputs> {
     }
 }
 
-/// Rounded towards zero.
-fn truncated(call: &mut Call<'_, '_>, x: &Tensor) -> String {
-    if !x.dtype.is_float() {
-        return call.op("Identity", &[x], Vec::new());
-    }
-    let size = call.op("Abs", &[x], Vec::new());
-    let whole = call.op("Floor", &[&size], Vec::new());
-    let sign = call.op("Sign", &[x], Vec::new());
-    call.op("Mul", &[&sign, &whole], Vec::new())
-}
-
 /// The greater or lesser of two, or the one that is a number.
 fn ignoring_nan(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let [x, y] = operands(call, ["self", "other"])?;
-    let chosen = call.op(operator, &[&x, &y], Vec::new());
+    let chosen = call.op(of_dtype(operator, dtype), &[&x, &y], Vec::new());
     if !dtype.is_float() {
         return Ok(vec![chosen]);
     }
@@ -593,18 +625,27 @@ fn atan2(call: &mut Call<'_, '_>) -> Result<Outputs> {
 
 /// The angle of a point with the first axis.
 pub(super) fn angle(call: &mut Call<'_, '_>, y: &str, x: &str, dtype: DType) -> String {
-    let slope = call.op("Div", &[y, x], Vec::new());
+    // Of two infinities the signs count.
+    let infinite = [x, y].map(|value| call.op("IsInf", &[value], Vec::new()));
+    let infinite = call.op("And", &[&infinite[0], &infinite[1]], Vec::new());
+    let [near_x, near_y] = [x, y].map(|value| {
+        let sign = call.op("Sign", &[value], Vec::new());
+        call.op("Where", &[&infinite, &sign, value], Vec::new())
+    });
+    let slope = call.op("Div", &[&near_y, &near_x], Vec::new());
     let angle = call.op("Atan", &[&slope], Vec::new());
-    let (zero, pi) = (call.number_of(0.0, dtype), call.number_of(std::f64::consts::PI, dtype));
+    // The slope of the origin is none.
+    let zero = call.number_of(0.0, dtype);
+    let origin = [x, y].map(|value| call.op("Equal", &[value, &zero], Vec::new()));
+    let origin = call.op("And", &[&origin[0], &origin[1]], Vec::new());
+    let angle = call.op("Where", &[&origin, y, &angle], Vec::new());
+    let pi = call.number_of(std::f64::consts::PI, dtype);
     let (above, below) =
         (call.op("Add", &[&angle, &pi], Vec::new()), call.op("Sub", &[&angle, &pi], Vec::new()));
-    let upper = call.op("GreaterOrEqual", &[y, &zero], Vec::new());
-    let turned = call.op("Where", &[&upper, &above, &below], Vec::new());
-    let left = call.op("Less", &[x, &zero], Vec::new());
-    let angle = call.op("Where", &[&left, &turned, &angle], Vec::new());
-    // The slope of the origin is none.
-    let none = call.op("IsNaN", &[&angle], Vec::new());
-    call.op("Where", &[&none, &zero, &angle], Vec::new())
+    let lower = has_sign(call, y, dtype);
+    let turned = call.op("Where", &[&lower, &below, &above], Vec::new());
+    let left = has_sign(call, x, dtype);
+    call.op("Where", &[&left, &turned, &angle], Vec::new())
 }
 
 fn copysign(call: &mut Call<'_, '_>) -> Result<Outputs> {
@@ -612,8 +653,7 @@ fn copysign(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let [x, y] = operands(call, ["self", "other"])?;
     let size = call.op("Abs", &[&x], Vec::new());
     let negative = call.op("Neg", &[&size], Vec::new());
-    let zero = call.number_of(0.0, dtype);
-    let below = call.op("Less", &[&y, &zero], Vec::new());
+    let below = has_sign(call, &y, dtype);
     Ok(vec![call.op("Where", &[&below, &negative, &size], Vec::new())])
 }
 
@@ -627,14 +667,34 @@ fn heaviside(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![call.op("Where", &[&equal, &at_zero, &above], Vec::new())])
 }
 
-/// `self + weight · (end − self)`.
+/// `self + weight · (end − self)`, from the end if that is nearer.
 fn lerp(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let [x, end] = operands(call, ["self", "end"])?;
-    let weight = call.operand("weight", dtype)?;
     let difference = call.op("Sub", &[&end, &x], Vec::new());
-    let part = call.op("Mul", &[&weight, &difference], Vec::new());
-    Ok(vec![call.op("Add", &[&x, &part], Vec::new())])
+    let known = call.number("weight")?.known();
+    let weight = call.operand("weight", dtype)?;
+    let from_start = |call: &mut Call<'_, '_>| {
+        let part = call.op("Mul", &[&weight, &difference], Vec::new());
+        call.op("Add", &[&x, &part], Vec::new())
+    };
+    let from_end = |call: &mut Call<'_, '_>| {
+        let one = call.number_of(1.0, dtype);
+        let rest = call.op("Sub", &[&one, &weight], Vec::new());
+        let part = call.op("Mul", &[&difference, &rest], Vec::new());
+        call.op("Sub", &[&end, &part], Vec::new())
+    };
+    Ok(vec![match known {
+        Some(weight) if weight.abs() < 0.5 => from_start(call),
+        Some(_) => from_end(call),
+        None => {
+            let size = call.op("Abs", &[&weight], Vec::new());
+            let half = call.number_of(0.5, dtype);
+            let small = call.op("Less", &[&size, &half], Vec::new());
+            let (from_start, from_end) = (from_start(call), from_end(call));
+            call.op("Where", &[&small, &from_start, &from_end], Vec::new())
+        }
+    }])
 }
 
 fn scaled_log(call: &mut Call<'_, '_>, scale: f64) -> Result<Outputs> {
@@ -644,24 +704,32 @@ fn scaled_log(call: &mut Call<'_, '_>, scale: f64) -> Result<Outputs> {
     Ok(vec![call.op("Mul", &[&log, &scale], Vec::new())])
 }
 
-/// `self · log(other)`, and 0 where `self` is.
+/// `self · log(other)`, and 0 where `self` is, unless `other` is no number.
 fn xlogy(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let [x, y] = operands(call, ["self", "other"])?;
     let zero = call.number_of(0.0, call.result_dtype()?);
     let log = call.op("Log", &[&y], Vec::new());
-    let product = call.op("Mul", &[&x, &log], Vec::new());
-    let none = call.op("Equal", &[&x, &zero], Vec::new());
-    Ok(vec![call.op("Where", &[&none, &zero, &product], Vec::new())])
+    Ok(vec![product_with_log(call, [&x, &y, &log], &zero)])
 }
 
-/// `max + log(1 + exp(−|difference|))`.
-fn logaddexp(call: &mut Call<'_, '_>) -> Result<Outputs> {
+/// `max + log(1 + exp(−|difference|))`, to the base of e or of two.
+fn logaddexp(call: &mut Call<'_, '_>, base: f64) -> Result<Outputs> {
     let [x, y] = operands(call, ["self", "other"])?;
     let greater = call.op("Max", &[&x, &y], Vec::new());
     let difference = call.op("Sub", &[&x, &y], Vec::new());
     let distance = call.op("Abs", &[&difference], Vec::new());
+    // Equal infinities have no difference.
+    let zero = call.number_of(0.0, call.result_dtype()?);
+    let equal = call.op("Equal", &[&x, &y], Vec::new());
+    let distance = call.op("Where", &[&equal, &zero, &distance], Vec::new());
     let negative = call.op("Neg", &[&distance], Vec::new());
-    let rest = call.op("Softplus", &[&negative], Vec::new());
+    let scale = call.number_of(base.ln(), call.result_dtype()?);
+    let is_natural = base == std::f64::consts::E;
+    let scaled = if is_natural { negative } else { call.op("Mul", &[&negative, &scale], Vec::new()) };
+    let mut rest = call.op("Softplus", &[&scaled], Vec::new());
+    if !is_natural {
+        rest = call.op("Div", &[&rest, &scale], Vec::new());
+    }
     Ok(vec![call.op("Add", &[&greater, &rest], Vec::new())])
 }
 
@@ -670,7 +738,10 @@ fn logit(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (mut x, dtype) = computed(call)?;
     if let Some(eps) = call.optional_number("eps")?.and_then(|eps| eps.known()) {
         let (low, high) = (call.number_of(eps, dtype), call.number_of(1.0 - eps, dtype));
-        x = call.op("Clip", &[&x, &low, &high], Vec::new());
+        let (below, above) =
+            (call.op("Less", &[&x, &low], Vec::new()), call.op("Greater", &[&x, &high], Vec::new()));
+        let bounded = call.op("Where", &[&above, &high, &x], Vec::new());
+        x = call.op("Where", &[&below, &low, &bounded], Vec::new());
     }
     let one = call.number_of(1.0, dtype);
     let rest = call.op("Sub", &[&one, &x], Vec::new());
@@ -680,6 +751,8 @@ fn logit(call: &mut Call<'_, '_>) -> Result<Outputs> {
 
 fn clipped(call: &mut Call<'_, '_>, low: f64, high: f64) -> Result<Outputs> {
     let (x, dtype) = computed(call)?;
+    // No unsigned integer is below 0.
+    let low = if is_signed(dtype) { low } else { low.max(0.0) };
     let (low, high) = (call.number_of(low, dtype), call.number_of(high, dtype));
     Ok(vec![call.op("Clip", &[&x, &low, &high], Vec::new())])
 }
@@ -692,11 +765,25 @@ fn clamp(call: &mut Call<'_, '_>, min: &str, max: &str) -> Result<Outputs> {
     for (bound, name) in bounds.iter_mut().zip([min, max]) {
         if !name.is_empty() && call.has(name) {
             numbers &= call.optional_tensor(name)?.is_none_or(|tensor| tensor.rank() == 0);
-            *bound = call.operand(name, dtype)?;
+            *bound = match call.number(name)?.known() {
+                // Numbers that the dtype does not have bound nothing, or everything.
+                Some(known) if dtype.is_int() => {
+                    let (least, most) = (reduce::bound(dtype, false), reduce::bound(dtype, true));
+                    let known = if known < least.to_f64() {
+                        Number::Known(least)
+                    } else if known > most.to_f64() {
+                        Number::Known(most)
+                    } else {
+                        call.number(name)?
+                    };
+                    call.number_value(&known, dtype)?
+                }
+                _ => call.operand(name, dtype)?,
+            };
         }
     }
     let [low, high] = bounds;
-    if numbers {
+    if numbers && dtype != DType::Bool {
         return Ok(vec![match (low.as_str(), high.as_str()) {
             ("", "") => call.op("Identity", &[&x], Vec::new()),
             (low, "") => call.op("Clip", &[&x, low], Vec::new()),
@@ -706,7 +793,7 @@ fn clamp(call: &mut Call<'_, '_>, min: &str, max: &str) -> Result<Outputs> {
     let mut result = x;
     for (operator, bound) in [("Max", low), ("Min", high)] {
         if !bound.is_empty() {
-            result = call.op(operator, &[&result, &bound], Vec::new());
+            result = call.op(of_dtype(operator, dtype), &[&result, &bound], Vec::new());
         }
     }
     Ok(vec![result])
@@ -728,16 +815,24 @@ fn elu(call: &mut Call<'_, '_>) -> Result<Outputs> {
 }
 
 fn softplus(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    // Above the threshold PyTorch takes the argument itself, from which it differs by less than its rounding.
     let (x, dtype) = computed(call)?;
-    let beta = call.float_or("beta", 1.0)?;
-    if beta == 1.0 {
-        return Ok(vec![call.op("Softplus", &[&x], Vec::new())]);
+    let (beta, threshold) = (call.float_or("beta", 1.0)?, call.float_or("threshold", 20.0)?);
+    let mut scaled = x.clone();
+    let factor = call.number_of(beta, dtype);
+    if beta != 1.0 {
+        scaled = call.op("Mul", &[&x, &factor], Vec::new());
     }
-    let beta = call.number_of(beta, dtype);
-    let scaled = call.op("Mul", &[&x, &beta], Vec::new());
-    let result = call.op("Softplus", &[&scaled], Vec::new());
-    Ok(vec![call.op("Div", &[&result, &beta], Vec::new())])
+    let mut result = call.op("Softplus", &[&scaled], Vec::new());
+    if beta != 1.0 {
+        result = call.op("Div", &[&result, &factor], Vec::new());
+    }
+    // Above the threshold PyTorch takes the argument itself, which from 20 on differs by less than its rounding.
+    if threshold < 20.0 {
+        let threshold = call.number_of(threshold, dtype);
+        let above = call.op("Greater", &[&scaled, &threshold], Vec::new());
+        result = call.op("Where", &[&above, &x, &result], Vec::new());
+    }
+    Ok(vec![result])
 }
 
 fn glu(call: &mut Call<'_, '_>) -> Result<Outputs> {
@@ -753,7 +848,11 @@ fn glu(call: &mut Call<'_, '_>) -> Result<Outputs> {
 fn prelu(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (x, weight) = (call.tensor("self")?, call.tensor("weight")?);
     let axes: Vec<i64> = (1..).take(x.rank().saturating_sub(2)).collect();
-    let weight = if weight.rank() == 1 { call.unsqueeze(&weight, &axes) } else { weight.name };
+    let weight = match (x.rank(), weight.rank()) {
+        (0, 1) => call.squeeze(&weight, &[0]),
+        (_, 1) => call.unsqueeze(&weight, &axes),
+        _ => weight.name,
+    };
     Ok(vec![call.op("PRelu", &[&x, &weight], Vec::new())])
 }
 

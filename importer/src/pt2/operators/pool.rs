@@ -123,6 +123,9 @@ fn max_unpool(call: &mut Call<'_, '_>, axes: usize) -> Result<Outputs> {
 
 fn average(call: &mut Call<'_, '_>, axes: usize) -> Result<Outputs> {
     let x = call.tensor("self")?;
+    if !x.dtype.is_float() {
+        return Err(unsupported("averages of windows of integers, which are rounded"));
+    }
     let windows = Windows::of(call, axes)?;
     let (mut value, added) = batched(call, &x, axes + 2);
     let mut ceil = call.bool_or("ceil_mode", false)?;

@@ -1,13 +1,12 @@
 //! Operators that fold axes, run along them, or put them in order.
 
 use super::Table;
-use super::shape::reshaped;
+use super::shape::{place, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, int, unsupported};
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
     ("_is_any_true.default", |call| truth(call, "ReduceMax")),
-    ("_linalg_det.default", determinant),
     ("_log_softmax.default", |call| softmax(call, "LogSoftmax")),
     ("_logcumsumexp.default", running_log_sum),
     ("_softmax.default", |call| softmax(call, "Softmax")),
@@ -34,24 +33,15 @@ pub(super) const RULES: Table = &[
     ("cummin.default", |call| running_extreme(call, "Min")),
     ("cumprod.default", |call| running(call, "CumProd")),
     ("cumsum.default", |call| running(call, "CumSum")),
-    ("det.default", determinant),
+    ("cumulative_trapezoid.dx", |call| trapezoids(call, true)),
+    ("cumulative_trapezoid.x", |call| trapezoids(call, true)),
     ("diff.default", differences),
-    ("inverse.default", inverse),
     ("kthvalue.default", |call| {
         let k = call.size("k")?;
         ordered(call, |_, _, _| Ok(k))
     }),
-    ("linalg_det.default", determinant),
-    ("_linalg_slogdet.default", log_determinant),
-    ("linalg_inv.default", inverse),
-    ("linalg_inv_ex.default", inverse),
-    ("linalg_slogdet.default", log_determinant),
     ("log_softmax.int", |call| softmax(call, "LogSoftmax")),
     ("logcumsumexp.default", running_log_sum),
-    ("logdet.default", |call| {
-        let determinant = determinant(call)?;
-        Ok(determinant.iter().map(|x| call.op("Log", &[x], Vec::new())).collect())
-    }),
     ("logsumexp.default", |call| reduce(call, "ReduceLogSumExp")),
     ("max.default", |call| reduce(call, "ReduceMax")),
     ("max.dim", |call| extreme(call, ["ReduceMax", "ArgMax"])),
@@ -77,7 +67,6 @@ pub(super) const RULES: Table = &[
     ("prod.dim_int", |call| reduce(call, "ReduceProd")),
     ("quantile.default", quantile),
     ("quantile.scalar", quantile),
-    ("slogdet.default", log_determinant),
     ("softmax.int", |call| softmax(call, "Softmax")),
     ("sort.default", sort),
     ("sort.stable", sort),
@@ -93,7 +82,10 @@ pub(super) const RULES: Table = &[
     ("sum.default", |call| reduce(call, "ReduceSum")),
     ("sum.dim_IntList", |call| reduce(call, "ReduceSum")),
     ("topk.default", topk),
-    ("trace.default", trace),
+    ("trapezoid.dx", |call| trapezoids(call, false)),
+    ("trapezoid.x", |call| trapezoids(call, false)),
+    ("trapz.dx", |call| trapezoids(call, false)),
+    ("trapz.x", |call| trapezoids(call, false)),
     ("var.correction", |call| variance(call, false)),
     ("var.default", |call| variance(call, false)),
     ("var.dim", |call| variance(call, false)),
@@ -120,7 +112,7 @@ pub(super) fn as_before(call: &mut Call<'_, '_>, x: &Tensor, result: &str) -> St
 // ---- folds ----
 
 /// Folds axes, all of them if none is given.
-fn fold(call: &mut Call<'_, '_>, operator: &str, x: &Tensor, axes: &[i64], keep: bool) -> String {
+pub(super) fn fold(call: &mut Call<'_, '_>, operator: &str, x: &Tensor, axes: &[i64], keep: bool) -> String {
     let keep = vec![flag("keepdims", keep)];
     if axes.is_empty() || x.rank() == 0 {
         return call.op(operator, &[x], keep);
@@ -130,7 +122,7 @@ fn fold(call: &mut Call<'_, '_>, operator: &str, x: &Tensor, axes: &[i64], keep:
 }
 
 /// The first argument in the dtype of the result, in which PyTorch folds.
-fn operand(call: &mut Call<'_, '_>) -> Result<Tensor> {
+pub(super) fn operand(call: &mut Call<'_, '_>) -> Result<Tensor> {
     let x = call.tensor("self")?;
     let dtype = call.result_dtype()?;
     Ok(Tensor { name: call.cast_tensor(&x, dtype), dtype, sizes: x.sizes })
@@ -353,11 +345,24 @@ fn running_extreme(call: &mut Call<'_, '_>, of: &str) -> Result<Outputs> {
     let axis = call.axis("dim", 0, &x)?;
     let listed = with_axis(call, &x);
     let ordered = comparable(call, &listed);
-    let prefixes = prefixes(call, &ordered, axis, bound(ordered.dtype, of == "Min"));
-    let values = fold(call, &format!("Reduce{of}"), &prefixes, &[axis + 1], false);
-    let values = call.cast(&values, ordered.dtype, x.dtype);
-    let last = vec![int("axis", axis + 1), flag("keepdims", false), flag("select_last_index", true)];
-    let indices = call.op(&format!("Arg{of}"), &[&prefixes], last);
+    let so_far = prefixes(call, &ordered, axis, bound(ordered.dtype, of == "Min"));
+    let running = fold(call, &format!("Reduce{of}"), &so_far, &[axis + 1], false);
+    let values = call.cast(&running, ordered.dtype, x.dtype);
+    // Where the running extreme is an element itself; the last such place so far is its index.
+    let mut record = call.op("Equal", &[&ordered, &running], Vec::new());
+    if ordered.dtype.is_float() {
+        let none = call.op("IsNaN", &[&ordered], Vec::new());
+        record = call.op("Or", &[&record, &none], Vec::new());
+    }
+    let size = call.size_of(&listed, axis);
+    let (zero, end, one) = (call.int64(0), call.size_value(&size), call.int64(1));
+    let places = call.op("Range", &[&zero, &end, &one], Vec::new());
+    let behind: Vec<i64> = (1..).take(listed.rank().saturating_sub(1 + place(axis))).collect();
+    let places = call.unsqueeze(&places, &behind);
+    let name = call.op("Where", &[&record, &places, &zero], Vec::new());
+    let places = Tensor { name, dtype: DType::I64, sizes: listed.sizes };
+    let places = prefixes(call, &places, axis, Scalar::Int(0));
+    let indices = fold(call, "ReduceMax", &places, &[axis + 1], false);
     Ok(vec![as_before(call, &x, &values), as_before(call, &x, &indices)])
 }
 
@@ -387,14 +392,52 @@ fn differences(call: &mut Call<'_, '_>) -> Result<Outputs> {
     };
     let operator = if x.dtype == DType::Bool { "Xor" } else { "Sub" };
     for _ in 0..times.min(64) {
-        let after = call.slice(&result, axis, [&Int::Known(1), &Int::Known(i64::MAX)], 1);
-        let before = call.slice(&result, axis, [&Int::Known(0), &Int::Known(-1)], 1);
-        result = call.op(operator, &[&after, &before], Vec::new());
+        result = neighbors(call, &result, axis, operator);
     }
     if times > 64 {
         return Err(unsupported(format!("differences that are taken {times} times")));
     }
     Ok(vec![result])
+}
+
+/// What follows along an axis less, or with, what comes before it.
+fn neighbors(call: &mut Call<'_, '_>, x: &str, axis: i64, operator: &str) -> String {
+    let after = call.slice(x, axis, [&Int::Known(1), &Int::Known(i64::MAX)], 1);
+    let before = call.slice(x, axis, [&Int::Known(0), &Int::Known(-1)], 1);
+    call.op(operator, &[&after, &before], Vec::new())
+}
+
+/// The area below lines between points, as one sum or running ones.
+fn trapezoids(call: &mut Call<'_, '_>, running: bool) -> Result<Outputs> {
+    let y = call.tensor("y")?;
+    let dtype = call.result_dtype()?;
+    let axis = call.axis("dim", -1, &y)?;
+    let value = call.cast_tensor(&y, dtype);
+    let sums = neighbors(call, &value, axis, "Add");
+    let half = call.number_of(0.5, dtype);
+    let mut areas = call.op("Mul", &[&sums, &half], Vec::new());
+    if let Some(x) = call.optional_tensor("x")? {
+        let places = call.cast_tensor(&x, dtype);
+        // A line of places is that of the axis.
+        let own = if x.rank() == y.rank() { axis } else { x.axis(-1)? };
+        let mut widths = neighbors(call, &places, own, "Sub");
+        if x.rank() == 1 {
+            let behind: Vec<i64> = (1..).take(y.rank().saturating_sub(1 + place(axis))).collect();
+            widths = call.unsqueeze(&widths, &behind);
+        } else if x.rank() != y.rank() {
+            return Err(unsupported("trapezoids whose widths have other axes than their heights"));
+        }
+        areas = call.op("Mul", &[&areas, &widths], Vec::new());
+    } else if let Some(width) = call.optional_number("dx")? {
+        let width = call.number_value(&width, dtype)?;
+        areas = call.op("Mul", &[&areas, &width], Vec::new());
+    }
+    if running {
+        let axis = call.int64(axis);
+        return Ok(vec![call.op("CumSum", &[&areas, &axis], Vec::new())]);
+    }
+    let axes = call.int64s(&[axis]);
+    Ok(vec![call.op("ReduceSum", &[&areas, &axes], vec![flag("keepdims", false)])])
 }
 
 // ---- order ----
@@ -687,37 +730,4 @@ fn mode(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let value = call.cast(&value, ordered.dtype, x.dtype);
     let value = if keep && x.rank() > 0 { value } else { call.squeeze(&value, &[axis]) };
     Ok(vec![value, index])
-}
-
-// ---- matrices ----
-
-fn trace(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = operand(call)?;
-    let mask = call.op("EyeLike", &[&x], vec![int("dtype", 9)]);
-    let zero = call.scalar(Scalar::Int(0), x.dtype);
-    let diagonal = call.op("Where", &[&mask, &x, &zero], Vec::new());
-    Ok(vec![fold(call, "ReduceSum", &Tensor { name: diagonal, ..x }, &[], false)])
-}
-
-fn matrix(call: &mut Call<'_, '_>) -> Result<Tensor> {
-    call.tensor(if call.has("A") { "A" } else { "self" })
-}
-
-fn determinant(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = matrix(call)?;
-    Ok(vec![call.op("Det", &[&x], Vec::new())])
-}
-
-/// The sign of a determinant, and the logarithm of its size.
-fn log_determinant(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = matrix(call)?;
-    let determinant = call.op("Det", &[&x], Vec::new());
-    let sign = call.op("Sign", &[&determinant], Vec::new());
-    let size = call.op("Abs", &[&determinant], Vec::new());
-    Ok(vec![sign, call.op("Log", &[&size], Vec::new())])
-}
-
-fn inverse(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = matrix(call)?;
-    Ok(vec![call.contrib("Inverse", &[&x], Vec::new())])
 }

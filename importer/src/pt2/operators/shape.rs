@@ -6,6 +6,12 @@ use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, invalid, s
 use kiln_types::Scalar;
 
 pub(super) const RULES: Table = &[
+    ("atleast_1d.Sequence", |call| at_least(call, 1)),
+    ("atleast_1d.default", |call| at_least(call, 1)),
+    ("atleast_2d.Sequence", |call| at_least(call, 2)),
+    ("atleast_2d.default", |call| at_least(call, 2)),
+    ("atleast_3d.Sequence", |call| at_least(call, 3)),
+    ("atleast_3d.default", |call| at_least(call, 3)),
     ("broadcast_tensors.default", broadcast_tensors),
     ("broadcast_to.default", expand),
     ("cat.default", concatenate),
@@ -14,10 +20,9 @@ pub(super) const RULES: Table = &[
     ("concatenate.default", concatenate),
     ("constant_pad_nd.default", |call| pad(call, "constant")),
     ("column_stack.default", |call| stacked(call, 2, 1)),
-    ("diag.default", diag),
-    ("diag_embed.default", diag_embed),
-    ("diagonal.default", diagonal),
     ("dstack.default", |call| stacked(call, 3, 2)),
+    ("dsplit.array", |call| divided(call, 2)),
+    ("dsplit.int", |call| divided(call, 2)),
     ("expand.default", expand),
     ("expand_as.default", |call| {
         let (x, other) = (call.tensor("self")?, call.tensor("other")?);
@@ -26,10 +31,21 @@ pub(super) const RULES: Table = &[
     }),
     ("flatten.using_ints", flatten),
     ("flip.default", flip),
+    ("fliplr.default", |call| {
+        let x = call.tensor("self")?;
+        Ok(vec![flipped(call, &x, &[1])])
+    }),
+    ("flipud.default", |call| {
+        let x = call.tensor("self")?;
+        Ok(vec![flipped(call, &x, &[0])])
+    }),
+    ("hsplit.array", |call| divided(call, 1)),
+    ("hsplit.int", |call| divided(call, 1)),
     ("hstack.default", |call| stacked(call, 1, 1)),
     ("adjoint.default", permute),
     ("mH.default", permute),
     ("mT.default", permute),
+    ("matrix_H.default", permute),
     ("meshgrid.default", meshgrid),
     ("meshgrid.indexing", meshgrid),
     ("movedim.int", permute),
@@ -47,7 +63,6 @@ pub(super) const RULES: Table = &[
         pad(call, mode)
     }),
     ("permute.default", permute),
-    ("permute_copy.default", permute),
     ("ravel.default", |call| {
         let x = call.tensor("self")?;
         Ok(vec![reshaped(call, &x, &[Int::Known(-1)])])
@@ -72,7 +87,6 @@ pub(super) const RULES: Table = &[
         Ok(vec![call.op("Gather", &[&x, &index], vec![int("axis", along)])])
     }),
     ("slice.Tensor", slice),
-    ("slice_copy.Tensor", slice),
     ("split.Tensor", split),
     ("split.sizes", split_with_sizes),
     ("split_with_sizes.default", split_with_sizes),
@@ -91,20 +105,19 @@ pub(super) const RULES: Table = &[
         }
         Ok(vec![joined(call, &parts, along)])
     }),
+    ("sum_to_size.default", sum_to_size),
     ("swapaxes.default", permute),
     ("swapdims.default", permute),
     ("t.default", permute),
     ("tensor_split.indices", |call| {
-        let indices = call.sizes("indices")?;
-        cut(call, &indices)
+        let x = call.tensor("self")?;
+        let (along, indices) = (call.axis("dim", 0, &x)?, call.sizes("indices")?);
+        cut(call, along, &indices)
     }),
     ("tensor_split.sections", tensor_split),
     ("tile.default", repeat),
     ("transpose.default", permute),
     ("transpose.int", permute),
-    ("transpose_copy.int", permute),
-    ("tril.default", |call| triangle(call, 0)),
-    ("triu.default", |call| triangle(call, 1)),
     ("unbind.int", |call| {
         let x = call.tensor("self")?;
         let along = call.axis("dim", 0, &x)?;
@@ -132,10 +145,10 @@ pub(super) const RULES: Table = &[
     ("unsafe_split.Tensor", split),
     ("unsafe_split_with_sizes.default", split_with_sizes),
     ("unsqueeze.default", unsqueeze),
-    ("unsqueeze_copy.default", unsqueeze),
     ("view.default", |call| reshape(call, "size")),
     ("view_as.default", reshape_as),
-    ("view_copy.default", |call| reshape(call, "size")),
+    ("vsplit.array", |call| divided(call, 0)),
+    ("vsplit.int", |call| divided(call, 0)),
     ("vstack.default", |call| stacked(call, 2, 0)),
     ("_reshape_alias.default", |call| reshape(call, "size")),
     ("_unsafe_view.default", |call| reshape(call, "size")),
@@ -282,15 +295,16 @@ fn meshgrid(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// The axes of what a call takes, in the order in which its result has them.
 pub(in crate::pt2) fn permutation(call: &mut Call<'_, '_>, of: &Tensor) -> Result<Vec<i64>> {
     let mut order: Vec<i64> = (0..).take(of.rank()).collect();
-    let (first, second) = match super::family(&call.node.target) {
-        "permute" | "permute_copy" => return call.axes("dims", of),
+    let operator = super::family(&call.node.target);
+    let (first, second) = match operator.strip_suffix("_copy").unwrap_or(operator) {
+        "permute" => return call.axes("dims", of),
         "numpy_T" => {
             order.reverse();
             return Ok(order);
         }
         "t" => (0, of.rank().saturating_sub(1)),
-        "mT" | "mH" | "adjoint" => (of.rank().saturating_sub(2), of.rank().saturating_sub(1)),
-        "movedim" => return moved(call, of),
+        "mT" | "mH" | "matrix_H" | "adjoint" => (of.rank().saturating_sub(2), of.rank().saturating_sub(1)),
+        "movedim" | "moveaxis" => return moved(call, of),
         "swapaxes" => (place(call.axis("axis0", 0, of)?), place(call.axis("axis1", 0, of)?)),
         _ => (place(call.axis("dim0", 0, of)?), place(call.axis("dim1", 0, of)?)),
     };
@@ -307,7 +321,7 @@ pub(in crate::pt2) fn inverse(order: &[i64]) -> Vec<i64> {
     inverse.into_iter().map(|(_, place)| place).collect()
 }
 
-fn place(axis: i64) -> usize {
+pub(super) fn place(axis: i64) -> usize {
     usize::try_from(axis).unwrap_or(usize::MAX)
 }
 
@@ -400,7 +414,7 @@ fn split(call: &mut Call<'_, '_>) -> Result<Outputs> {
         .take(call.result_count().saturating_sub(1))
         .map(|part| call.size_op("Mul", &size, &Int::Known(part)))
         .collect();
-    cut(call, &bounds)
+    cut(call, along, &bounds)
 }
 
 fn split_with_sizes(call: &mut Call<'_, '_>) -> Result<Outputs> {
@@ -430,26 +444,41 @@ fn chunk(call: &mut Call<'_, '_>) -> Result<Outputs> {
 }
 
 /// The parts between these indices.
-fn cut(call: &mut Call<'_, '_>, bounds: &[Int]) -> Result<Outputs> {
+fn cut(call: &mut Call<'_, '_>, along: i64, bounds: &[Int]) -> Result<Outputs> {
     let x = call.tensor("self")?;
-    let along = call.axis("dim", 0, &x)?;
     let starts = [Int::Known(0)].into_iter().chain(bounds.iter().cloned());
     let ends = bounds.iter().cloned().chain([Int::Known(i64::MAX)]);
     Ok(starts.zip(ends).map(|(start, end)| call.slice(&x, along, [&start, &end], 1)).collect())
 }
 
+/// `hsplit` and the like: equal parts, or those between indices. A line has no second axis, and is divided along its first.
+fn divided(call: &mut Call<'_, '_>, along: i64) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let along = if x.rank() == 1 { 0 } else { x.axis(along)? };
+    if call.has("indices") {
+        let indices = call.sizes("indices")?;
+        return cut(call, along, &indices);
+    }
+    equal_parts(call, along)
+}
+
 fn tensor_split(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let along = call.axis("dim", 0, &x)?;
+    equal_parts(call, along)
+}
+
+fn equal_parts(call: &mut Call<'_, '_>, along: i64) -> Result<Outputs> {
+    let x = call.tensor("self")?;
     match result_sizes(call, along) {
         Some(sizes) => Ok(split_known(call, &x, along, &sizes)),
-        None => Err(unsupported("`tensor_split` of an axis of unknown size")),
+        None => Err(unsupported("equal parts of an axis of unknown size")),
     }
 }
 
 // ---- joining and repeating ----
 
-fn joined(call: &mut Call<'_, '_>, parts: &[String], along: i64) -> String {
+pub(super) fn joined(call: &mut Call<'_, '_>, parts: &[String], along: i64) -> String {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
         [only] => call.op("Identity", &[only], Vec::new()),
@@ -472,6 +501,55 @@ fn concatenate(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![joined(call, &parts, along)])
 }
 
+/// The axes of size 1 that a tensor gets so that it has at least a rank.
+fn added_axes(rank: usize, tensor: &Tensor) -> &'static [i64] {
+    match (rank, tensor.rank()) {
+        (1, 0) | (2, 1) => &[0],
+        (2, 0) => &[0, 1],
+        (3, 0) => &[0, 1, 2],
+        (3, 1) => &[0, 2],
+        (3, 2) => &[2],
+        _ => &[],
+    }
+}
+
+fn at_least(call: &mut Call<'_, '_>, rank: usize) -> Result<Outputs> {
+    let tensors = if call.has("tensors") { call.tensors("tensors")? } else { vec![call.tensor("self")?] };
+    let mut results = Vec::with_capacity(tensors.len());
+    for tensor in &tensors {
+        results.push(match added_axes(rank, tensor) {
+            [] => call.op("Identity", &[tensor], Vec::new()),
+            axes => call.unsqueeze(tensor, axes),
+        });
+    }
+    Ok(results)
+}
+
+/// The sum over all axes that were stretched to get from these sizes to those of the tensor.
+fn sum_to_size(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let sizes = call.sizes("size")?;
+    let more = x.rank().saturating_sub(sizes.len());
+    let stretched = (0..).zip(&sizes).filter(|(at, size)| {
+        let axis = i64::try_from(more).unwrap_or(i64::MAX).saturating_add(*at);
+        matches!(size, Int::Known(1)) && x.size(axis) != Some(1)
+    });
+    let stretched: Vec<i64> =
+        stretched.map(|(at, _)| i64::try_from(more).unwrap_or(i64::MAX).saturating_add(at)).collect();
+    let dtype = call.result_dtype()?;
+    let mut value = call.cast_tensor(&x, dtype);
+    if !stretched.is_empty() {
+        let axes = call.int64s(&stretched);
+        value = call.op("ReduceSum", &[&value, &axes], vec![int("keepdims", 1)]);
+    }
+    if more > 0 {
+        let first: Vec<i64> = (0..).take(more).collect();
+        let axes = call.int64s(&first);
+        value = call.op("ReduceSum", &[&value, &axes], vec![int("keepdims", 0)]);
+    }
+    Ok(vec![if value == x.name { call.op("Identity", &[&x], Vec::new()) } else { value }])
+}
+
 /// Tensors of at least a rank, joined along an axis, or the first where there is no such axis.
 fn stacked(call: &mut Call<'_, '_>, rank: usize, along: i64) -> Result<Outputs> {
     let tensors = call.tensors("tensors")?;
@@ -481,17 +559,8 @@ fn stacked(call: &mut Call<'_, '_>, rank: usize, along: i64) -> Result<Outputs> 
     let mut along = along;
     for tensor in &tensors {
         let part = call.cast_tensor(tensor, dtype);
-        // `torch.atleast_1d` and the like: a line is a row, but of a column stack.
-        let axes: &[i64] = match (rank, tensor.rank()) {
-            (1, 0) => &[0],
-            (2, 0) => &[0, 1],
-            (2, 1) if column => &[1],
-            (2, 1) => &[0],
-            (3, 0) => &[0, 1, 2],
-            (3, 1) => &[0, 2],
-            (3, 2) => &[2],
-            _ => &[],
-        };
+        // A line is a row, but of a column stack.
+        let axes = if column && tensor.rank() == 1 { &[1] } else { added_axes(rank, tensor) };
         if rank == 1 && tensor.rank() < 2 {
             along = 0;
         }
@@ -544,7 +613,7 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<Outputs> {
 
 fn flip(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
-    let axes = call.axes("dims", &x)?;
+    let axes = if x.rank() > 0 { call.axes("dims", &x)? } else { Vec::new() };
     Ok(vec![flipped(call, &x, &axes)])
 }
 
@@ -635,14 +704,30 @@ fn pad(call: &mut Call<'_, '_>, mode: &str) -> Result<Outputs> {
         let pairs = given.chunks_exact(2).rev().filter_map(move |pair| pair.get(side).cloned());
         std::iter::repeat_n(Int::Known(0), x.rank() - axes).chain(pairs)
     };
-    let pads: Vec<Int> = side(0).chain(side(1)).collect();
+    let mut pads: Vec<Int> = side(0).chain(side(1)).collect();
     if pads.iter().all(|pad| matches!(pad, Int::Known(0))) {
         return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
     }
-    let pads = call.sizes_value(&pads);
     if mode != "constant" {
-        return Ok(vec![call.op("Pad", &[&x, &pads], vec![string("mode", mode)])]);
+        // What is taken away on one side may be mirrored on the other first.
+        let mut taken = vec![0i64; pads.len()];
+        for (pad, taken) in pads.iter_mut().zip(&mut taken).filter(|_| mode != "wrap") {
+            if let Int::Known(count @ ..0) = *pad {
+                (*pad, *taken) = (Int::Known(0), count.saturating_neg());
+            }
+        }
+        let pads = call.sizes_value(&pads);
+        let mut value = call.op("Pad", &[&x, &pads], vec![string("mode", mode)]);
+        let (starts, ends) = taken.split_at(x.rank().min(taken.len()));
+        for ((axis, &start), &end) in (0..).zip(starts).zip(ends) {
+            if start > 0 || end > 0 {
+                let end = if end > 0 { end.saturating_neg() } else { i64::MAX };
+                value = call.slice(&value, axis, [&Int::Known(start), &Int::Known(end)], 1);
+            }
+        }
+        return Ok(vec![value]);
     }
+    let pads = call.sizes_value(&pads);
     let value = match call.optional_number("value")? {
         Some(number) => call.number_value(&number, x.dtype)?,
         None => call.scalar(Scalar::Int(0), x.dtype),
@@ -650,83 +735,13 @@ fn pad(call: &mut Call<'_, '_>, mode: &str) -> Result<Outputs> {
     Ok(vec![call.op("Pad", &[&x, &pads, &value], Vec::new())])
 }
 
-// ---- matrices ----
-
-fn triangle(call: &mut Call<'_, '_>, upper: i64) -> Result<Outputs> {
-    let x = call.tensor("self")?;
-    let diagonal = call.size_or("diagonal", 0)?;
-    let diagonal = call.size_value(&diagonal);
-    Ok(vec![call.op("Trilu", &[&x, &diagonal], vec![int("upper", upper)])])
-}
-
-fn diagonal(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = call.tensor("self")?;
-    let (rows, columns) = (call.axis("dim1", 0, &x)?, call.axis("dim2", 1, &x)?);
-    let offset = call.int_or("offset", 0)?;
-    diagonal_of(call, &x, rows, columns, offset)
-}
-
-/// The elements `(i, i + offset)` of two axes, along a new last one.
-fn diagonal_of(call: &mut Call<'_, '_>, x: &Tensor, rows: i64, columns: i64, offset: i64) -> Result<Outputs> {
-    let (Some(height), Some(width)) = (x.size(rows), x.size(columns)) else {
-        return Err(unsupported("the diagonal of a matrix of unknown size"));
-    };
-    let others = (0..).take(x.rank()).filter(|&axis| axis != rows && axis != columns);
-    let order: Vec<i64> = others.chain([rows, columns]).collect();
-    let last = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 2;
-    let mut shape: Vec<Int> = Vec::new();
-    for &axis in order.iter().take(x.rank().saturating_sub(2)) {
-        shape.push(call.size_of(x, axis));
-    }
-    shape.push(Int::Known(height.saturating_mul(width)));
-    let turned = call.transpose(x, &order);
-    let lines = reshaped(call, &turned, &shape);
-    let first = if offset < 0 { offset.saturating_neg().saturating_mul(width) } else { offset };
-    let below = height.saturating_add(offset.min(0));
-    let count = below.min(width.saturating_sub(offset.max(0))).max(0);
-    let (start, end) =
-        (Int::Known(first), Int::Known(first.saturating_add(count.saturating_mul(width.saturating_add(1)))));
-    Ok(vec![call.slice(&lines, last, [&start, &end], width.saturating_add(1))])
-}
-
-/// A matrix of a diagonal, or the diagonal of a matrix.
-fn diag(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = call.tensor("self")?;
-    let offset = call.int_or("diagonal", 0)?;
-    if x.rank() == 2 { diagonal_of(call, &x, 0, 1, offset) } else { diagonal_matrix(call, &x, offset) }
-}
-
-fn diag_embed(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = call.tensor("self")?;
-    let rank = x.rank() + 1;
-    let dims = (axis(call.int_or("dim1", -2)?, rank)?, axis(call.int_or("dim2", -1)?, rank)?);
-    let last = i64::try_from(rank).unwrap_or(i64::MAX) - 1;
-    if dims != (last - 1, last) {
-        return Err(unsupported("`diag_embed` along other axes than the last two"));
-    }
-    let offset = call.int_or("offset", 0)?;
-    diagonal_matrix(call, &x, offset)
-}
-
-fn diagonal_matrix(call: &mut Call<'_, '_>, x: &Tensor, offset: i64) -> Result<Outputs> {
-    if offset != 0 {
-        return Err(unsupported("a matrix with another diagonal than the main one"));
-    }
-    let last = i64::try_from(x.rank()).unwrap_or(i64::MAX) - 1;
-    let size = call.size_of(x, last);
-    let size = call.size_list(&size);
-    let shape = call.op("Concat", &[&size, &size], vec![int("axis", 0)]);
-    let ones = call.op("ConstantOfShape", &[&shape], Vec::new());
-    let eye = call.op("EyeLike", &[&ones], vec![int("dtype", 9)]);
-    let columns = call.unsqueeze(x, &[last]);
-    let zero = call.scalar(Scalar::Int(0), x.dtype);
-    Ok(vec![call.op("Where", &[&eye, &columns, &zero], Vec::new())])
-}
-
 /// Windows along an axis, whose elements stand along a new last one.
 fn unfold(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let along = call.axis("dimension", 0, &x)?;
+    if x.rank() == 0 {
+        return Ok(vec![call.unsqueeze(&x, &[0])]);
+    }
     let (size, step) = (call.int("size")?, call.int("step")?);
     let length = call.size_of(&x, along);
     let end = call.size_op("Add", &length, &Int::Known(1i64.saturating_sub(size)));

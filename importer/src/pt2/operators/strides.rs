@@ -7,7 +7,6 @@ use crate::pt2::views;
 
 pub(super) const RULES: Table = &[
     ("as_strided.default", as_strided),
-    ("as_strided_copy.default", as_strided),
     ("sym_stride.int", |call| {
         let x = call.tensor("self")?;
         let axis = call.axis("dim", 0, &x)?;
