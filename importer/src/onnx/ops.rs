@@ -56,6 +56,7 @@ mod if_;
 mod imputer;
 mod inverse;
 mod is_inf;
+mod kv_cache;
 mod label_encoder;
 mod layer_normalization;
 mod limited_broadcast;
