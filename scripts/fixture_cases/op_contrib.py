@@ -122,6 +122,39 @@ def rotary_contrib(rng):
     return Case(g.model(), [data(2, 4), data(1, 1)])
 
 
+@case("op_rotary_streams")
+def rotary_streams(rng):
+    """Positions in time, height and width, in sections and in turns; all features of heads, and the first ones."""
+    g = Graph("rotary_streams", opset=17)
+    x, flat = g.input("x", F32, ["n", 3, "s", 16]), g.input("flat", F32, ["n", "s", 48])
+    places, (cos, sin) = g.input("places", I64, [3, "n", "s"]), caches(rng, 12, 8)
+    for layout in (0, 1):
+        own = dict(domain=DOMAIN, dtype=F32, mrope_layout=layout)
+        heads = dict(dims=["n", 3, "s", 16], mrope_section=[4, 2, 2], **own)
+        g.show(f"heads_{layout}", "MRotaryEmbedding", x, places, cos, sin, **heads)
+        g.show(f"pairs_{layout}", "MRotaryEmbedding", x, places, cos, sin, interleaved=1, **heads)
+        part = dict(dims=["n", "s", 48], mrope_section=[2, 1, 1], num_heads=3, rotary_embedding_dim=8, **own)
+        g.show(f"part_{layout}", "MRotaryEmbedding", flat, places, cos[:, :4], sin[:, :4], **part)
+
+    def data(n, s):
+        return [floats(rng, n, 3, s, 16), floats(rng, n, s, 48), rng.integers(0, 12, (3, n, s))]
+
+    return Case(g.model(), [data(2, 4), data(1, 1)])
+
+
+@case("op_linear_attention_gate")
+def linear_attention_gate(rng):
+    """Both gates, and that of the decay alone."""
+    g = Graph("linear_attention_gate", opset=17)
+    a, b = (g.input(name, F32, ["n", "s", 3]) for name in "ab")
+    bias, scale = floats(rng, 3), -np.exp(floats(rng, 3))
+    g.op("LinearAttentionGate", a, bias, scale, b, out=["decay", "beta"], domain=DOMAIN)
+    for name in ("decay", "beta"):
+        g.output(name, F32, ["n", "s", 3])
+    g.show("alone", "LinearAttentionGate", a, bias, scale, domain=DOMAIN, dtype=F32, dims=["n", "s", 3])
+    return Case(g.model(), [[floats(rng, n, s, 3) * 3 for _ in "ab"] for n, s in [(2, 4), (1, 1)]])
+
+
 @case("op_group_query_attention")
 def group_query_attention(rng):
     """Caches that grow, and caches with room for more; batch entries of different lengths; rotary embeddings, windows, caps,

@@ -165,11 +165,11 @@ impl<'m> Operator<'m> for GroupQueryAttention {
             None => None,
         };
         if follows {
-            let room = match &sliding {
-                Some(sliding) => sliding.capacity() + &rows,
-                None => total.clone(),
-            };
             for (kept, cache) in all.iter_mut().zip(&caches) {
+                let room = match &sliding {
+                    Some(sliding) => sliding.capacity() + &rows,
+                    None => cache.room(to, &total)?,
+                };
                 *kept = cache.with(to, *kept, row, &room)?;
             }
         }

@@ -164,19 +164,26 @@ impl Cache {
         to.formula(|f| (f.value(integers) * f.value(scale)).cast(dtype))
     }
 
-    /// The cache with new entries, which it keeps already, at their rows; it is as long as it was, or as all there are then.
+    /// How many entries there is room for where there are so many after the step: the cache is as long as it was, or as these.
+    pub(super) fn room(&self, to: &Lowering<'_, '_>, total: &Dim) -> RuleResult<Dim> {
+        let Some(past) = self.past else { return Ok(total.clone()) };
+        let [_, _, length, _] = dims_of(to, past)?;
+        Ok(length.maximum(total))
+    }
+
+    /// The cache, made so long, with new entries as it keeps them at their rows.
     pub(super) fn with(
         &self,
         to: &mut Lowering<'_, '_>,
         kept: ValueId,
         rows: ValueId,
-        total: &Dim,
+        room: &Dim,
     ) -> RuleResult<ValueId> {
         let Some(past) = self.past else { return Ok(kept) };
         let [_, _, length, _] = dims_of(to, past)?;
-        let room = pad_end(to, past, 2, &length.maximum(total) - &length)?;
+        let past = pad_end(to, past, 2, room - &length)?;
         let places = to.expand(rows, to.dims(kept))?;
-        to.add(Op::Scatter(op::Scatter { axis: 2, op: ScatterOp::Assign }), &[room, places, kept])
+        to.add(Op::Scatter(op::Scatter { axis: 2, op: ScatterOp::Assign }), &[past, places, kept])
     }
 }
 
