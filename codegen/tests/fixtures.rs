@@ -64,6 +64,7 @@ snapshots! {
     net_lstm_tagger
     net_shared_head
     net_shared_layer
+    op_assign_everywhere
     op_data_dependent
     op_gather_counted
     op_ml_classes
