@@ -82,6 +82,7 @@ snapshots! {
     scopes_slim
     scopes_torchscript
     unnamed_dims
+    weights_of_helpers
 }
 
 /// All that runs is within the precision, blocking or not.
