@@ -64,6 +64,7 @@ snapshots! {
     net_lstm_tagger
     net_shared_head
     net_shared_layer
+    op_assign_everywhere
     op_data_dependent
     op_gather_counted
     op_ml_classes
@@ -81,6 +82,7 @@ snapshots! {
     scopes_slim
     scopes_torchscript
     unnamed_dims
+    weights_of_helpers
 }
 
 /// All that runs is within the precision, blocking or not.

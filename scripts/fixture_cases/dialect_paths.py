@@ -190,3 +190,19 @@ def weights_in_constants(rng):
     y = g.op("Add", y, weight("linear_0.b_0", np.zeros(4, np.float32)), out="linear_1.tmp_1", name="Add.1")
     g.output(y, F32, ["DynamicDimension.0", 4])
     return Case(g.model(), [[floats(rng, n, 3, 8, 8)] for n in (1, 2)])
+
+
+@case("weights_of_helpers")
+def weights_of_helpers(rng):
+    """Weights that paddle2onnx reshaped or joined have names that count what its helpers made: a norm and a recurrent layer."""
+    g = Graph("PaddlePaddle Graph 0", opset=13)
+    x = g.input("x", F32, [2, 5, 8])
+    weight = lambda what, n, *shape: g.const(floats(rng, *shape), f"helper.{what}.{n}")  # noqa: E731
+    y = g.op("Sub", x, g.op("ReduceMean", x, axes=[-1]))
+    variance = g.op("Add", g.op("ReduceMean", g.op("Pow", y, np.float32(2)), axes=[-1]), np.float32(1e-5))
+    y = g.op("Mul", g.op("Div", y, g.op("Sqrt", variance)), weight("reshape", 0, 8))
+    y = g.op("Transpose", g.op("Add", y, weight("reshape", 1, 8)), perm=[1, 0, 2])
+    gates = [weight("concat", 4, 1, 24, 8), weight("concat", 5, 1, 24, 6), weight("concat", 8, 1, 48)]
+    y, last = g.op("LSTM", y, *gates, None, *[np.zeros((1, 2, 6), np.float32)] * 2, out=["y", "last"], hidden_size=6)
+    g.output(last, F32, [1, 2, 6])
+    return Case(g.model(), [[floats(rng, 2, 5, 8)]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from fixture_lib.graph import F16, F32, I8, I32, I64, U8, Graph
+from fixture_lib.graph import BOOL, F16, F32, I8, I32, I64, U8, Graph
 from fixture_lib.registry import Case, case
 
 DOMAIN = "com.microsoft"
@@ -122,6 +122,39 @@ def rotary_contrib(rng):
     return Case(g.model(), [data(2, 4), data(1, 1)])
 
 
+@case("op_rotary_streams")
+def rotary_streams(rng):
+    """Positions in time, height and width, in sections and in turns; all features of heads, and the first ones."""
+    g = Graph("rotary_streams", opset=17)
+    x, flat = g.input("x", F32, ["n", 3, "s", 16]), g.input("flat", F32, ["n", "s", 48])
+    places, (cos, sin) = g.input("places", I64, [3, "n", "s"]), caches(rng, 12, 8)
+    for layout in (0, 1):
+        own = dict(domain=DOMAIN, dtype=F32, mrope_layout=layout)
+        heads = dict(dims=["n", 3, "s", 16], mrope_section=[4, 2, 2], **own)
+        g.show(f"heads_{layout}", "MRotaryEmbedding", x, places, cos, sin, **heads)
+        g.show(f"pairs_{layout}", "MRotaryEmbedding", x, places, cos, sin, interleaved=1, **heads)
+        part = dict(dims=["n", "s", 48], mrope_section=[2, 1, 1], num_heads=3, rotary_embedding_dim=8, **own)
+        g.show(f"part_{layout}", "MRotaryEmbedding", flat, places, cos[:, :4], sin[:, :4], **part)
+
+    def data(n, s):
+        return [floats(rng, n, 3, s, 16), floats(rng, n, s, 48), rng.integers(0, 12, (3, n, s))]
+
+    return Case(g.model(), [data(2, 4), data(1, 1)])
+
+
+@case("op_linear_attention_gate")
+def linear_attention_gate(rng):
+    """Both gates, and that of the decay alone."""
+    g = Graph("linear_attention_gate", opset=17)
+    a, b = (g.input(name, F32, ["n", "s", 3]) for name in "ab")
+    bias, scale = floats(rng, 3), -np.exp(floats(rng, 3))
+    g.op("LinearAttentionGate", a, bias, scale, b, out=["decay", "beta"], domain=DOMAIN)
+    for name in ("decay", "beta"):
+        g.output(name, F32, ["n", "s", 3])
+    g.show("alone", "LinearAttentionGate", a, bias, scale, domain=DOMAIN, dtype=F32, dims=["n", "s", 3])
+    return Case(g.model(), [[floats(rng, n, s, 3) * 3 for _ in "ab"] for n, s in [(2, 4), (1, 1)]])
+
+
 @case("op_group_query_attention")
 def group_query_attention(rng):
     """Caches that grow, and caches with room for more; batch entries of different lengths; rotary embeddings, windows, caps,
@@ -197,6 +230,196 @@ def group_query_prompt(rng):
         return [*tensors, np.full(n, s - 1, np.int32), np.array([s], np.int32), rows]
 
     return Case(g.model(), [data(2, 5), data(1, 1)])
+
+
+@case("op_group_query_window")
+def group_query_window(rng):
+    """Caches of a window, as long as it and longer: steps of entries of different lengths, of several tokens, and first prompts,
+    shorter and longer than the cache; rotary embeddings, sinks, biases, integers."""
+    g = Graph("group_query_window", opset=17)
+    size, heads, groups, window = 16, 4, 2, 4
+    q = g.input("q", F32, ["n", "s", heads * size])
+    k, v = (g.input(name, F32, ["n", "s", groups * size]) for name in "kv")
+    lengths, total = g.input("lengths", I32, ["n"]), g.input("total", I32, [])
+    bias = g.input("bias", F32, ["n", heads, "s", "total"])
+    sink, (cos, sin) = floats(rng, heads), caches(rng, 20, size // 2)
+    own = dict(domain=DOMAIN, num_heads=heads, kv_num_heads=groups, local_window_size=window, sliding_window_cache=1)
+    rooms, formats = {"tight": 4, "roomy": 6}, {"tight": "PER_TENSOR", "roomy": "PER_CHANNEL"}
+    for label, room in rooms.items():
+        # Rows behind those that are in use may hold anything.
+        used = g.input(f"{label}_used", BOOL, ["n", 1, room, 1])
+
+        def show(name, past, *rest, kind=F32, **options):
+            name = f"{label}_{name}"
+            names = [name, f"{name}_keys", f"{name}_values"]
+            g.op("GroupQueryAttention", q, k, v, *past, lengths, total, *rest, out=names, **own, **options)
+            g.output(name, F32, ["n", "s", heads * size])
+            for cache in names[1:]:
+                zero = np.zeros((), np.float32 if kind == F32 else np.int8)
+                g.show(f"{cache}_used", "Where", used, cache, zero, dtype=kind, dims=["n", groups, room, size])
+
+        shape = ["n", groups, room, size]
+        past = [g.input(f"{label}_{name}", F32, shape) for name in ("past_key", "past_value")]
+        show("plain", past)
+        show("rotary", past, cos, sin, None, bias, sink, do_rotary=1)
+        integers = [g.input(f"{label}_integer_{name}", I8, shape) for name in ("past_key", "past_value")]
+        count = (1, groups, 1, size) if formats[label] == "PER_CHANNEL" else (1,)
+        scales = [rng.uniform(0.02, 0.04, count).astype(np.float32) for _ in range(2)]
+        kinds = dict(k_quant_type=formats[label], v_quant_type=formats[label], kv_cache_bit_width=8)
+        show("integers", integers, *[None] * 5, *scales, kind=I8, **kinds)
+
+    def data(s, counts):
+        n, total = len(counts), max(counts)
+        tensors = [floats(rng, n, s, heads * size), floats(rng, n, s, groups * size), floats(rng, n, s, groups * size)]
+        tensors += [np.array(counts, np.int32) - 1, np.array(total, np.int32), floats(rng, n, heads, s, total)]
+        for room in rooms.values():
+            step = room - window + 1
+            left = [count - max(count - window, 0) // step * step for count in counts]
+            tensors.append((np.arange(room) < np.array(left)[:, None]).reshape(n, 1, room, 1))
+            tensors += [floats(rng, n, groups, room, size) for _ in range(2)]
+            tensors += [rng.integers(-99, 99, (n, groups, room, size)).astype(np.int8) for _ in range(2)]
+        return tensors
+
+    steps = [data(1, [9, 3, 12]), data(1, [2]), data(3, [8]), data(7, [13]), data(2, [2, 2]), data(9, [9, 9])]
+    return Case(g.model(), steps)
+
+
+@case("op_group_query_chunks")
+def group_query_chunks(rng):
+    """Chunks of a prompt with padding behind the tokens of each entry, one of which has none; caches with room, and of a window."""
+    g = Graph("group_query_chunks", opset=17)
+    size, heads, groups, s = 16, 4, 2, 3
+    q = g.input("q", F32, ["n", s, heads * size])
+    k, v = (g.input(name, F32, ["n", s, groups * size]) for name in "kv")
+    counts, lengths = g.input("counts", I32, ["n"]), g.input("lengths", I32, ["n"])
+    valid, (cos, sin) = g.input("valid", BOOL, ["n", s, 1]), caches(rng, 20, size // 2)
+    own = dict(domain=DOMAIN, num_heads=heads, kv_num_heads=groups, do_rotary=1)
+    rooms = {"room": (12, {}), "window": (5, dict(local_window_size=4, sliding_window_cache=1))}
+    zero = np.zeros((), np.float32)
+    for label, (room, options) in rooms.items():
+        used, shape = g.input(f"{label}_used", BOOL, ["n", 1, room, 1]), ["n", groups, room, size]
+        past = [g.input(f"{label}_{name}", F32, shape) for name in ("past_key", "past_value")]
+        names = [f"{label}_{name}" for name in ("y", "keys", "values")]
+        operands = [q, k, v, *past, lengths, np.array(12, np.int32), cos, sin, *[None] * 7, counts]
+        g.op("GroupQueryAttention", *operands, out=names, **own, **options)
+        g.show(f"{label}_shown", "Where", valid, names[0], zero, dtype=F32, dims=["n", s, heads * size])
+        for cache in names[1:]:
+            g.show(f"{cache}_used", "Where", used, cache, zero, dtype=F32, dims=shape)
+
+    def data(totals, counts):
+        n, totals, counts = len(totals), np.array(totals, np.int32), np.array(counts, np.int32)
+        tensors = [floats(rng, n, s, heads * size), floats(rng, n, s, groups * size), floats(rng, n, s, groups * size)]
+        tensors += [counts, totals - 1, (np.arange(s) < counts[:, None])[..., None]]
+        for room, left in [(12, totals), (5, totals - np.maximum(totals - 4, 0) // 2 * 2)]:
+            tensors.append((np.arange(room) < left[:, None]).reshape(n, 1, room, 1))
+            tensors += [floats(rng, n, groups, room, size) for _ in range(2)]
+        return tensors
+
+    return Case(g.model(), [data([9, 4, 6, 3], [2, 3, 0, 1]), data([2, 1], [2, 1])])
+
+
+@case("op_group_query_integers")
+def group_query_integers(rng):
+    """Caches of integers of 8 and of 4 bits, under one scale and under one for each feature."""
+    g = Graph("group_query_integers", opset=17)
+    size, heads, groups = 16, 4, 2
+    q = g.input("q", F32, ["n", "s", heads * size])
+    k, v = (g.input(name, F32, ["n", "s", groups * size]) for name in "kv")
+    lengths, total = g.input("lengths", I32, ["n"]), g.input("total", I32, [])
+    sink = floats(rng, heads)
+    own = dict(domain=DOMAIN, num_heads=heads, kv_num_heads=groups)
+    kinds = {8: (I8, size, 0.03), 4: (U8, size // 2, 0.3)}
+    scale = lambda each, middle: (rng.uniform(0.7, 1.3, (1, groups, 1, size) if each else (1,)) * middle).astype(np.float32)
+    for bits, (kind, width, middle) in kinds.items():
+        shape = ["n", groups, "past", width]
+        past = [g.input(f"past_{name}_{bits}", kind, shape) for name in ("key", "value")]
+        for label, each in [("tensor", False), ("channel", True)]:
+            names = [f"{label}_{bits}{part}" for part in ("", "_keys", "_values")]
+            scales = [scale(each, middle) for _ in range(2)]
+            rest = [*[None] * 4, sink] if label == "channel" else [None] * 5
+            types = {f"{part}_quant_type": "PER_CHANNEL" if each else "PER_TENSOR" for part in "kv"}
+            operands = [q, k, v, *past, lengths, total, *rest, *scales]
+            g.op("GroupQueryAttention", *operands, out=names, kv_cache_bit_width=bits, **types, **own)
+            g.output(names[0], F32, ["n", "s", heads * size])
+            for name in names[1:]:
+                g.output(name, kind, ["n", groups, None, width])
+
+    def data(n, s, room, counts, total):
+        tensors = [floats(rng, n, s, heads * size), floats(rng, n, s, groups * size), floats(rng, n, s, groups * size)]
+        tensors += [np.array(counts, np.int32), np.array(total, np.int32)]
+        for kind, width in [(np.int8, size), (np.uint8, size // 2)]:
+            for _ in range(2):
+                cache = rng.integers(-128, 128, (n, groups, room, width)).astype(np.int8).view(kind)
+                # ONNX Runtime clears what a shorter entry does not use.
+                for entry, count in zip(cache, counts):
+                    entry[:, max(count + 1 - s, 0) :] = 0
+                tensors.append(cache)
+        return tensors
+
+    return Case(g.model(), [data(2, 1, 6, [6, 3], 7), data(1, 3, 9, [5], 6), data(2, 4, 4, [3, 3], 4)])
+
+
+@case("op_group_query_scores")
+def group_query_scores(rng):
+    """Scores before and after the softmax as outputs, beside all that changes them."""
+    g = Graph("group_query_scores", opset=17)
+    size, heads, groups = 16, 4, 2
+    q = g.input("q", F32, ["n", "s", heads * size])
+    k, v = (g.input(name, F32, ["n", "s", groups * size]) for name in "kv")
+    past = [g.input(name, F32, ["n", groups, "past", size]) for name in ("past_key", "past_value")]
+    lengths, total = g.input("lengths", I32, ["n"]), g.input("total", I32, [])
+    bias, sink = g.input("bias", F32, ["n", heads, "s", "total"]), floats(rng, heads)
+    own = dict(domain=DOMAIN, num_heads=heads, kv_num_heads=groups)
+    rest = [None, None, None, bias]
+    for stage in (1, 2):
+        many = dict(softcap=2.0, local_window_size=3, qk_output=stage)
+        for label, extra, options in [("plain", [], dict(qk_output=stage)), ("all", rest, many), ("sink", [*rest, sink], many)]:
+            names = [f"{label}_{stage}{part}" for part in ("", "_keys", "_values", "_scores")]
+            g.op("GroupQueryAttention", q, k, v, *past, lengths, total, *extra, out=names, **own, **options)
+            g.output(names[0], F32, ["n", "s", heads * size])
+            g.output(names[3], F32, ["n", heads, "s", "total"])
+
+    def data(n, s, room, counts, total):
+        tensors = [floats(rng, n, s, heads * size), floats(rng, n, s, groups * size), floats(rng, n, s, groups * size)]
+        tensors += [floats(rng, n, groups, room, size) for _ in range(2)]
+        lengths = np.array(counts, np.int32)
+        return [*tensors, lengths, np.array(total, np.int32), floats(rng, n, heads, s, total)]
+
+    return Case(g.model(), [data(2, 1, 9, [6, 3], 7), data(1, 3, 8, [5], 6)])
+
+
+@case("op_group_query_norms")
+def group_query_norms(rng):
+    """Queries and keys that are normalized before they are turned."""
+    size, heads, groups = 16, 4, 2
+    weights, (cos, sin) = [floats(rng, size), floats(rng, size)], caches(rng, 20, size // 2)
+
+    def model(fused):
+        g = Graph("group_query_norms", opset=17)
+        q = g.input("q", F32, ["n", "s", heads * size])
+        k, v = (g.input(name, F32, ["n", "s", groups * size]) for name in "kv")
+        past = [g.input(name, F32, ["n", groups, "past", size]) for name in ("past_key", "past_value")]
+        lengths, total = g.input("lengths", I32, ["n"]), g.input("total", I32, [])
+        options = dict(domain=DOMAIN, num_heads=heads, kv_num_heads=groups, do_rotary=1)
+        rest = [*[None] * 5, *weights] if fused else []
+        if fused:
+            options |= dict(qk_norm_epsilon=1e-3, k_norm_epsilon=1e-2)
+        else:
+            normed = []
+            for x, weight, epsilon in zip([q, k], weights, [1e-3, 1e-2]):
+                split = g.op("Reshape", x, [0, 0, -1, size])
+                normed.append(g.op("Reshape", g.op("SimplifiedLayerNormalization", split, weight, epsilon=epsilon), [0, 0, -1]))
+            q, k = normed
+        names = ["y", "keys", "values"]
+        g.op("GroupQueryAttention", q, k, v, *past, lengths, total, cos, sin, *rest, out=names, **options)
+        for name, dims in zip(names, [["n", "s", heads * size], *[["n", groups, None, size]] * 2]):
+            g.output(name, F32, dims)
+        return g.model()
+
+    tensors = [floats(rng, 1, 3, heads * size), floats(rng, 1, 3, groups * size), floats(rng, 1, 3, groups * size)]
+    tensors += [floats(rng, 1, groups, 4, size) for _ in range(2)]
+    data = [*tensors, np.array([6], np.int32), np.array(7, np.int32)]
+    return Case(model(True), [data], reference=model(False))
 
 
 @case("op_multi_head_attention")

@@ -117,6 +117,30 @@ def assign_slices(rng):
     return Case(g.model(), [[floats(rng, 4, 5, 3), floats(rng, 2, 5)]])
 
 
+@case("op_assign_everywhere")
+def assign_everywhere(rng):
+    """`x[:, :, :n] = y` with as many `n` as there are, as PyTorch's first exporter writes it: tuples that count through all axes, or
+    from another number on."""
+    g = Graph("assign_everywhere", opset=16)
+    dims = ["a", 1, "b", "c"]
+    x, y = g.input("x", F32, dims), g.input("y", F32, dims)
+    shape = g.op("Shape", x)
+    size = lambda axis: g.op("Gather", shape, np.array(axis))  # noqa: E731
+    counted = lambda axis: g.op("Range", np.array(0), size(axis), np.array(1))  # noqa: E731
+
+    def along(axis, line):
+        line = g.op("Reshape", line, [-1 if n == axis else 1 for n in range(4)])
+        return g.op("Unsqueeze", g.op("Expand", line, shape), [4])
+
+    lines = [along(axis, counted(axis)) for axis in range(4)]
+    g.show("everywhere", "ScatterND", x, g.op("Concat", *lines, axis=-1), y, dtype=F32, dims=dims)
+    # All but these are in other places.
+    back = g.op("Range", g.op("Sub", size(2), np.array(1)), np.array(-1), np.array(-1))
+    turned = [*lines[:2], along(2, back), lines[3]]
+    g.show("turned", "ScatterND", x, g.op("Concat", *turned, axis=-1), y, dtype=F32, dims=dims)
+    return Case(g.model(), [[floats(rng, *sizes), floats(rng, *sizes)] for sizes in [(2, 1, 3, 4), (1, 1, 1, 2)]])
+
+
 @case("op_select_sizes")
 def select_sizes(rng):
     """A number in place of masked elements, where mask and tensor have sizes of their own that broadcast."""

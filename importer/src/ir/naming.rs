@@ -10,6 +10,18 @@ pub fn is_anonymous(name: &str) -> bool {
         || matches!(stem, "val" | "v" | "const" | "constant" | "Constant" | "input" | "tensor" | "t" | "x")
         || (counted && !name.contains('.') && stem.chars().next().is_some_and(|c| c.is_ascii_uppercase()))
         || name.starts_with('/')
+        || made_by_helper(name)
+}
+
+/// Whether paddle2onnx gave this name, to what it made of weights: its part, an operation, and a number.
+fn made_by_helper(name: &str) -> bool {
+    const OPERATIONS: [&str; 8] =
+        ["cast", "concat", "constant", "reshape", "slice", "squeeze", "transpose", "unsqueeze"];
+    let mut parts = name.split('.');
+    matches!(parts.next(), Some("helper" | "auto"))
+        && parts.next().is_some_and(|part| OPERATIONS.contains(&part))
+        && parts.next().is_some_and(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
+        && parts.next().is_none()
 }
 
 /// A name without what ONNX Runtime's quantizer puts behind that of a weight for its integers, their scale and zero point.
@@ -87,10 +99,20 @@ mod tests {
 
     #[test]
     fn counters_say_nothing() {
-        for name in ["val_58", "onnx::MatMul_193", "", "123", "Constant_7", "/layer/Add_output_0"] {
+        for name in [
+            "val_58",
+            "onnx::MatMul_193",
+            "",
+            "123",
+            "Constant_7",
+            "/layer/Add_output_0",
+            "helper.reshape.12",
+        ] {
             assert!(is_anonymous(name), "{name}");
         }
-        for name in ["pos_embed", "cls_token", "layer1.0.conv1.weight"] {
+        for name in
+            ["pos_embed", "cls_token", "layer1.0.conv1.weight", "helper.weights.0", "helper.slice.0.weight"]
+        {
             assert!(!is_anonymous(name), "{name}");
         }
     }

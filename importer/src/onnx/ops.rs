@@ -56,6 +56,7 @@ mod if_;
 mod imputer;
 mod inverse;
 mod is_inf;
+mod kv_cache;
 mod label_encoder;
 mod layer_normalization;
 mod limited_broadcast;
@@ -206,6 +207,7 @@ operators! {
     label_encoder::LabelEncoder,
     layer_normalization::LayerNormalization,
     linear_attention::LinearAttention,
+    linear_attention::LinearAttentionGate,
     linear_model::LinearModel,
     loss::Loss,
     lp_normalization::LpNormalization,
@@ -301,6 +303,19 @@ pub(crate) fn advice(domain: &str, name: &str) -> Option<&'static str> {
         ("ai.onnx.ml", "CastMap" | "DictVectorizer") => {
             Some("it takes maps, which tensors cannot hold; give it rows of numbers")
         }
+        ("com.microsoft.nchwc", _) => Some(
+            "ONNX Runtime laid it out for one processor; save the optimized model with `ORT_ENABLE_EXTENDED`",
+        ),
+        ("com.microsoft", "EPContext") => {
+            Some("it holds what an execution provider compiled; import the model from before that")
+        }
+        ("com.microsoft", "BeamSearch" | "GreedySearch" | "Sampling" | "WhisperBeamSearch") => Some(
+            "it is a search around networks, which stand in its attributes; import these, each by itself",
+        ),
+        (
+            "com.microsoft",
+            "PackedAttention" | "PackedMultiHeadAttention" | "RemovePadding" | "RestorePadding",
+        ) => Some("it leaves out padding for GPUs; import the model from before `convert_to_packing_mode`"),
         #[cfg(feature = "pt2")]
         (crate::pt2::DOMAIN, _) => crate::pt2::ADVICE,
         _ => None,

@@ -409,18 +409,34 @@ fn attention_of_the_runtimes_domain_is_checked() {
         also(groups(4, 2), "do_rotary"),
         "`sin_cache` has rank 3, expected 2",
     );
-    case(grouped, &query, also(groups(4, 2), "qk_output"), "not supported: the scores as an output");
+    let set = |name: &str, value: i64| [groups(4, 2), vec![int(name, value)]].concat();
+    let window = |size: i64| [set("sliding_window_cache", 1), vec![int("local_window_size", size)]].concat();
+    case(grouped, &query, set("qk_output", 3), "`qk_output` is 3, must be 0, 1 or 2");
     case(
         grouped,
-        &query,
-        also(groups(4, 2), "sliding_window_cache"),
-        "not supported: `sliding_window_cache`",
+        &cached,
+        set("sliding_window_cache", 1),
+        "`sliding_window_cache` is set without `local_window_size`",
     );
+    case(grouped, &query, window(4), "input `past_key` is missing");
+    case(grouped, &cached, window(5), "`past_key` has 4 rows, too few for a window of 5");
     case(
         grouped,
         &with(&["", "", "", "", "", "cos", "cos"]),
         groups(4, 2),
-        "not supported: the input `k_scale`",
+        "`k_scale` is given for a cache that is not quantized",
+    );
+    case(
+        grouped,
+        &with(&["", "", "", "", "", "", "", "", "", "lengths"]),
+        groups(4, 2),
+        "input `past_key` is missing",
+    );
+    case(
+        grouped,
+        &with(&["", "", "", "", "", "", "", "cos"]),
+        groups(4, 2),
+        "input `k_norm_weight` is missing",
     );
     case(grouped, &with(&["", "", "", "x"]), groups(4, 2), "`attention_bias` has rank 3, expected 4");
     let plain = "MultiHeadAttention";

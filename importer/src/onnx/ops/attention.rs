@@ -88,7 +88,7 @@ impl<'m> Operator<'m> for Attention {
             }
         }
         let mut outputs = match self.scores {
-            Some(stage) => composed(to, [q, k, v], mask, &options, stage)?,
+            Some(stage) => composed(to, [q, k, v], mask, &options, stage)?.to_vec(),
             None => {
                 let mut inputs = vec![Some(q), Some(k), Some(v)];
                 inputs.extend(mask.map(Some));
@@ -223,13 +223,13 @@ pub(super) fn both(
 }
 
 /// Step by step, for the scores are an output: the result and the scores after a stage.
-fn composed(
+pub(super) fn composed(
     to: &mut Lowering<'_, '_>,
     [q, k, v]: [ValueId; 3],
     mask: Option<ValueId>,
     options: &AttentionOptions,
     stage: i64,
-) -> RuleResult<Vec<ValueId>> {
+) -> RuleResult<[ValueId; 2]> {
     let unknown = || RuleError::NotConstant { input: "the size of a head".to_owned() };
     let size = to.dims(q)[3].as_size().filter(|&size| size > 0);
     let scale = match options.scale {
@@ -264,7 +264,7 @@ fn composed(
     stages.push(weights);
     let y = to.add(Op::MatMul, &[weights, v])?;
     let shown = usize::try_from(stage).ok().and_then(|stage| stages.get(stage).copied());
-    Ok(vec![y, shown.unwrap_or(scores)])
+    Ok([y, shown.unwrap_or(scores)])
 }
 
 /// Keys or values for each query head: those of a group share one.

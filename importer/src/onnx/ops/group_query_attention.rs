@@ -3,12 +3,13 @@
 //! How many keys each batch entry has, the run tells (`seqlens_k`, one less than that). New keys and values go behind the
 //! entry's old ones, and a query sees what is not behind its own position.
 
-use super::attention::{all_of, both};
+use super::attention::{all_of, both, composed};
 use super::heads::{dims_of, head_count, positions, scaled, split_heads, together, without_heads};
+use super::kv_cache::{Cache, Format, Sliding, pad_end};
 use super::prelude::*;
 use super::rotary_embedding::rotated_by;
 use crate::ir::op;
-use kiln_types::{AttentionOptions, PadMode, ScatterOp};
+use kiln_types::AttentionOptions;
 
 pub(super) struct GroupQueryAttention {
     heads: i64,
@@ -17,40 +18,69 @@ pub(super) struct GroupQueryAttention {
     causal: bool,
     /// Keys that a query sees at most, its own among them.
     window: Option<i64>,
+    /// Whether caches keep what that window needs alone.
+    sliding: bool,
     /// Whether queries and keys are turned, and whether pairs of features lie beside each other then.
     rotary: Option<bool>,
     /// Whether the softmax has a 1 more to divide by.
     smooth: bool,
+    /// What queries and keys are normalized with, where there are weights for it.
+    epsilons: [f64; 2],
+    /// How keys and values are kept.
+    formats: [Format; 2],
+    /// Which scores are an output too.
+    scores: Option<Scores>,
+}
+
+/// Scores that are an output; those of keys that a query does not see are 0.
+#[derive(Clone, Copy)]
+enum Scores {
+    BeforeSoftmax,
+    AfterSoftmax,
 }
 
 impl GroupQueryAttention {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        // What it says of a cache of floats is nothing.
-        node.ignore(&["kv_cache_bit_width", "qk_norm_epsilon"]);
-        for name in ["k_quant_type", "v_quant_type"] {
-            node.choice(name, "NONE", &[("NONE", ())])?;
-        }
-        let unsupported = |what: &str| Err(RuleError::Unsupported { what: what.to_owned() });
-        if node.int("qk_output", 0)? != 0 || node.is_read(3) {
-            return unsupported("the scores as an output");
-        }
-        if node.flag("sliding_window_cache", false)? {
-            return unsupported("`sliding_window_cache`, a cache that drops old keys");
-        }
         let (heads, kv_heads) = (head_count(node, "num_heads")?, head_count(node, "kv_num_heads")?);
         if heads % kv_heads != 0 {
             return Err(invalid("kv_num_heads", format!("is {kv_heads}, of which {heads} is no multiple")));
         }
+        let scores = match node.int("qk_output", 0)? {
+            0 => None,
+            1 => Some(Scores::BeforeSoftmax),
+            2 => Some(Scores::AfterSoftmax),
+            other => return Err(invalid("qk_output", format!("is {other}, must be 0, 1 or 2"))),
+        };
+        let scores = scores.filter(|_| node.is_read(3));
+        if scores.is_none() && node.is_read(3) {
+            return Err(invalid("qk_output", "is 0, and the scores are an output"));
+        }
+        let causal = node.flag("causal", true)?;
+        let window = Some(node.int("local_window_size", -1)?).filter(|&window| window > 0);
+        let sliding = node.flag("sliding_window_cache", false)?;
+        if sliding && (window.is_none() || !causal) {
+            let reason = "is set without `local_window_size`, or beside queries that see what is behind them";
+            return Err(invalid("sliding_window_cache", reason));
+        }
+        if sliding && scores.is_some() {
+            let what = "the scores as an output beside `sliding_window_cache`".to_owned();
+            return Err(RuleError::Unsupported { what });
+        }
         let softcap = node.float("softcap", 0.0)?;
         let interleaved = node.flag("rotary_interleaved", false)?;
+        let epsilon = node.float("qk_norm_epsilon", 1e-6)?;
         Ok(Self {
             heads,
             kv_heads,
             options: AttentionOptions { softcap: (softcap > 0.0).then_some(softcap), ..scaled(node)? },
-            causal: node.flag("causal", true)?,
-            window: Some(node.int("local_window_size", -1)?).filter(|&window| window > 0),
+            causal,
+            window,
+            sliding,
             rotary: node.flag("do_rotary", false)?.then_some(interleaved),
             smooth: node.int("smooth_softmax", -1)? == 1,
+            epsilons: [node.float("q_norm_epsilon", epsilon)?, node.float("k_norm_epsilon", epsilon)?],
+            formats: [Format::read(node, "k_quant_type")?, Format::read(node, "v_quant_type")?],
+            scores,
         })
     }
 }
@@ -75,67 +105,144 @@ impl<'m> Operator<'m> for GroupQueryAttention {
             "v_scale?",
             "q_norm_weight?",
             "k_norm_weight?",
+            "query_seqlens?",
         ],
     )
     .reads(Self::read)];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        for name in ["k_scale", "v_scale", "q_norm_weight", "k_norm_weight"] {
-            if args.optional(name)?.is_some() {
-                return Err(RuleError::Unsupported { what: format!("the input `{name}`") });
+        let [mut q, mut k, v] = self.projections(args, to)?;
+        if let Some(weights) = together(args, ["q_norm_weight", "k_norm_weight"])? {
+            for ((x, weight), epsilon) in [&mut q, &mut k].into_iter().zip(weights).zip(self.epsilons) {
+                *x = to.add(Op::RmsNorm(op::RmsNorm { epsilon }), &[*x, weight])?;
             }
         }
-        let [mut q, mut k, mut v] = self.projections(args, to)?;
-        let past = together(args, ["past_key", "past_value"])?;
+        let follows = together(args, ["past_key", "past_value"])?.is_some();
         let [batch, _, rows, _] = dims_of(to, q)?;
         let one = || Dim::constant(1);
-        let lengths = to.cast(args.value("seqlens_k")?, DType::I64)?;
-        let lengths = to.reshape(lengths, vec![batch.clone(), one(), one(), one()])?;
+        let of_batch = |to: &mut Lowering<'_, '_>, numbers: ValueId| {
+            let numbers = to.cast(numbers, DType::I64)?;
+            to.reshape(numbers, vec![batch.clone(), one(), one(), one()])
+        };
+        let lengths = of_batch(to, args.value("seqlens_k")?)?;
         // The position of each query, `[batch or 1, 1, rows, 1]`: they are the last that their entry has. Of a first prompt
-        // shorter entries end in padding.
+        // shorter entries end in padding, and so does any where the run tells how many queries there are.
         let mut row = positions(to, 2, Dim::constant(0), rows.clone())?;
-        if past.is_some() {
-            let from_last = positions(to, 2, &one() - &rows, one())?;
-            row = to.formula(|f| (f.value(lengths) + f.value(from_last)).max(f.value(row)))?;
+        match args.optional("query_seqlens")? {
+            Some(_) if !follows => return Err(RuleError::MissingInput { input: "past_key".to_owned() }),
+            Some(counts) => {
+                let counts = of_batch(to, counts)?;
+                row = to.formula(|f| f.value(lengths) + 1.0 - f.value(counts) + f.value(row))?;
+            }
+            None if follows => {
+                let from_last = positions(to, 2, &one() - &rows, one())?;
+                row = to.formula(|f| (f.value(lengths) + f.value(from_last)).max(f.value(row)))?;
+            }
+            None => {}
         }
         if let Some(interleaved) = self.rotary {
-            let angles = self.angles(args, to, (row, past.is_some()), [&batch, &rows])?;
+            let angles = self.angles(args, to, (row, follows), [&batch, &rows])?;
             q = rotated_by(to, q, angles, interleaved)?;
             k = rotated_by(to, k, angles, interleaved)?;
         }
-        if let Some([past_key, past_value]) = past {
-            let total = to.host_integer(args.value("total_sequence_length")?, "total_sequence_length")?;
-            k = cached(to, ("past_key", past_key), k, row, &total)?;
-            v = cached(to, ("past_value", past_value), v, row, &total)?;
+        let dtype = to.dtype(q);
+        let caches = [
+            Cache::new(args, to, ["past_key", "k_scale"], self.formats[0], k)?,
+            Cache::new(args, to, ["past_value", "v_scale"], self.formats[1], v)?,
+        ];
+        let mut all = [caches[0].kept(to, k)?, caches[1].kept(to, v)?];
+        let total = match follows && !self.sliding {
+            true => to.host_integer(args.value("total_sequence_length")?, "total_sequence_length")?,
+            false => rows.clone(),
+        };
+        let sliding = match self.window.filter(|_| self.sliding) {
+            Some(window) => {
+                let count = to.formula(|f| f.value(lengths) + 1.0)?;
+                let sliding = Sliding::new(to, &caches[0], window, row, count)?;
+                row = to.binary(BinaryOp::Sub, row, sliding.before)?;
+                Some(sliding)
+            }
+            None => None,
+        };
+        if follows {
+            for (kept, cache) in all.iter_mut().zip(&caches) {
+                let room = match &sliding {
+                    Some(sliding) => sliding.capacity() + &rows,
+                    None => cache.room(to, &total)?,
+                };
+                *kept = cache.with(to, *kept, row, &room)?;
+            }
         }
+        let mut present = all;
+        if let Some(sliding) = &sliding {
+            for kept in &mut present {
+                *kept = sliding.staying(to, *kept)?;
+            }
+        }
+        let (k, v) = (caches[0].floats(to, all[0], dtype)?, caches[1].floats(to, all[1], dtype)?);
+        let (y, scores) = self.attend(args, to, [q, k, v], (row, lengths, sliding), follows)?;
+        let mut outputs = vec![without_heads(to, y)?, present[0], present[1]];
+        if let Some(scores) = scores {
+            // Rows of a cache that nothing was written to have none.
+            outputs.push(to.slice(scores, 3, Dim::constant(0), total)?);
+        }
+        Ok(outputs.into())
+    }
+}
+
+impl GroupQueryAttention {
+    /// The result, and the scores where they are an output.
+    fn attend(
+        &self,
+        args: &Args,
+        to: &mut Lowering<'_, '_>,
+        [q, k, v]: [ValueId; 3],
+        (row, lengths, sliding): (ValueId, ValueId, Option<Sliding>),
+        follows: bool,
+    ) -> RuleResult<(ValueId, Option<ValueId>)> {
+        let [batch, _, _, _] = dims_of(to, q)?;
         let [_, _, columns, _] = dims_of(to, k)?;
         let mut options = self.options;
         let bias = args.optional("attention_bias")?;
         let sink = args.optional("head_sink")?;
         let plain = bias.is_none() && sink.is_none() && !self.smooth && self.window.is_none();
-        let mut mask = None;
-        if plain && self.causal && past.is_none() {
+        if plain && self.causal && !follows && self.scores.is_none() {
             options.is_causal = true;
-        } else {
-            let allowed = self.allowed(to, row, &columns, lengths)?;
-            let bias = bias.map(|bias| padded(to, "attention_bias", bias, q, &columns)).transpose()?;
-            mask = Some(both(to, allowed, bias)?);
+            return Ok((to.add(Op::Attention(options), &[q, k, v])?, None));
         }
+        let allowed = self.allowed(to, row, &columns, lengths)?;
+        let bias = match bias {
+            Some(bias) => {
+                to.expect_rank("attention_bias", bias, 4)?;
+                let bias = to.cast(bias, to.dtype(q))?;
+                Some(match &sliding {
+                    Some(sliding) => sliding.of_rows(to, bias, &batch, &columns)?,
+                    None => padded(to, bias, &columns)?,
+                })
+            }
+            None => None,
+        };
+        let mut mask = both(to, allowed, bias)?;
         let (mut keys, mut values) = (k, v);
-        if let Some(allowed) = mask.filter(|_| sink.is_some() || self.smooth) {
-            mask = Some(self.with_sink(to, allowed, sink, [q, k])?);
+        if sink.is_some() || self.smooth {
+            mask = self.with_sink(to, mask, sink, [q, k])?;
             for x in [&mut keys, &mut values] {
-                *x = pad_end(to, *x, 2, one())?;
+                *x = pad_end(to, *x, 2, Dim::constant(1))?;
             }
         }
-        let mut inputs = vec![q, keys, values];
-        inputs.extend(mask);
-        let y = to.add(Op::Attention(options), &inputs)?;
-        Ok(vec![without_heads(to, y)?, k, v].into())
+        let Some(scores) = self.scores else {
+            return Ok((to.add(Op::Attention(options), &[q, keys, values, mask])?, None));
+        };
+        let stage = match scores {
+            Scores::BeforeSoftmax => 2,
+            Scores::AfterSoftmax => 3,
+        };
+        let [y, found] = composed(to, [q, keys, values], Some(mask), &options, stage)?;
+        let seen = to.slice(found, 3, Dim::constant(0), columns)?;
+        let hidden = to.number_like(seen, 0.0);
+        Ok((y, Some(to.select(allowed, seen, hidden)?)))
     }
-}
 
-impl GroupQueryAttention {
     /// Queries, keys and values with their heads: of an input each, or side by side in one.
     fn projections(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<[ValueId; 3]> {
         let query = args.value("query")?;
@@ -243,52 +350,8 @@ impl GroupQueryAttention {
     }
 }
 
-/// A cache into which the new entries are written, at their positions. It is as long as it was, or as all that there is now.
-fn cached(
-    to: &mut Lowering<'_, '_>,
-    (name, past): (&str, ValueId),
-    new: ValueId,
-    row: ValueId,
-    total: &Dim,
-) -> RuleResult<ValueId> {
-    let dims = to.dims(past);
-    let [_, _, length, _] = dims.as_slice() else {
-        let expected = "expected 4".to_owned();
-        return Err(RuleError::Rank { input: name.to_owned(), actual: dims.len(), expected });
-    };
-    let longer = &length.maximum(total) - length;
-    let room = pad_end(to, past, 2, longer)?;
-    let places = to.expand(row, to.dims(new))?;
-    to.add(Op::Scatter(op::Scatter { axis: 2, op: ScatterOp::Assign }), &[room, places, new])
-}
-
 /// What is added to scores, for each of so many keys; those that it does not reach are hidden anyway.
-fn padded(
-    to: &mut Lowering<'_, '_>,
-    name: &str,
-    bias: ValueId,
-    q: ValueId,
-    columns: &Dim,
-) -> RuleResult<ValueId> {
-    let actual = to.rank(bias);
-    if actual != 4 {
-        let expected = "expected 4".to_owned();
-        return Err(RuleError::Rank { input: name.to_owned(), actual, expected });
-    }
-    let bias = to.cast(bias, to.dtype(q))?;
+fn padded(to: &mut Lowering<'_, '_>, bias: ValueId, columns: &Dim) -> RuleResult<ValueId> {
     let [_, _, _, given] = dims_of(to, bias)?;
     pad_end(to, bias, 3, columns - &given)
-}
-
-/// So many zeros at the end of an axis.
-fn pad_end(to: &mut Lowering<'_, '_>, x: ValueId, axis: usize, count: Dim) -> RuleResult<ValueId> {
-    if count.is(0) {
-        return Ok(x);
-    }
-    let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(x)];
-    let rank = padding.len();
-    let of_axis = padding.get_mut(axis).ok_or(RuleError::Axis { axis: axis as i64, rank })?;
-    of_axis.1 = count;
-    let value = Scalar::Float(0.0);
-    to.add(Op::Pad(op::Pad { padding, mode: PadMode::Constant, value }), &[x])
 }

@@ -1,6 +1,7 @@
 //! `LinearAttention`: attention with a state of one size, as Gated DeltaNet, RetNet and RWKV have it.
 
 use super::prelude::*;
+use kiln_types::Activation;
 
 pub(super) struct LinearAttention {
     query_heads: usize,
@@ -113,5 +114,28 @@ impl<'m> Operator<'m> for LinearAttention {
         let arguments = [Arg::Operand(0), Arg::Operand(1), Arg::Operand(2), past, decay, beta, options];
         let call = Call::new("tensor::module::linear_attention", arguments);
         Ok(to.call_all(call, &operands, vec![result, state])?.into())
+    }
+}
+
+/// The gates of `LinearAttention` from their projections.
+pub(super) struct LinearAttentionGate;
+
+impl<'m> Operator<'m> for LinearAttentionGate {
+    const FORMS: Forms<'m, Self> =
+        &[Spec::microsoft("LinearAttentionGate", &["a", "dt_bias", "decay_scale", "b?"]).reads(|_| Ok(Self))];
+
+    fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        let (a, bias, scale) = (args.value("a")?, args.value("dt_bias")?, args.value("decay_scale")?);
+        let dtype = to.dtype(a);
+        // A sum of decays is what an exponential is taken of.
+        let decay = to.formula(|f| {
+            let [a, bias, scale] = f.values([a, bias, scale]).map(|value| value.cast(DType::F32));
+            (scale * (a + bias).activation(Activation::Softplus)).cast(dtype)
+        })?;
+        let mut outputs = vec![decay];
+        if let Some(b) = args.optional("b")? {
+            outputs.push(to.activation(Activation::Sigmoid, b)?);
+        }
+        Ok(outputs.into())
     }
 }

@@ -3,6 +3,7 @@
 use super::heads::dims_of;
 use super::prelude::*;
 use crate::ir::op;
+use kiln_types::TensorData;
 
 pub(super) struct RotaryEmbedding {
     /// What the schema calls the input.
@@ -12,6 +13,74 @@ pub(super) struct RotaryEmbedding {
     interleaved: bool,
     /// Whether heads that are not counted are as wide as what the caches turn.
     by_caches: bool,
+    /// Which of several positions of a token turns which features.
+    streams: Option<Streams>,
+}
+
+/// Time, height and width of a token in a picture or a film, each of which turns some of the pairs of features.
+struct Streams {
+    counts: [usize; 3],
+    /// Whether pairs take turns, instead of lying in three sections.
+    interleaved: bool,
+}
+
+impl Streams {
+    fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+        let name = "mrope_section";
+        let given = node.ints(name)?.unwrap_or_default();
+        let counts = match given.as_slice() {
+            &[time, height, width] => {
+                [time, height, width].map(|count| u16::try_from(count).map(usize::from))
+            }
+            _ => return Err(invalid(name, "must be three numbers of pairs of features")),
+        };
+        let [Ok(time), Ok(height), Ok(width)] = counts else {
+            return Err(invalid(name, format!("is {given:?}, must be numbers of pairs of features")));
+        };
+        Ok(Self { counts: [time, height, width], interleaved: node.flag("mrope_layout", false)? })
+    }
+
+    /// The stream of each pair of features.
+    fn of_pairs(&self, half: usize) -> RuleResult<Vec<i64>> {
+        let [time, height, width] = self.counts;
+        if time + height + width != half {
+            let reason = format!("has {time} + {height} + {width} pairs, and the caches {half}");
+            return Err(invalid("mrope_section", reason));
+        }
+        let stream = |pair: usize| match self.interleaved {
+            true if pair % 3 == 1 && pair < height * 3 => 1,
+            true if pair % 3 == 2 && pair < width * 3 => 2,
+            true => 0,
+            false => i64::from(pair >= time) + i64::from(pair >= time + height),
+        };
+        Ok((0..half).map(stream).collect())
+    }
+
+    /// Cosines or sines: `[batch, seq, 1, half]`.
+    fn angles(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        args: &Args,
+        name: &str,
+        positions: ValueId,
+    ) -> RuleResult<ValueId> {
+        let cache = args.value(name)?;
+        to.expect_rank(name, cache, 2)?;
+        to.expect_rank("position_ids", positions, 3)?;
+        let half = to.dims(cache).last().and_then(Dim::as_size);
+        let half =
+            half.ok_or_else(|| RuleError::NotConstant { input: format!("the last size of `{name}`") })?;
+        let streams = TensorData::new(self.of_pairs(half)?, [half]);
+        let streams = to.listed("streams", streams)?;
+        let places = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[positions, streams])?;
+        let places = to.permute(places, vec![1, 2, 0])?;
+        let mut dims = to.dims(places);
+        let rows = Dim::product(dims.get(..2).unwrap_or_default());
+        let rows = to.reshape(places, vec![rows, Dim::from(half)])?;
+        let found = to.add(Op::Gather(op::Gather { axis: 0 }), &[cache, rows])?;
+        dims.insert(2, Dim::constant(1));
+        to.reshape(found, dims)
+    }
 }
 
 impl RotaryEmbedding {
@@ -22,17 +91,18 @@ impl RotaryEmbedding {
             rotated: node.int("rotary_embedding_dim", 0)?,
             interleaved: node.flag("interleaved", false)?,
             by_caches: false,
+            streams: None,
         })
     }
 
-    fn read_contrib(node: &mut SourceNode<'_>) -> RuleResult<Self> {
+    fn read_contrib(node: &mut SourceNode<'_>, streams: Option<Streams>) -> RuleResult<Self> {
         // Sequences of any length may lie one behind the other then; their positions say all.
         node.ignore(&["is_packed_batching"]);
         let scale = node.float("scale", 1.0)?;
         if scale != 1.0 {
             return Err(RuleError::Unsupported { what: format!("a `scale` of {scale}") });
         }
-        let own = Self { input: "input", by_caches: true, ..Self::read(node)? };
+        let own = Self { input: "input", by_caches: true, streams, ..Self::read(node)? };
         if own.rotated > 0 && own.heads <= 0 {
             return Err(invalid("num_heads", "is missing, beside `rotary_embedding_dim`"));
         }
@@ -45,7 +115,13 @@ impl<'m> Operator<'m> for RotaryEmbedding {
         Spec::onnx("RotaryEmbedding", 23, &["X", "cos_cache", "sin_cache", "position_ids?"])
             .reads(Self::read),
         Spec::microsoft("RotaryEmbedding", &["input", "position_ids", "cos_cache", "sin_cache"])
-            .reads(Self::read_contrib),
+            .reads(|node| Self::read_contrib(node, None)),
+        Spec::microsoft("MRotaryEmbedding", &["input", "position_ids", "cos_cache", "sin_cache"]).reads(
+            |node| {
+                let streams = Streams::read(node)?;
+                Self::read_contrib(node, Some(streams))
+            },
+        ),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
@@ -76,8 +152,11 @@ impl<'m> Operator<'m> for RotaryEmbedding {
             }
             given => given,
         };
-        let cos = angles(to, args, "cos_cache", positions, &half)?;
-        let sin = angles(to, args, "sin_cache", positions, &half)?;
+        let mut of = |name: &str| match (&self.streams, positions) {
+            (Some(streams), Some(positions)) => streams.angles(to, args, name, positions),
+            _ => angles(to, args, name, positions, &half),
+        };
+        let (cos, sin) = (of("cos_cache")?, of("sin_cache")?);
         let whole = rotated_by(to, x, [cos, sin], self.interleaved)?;
         let whole = if dims.len() == 4 { to.permute(whole, vec![0, 2, 1, 3])? } else { whole };
         Ok(to.reshape(whole, dims)?.into())

@@ -2,7 +2,7 @@
 //!
 //! Assignments to slices (`x[:, 1:4] = y`) reach the file as tuples that fill a box; they lower to the parts around the
 //! box joined with what replaces it, which passes and constant folding understand. Tuples of one index name rows (a cache that a
-//! decoder writes to).
+//! decoder writes to), and those that count through all axes name every element.
 
 use super::super::lowering::numbers;
 use super::gather_elements::from_start;
@@ -45,6 +45,10 @@ impl<'m> Operator<'m> for ScatterNd {
             dims.extend_from_slice(&to.dims(x)[ranges.len()..]);
             let updates = to.reshape(updates, dims)?;
             return Ok(replace(to, x, updates, &ranges, 0)?.into());
+        }
+        if self.op == ScatterOp::Assign && names_all(to, x, indices) {
+            let dims = to.dims(x);
+            return Ok(to.reshape(updates, dims)?.into());
         }
         if depth == Some(1) {
             let count = Dim::product(&to.dims(indices)[..index_rank - 1]);
@@ -94,6 +98,54 @@ fn filled_box(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> Option<Vec
         })
     });
     in_order.then_some(ranges)
+}
+
+/// Whether index tuples are those of all elements, in order, as exporters write `x[:, :, :n] = y` where `n` turns out to be all there
+/// are.
+fn names_all(to: &Lowering<'_, '_>, x: ValueId, indices: ValueId) -> bool {
+    let graph = &*to.builder.graph;
+    let (dims, tuples) = (to.dims(x), to.dims(indices));
+    let Some((_, all)) = tuples.split_last() else { return false };
+    let Some(node) = graph.producer(indices).map(|node| graph.node(node)) else { return false };
+    let is_joined = matches!(&node.op, Op::Concat(op::Concat { axis }) if *axis == dims.len());
+    let each = || dims.iter().zip(&node.inputs).enumerate();
+    is_joined
+        && all == dims
+        && node.inputs.len() == dims.len()
+        && each().all(|(axis, (dim, part))| dim.is(1) || part.is_some_and(|part| counts(to, part, axis)))
+}
+
+/// Whether each element of a value is its position along an axis.
+fn counts(to: &Lowering<'_, '_>, mut value: ValueId, mut axis: usize) -> bool {
+    let graph = &*to.builder.graph;
+    while let Some(node) = graph.producer(value).map(|node| graph.node(node)) {
+        let result = &to.ty(value).dims;
+        let operand = match (&node.op, node.inputs.as_slice()) {
+            (Op::Arange(op::Arange { start, step: 1, .. }), _) => return start.is(0),
+            (Op::Expand(_) | Op::Reshape(_), &[Some(operand)]) => operand,
+            _ => return false,
+        };
+        let dims = &to.ty(operand).dims;
+        let found = match &node.op {
+            Op::Expand(_) => (axis + dims.len()).checked_sub(result.len()),
+            // Axes of size 1 come and go.
+            _ => {
+                let longer = |dims: &[Dim]| -> Vec<(usize, Dim)> {
+                    dims.iter().cloned().enumerate().filter(|(_, dim)| !dim.is(1)).collect()
+                };
+                let (before, after) = (longer(dims), longer(result));
+                let same = before.iter().map(|(_, dim)| dim).eq(after.iter().map(|(_, dim)| dim));
+                let place = after.iter().position(|&(n, _)| n == axis).filter(|_| same);
+                place.and_then(|place| before.get(place)).map(|&(n, _)| n)
+            }
+        };
+        let length = result.get(axis).filter(|length| !length.is(1));
+        match found.filter(|&found| length.is_some() && dims.get(found) == length) {
+            Some(found) => (value, axis) = (operand, found),
+            None => return false,
+        }
+    }
+    false
 }
 
 /// `x` with the box from `axis` on replaced.
