@@ -16,8 +16,8 @@ pub(super) const RULES: Table = &[
     ("conj_physical.default", converted),
     ("contiguous.default", converted),
     ("copy.default", copied),
-    ("detach.default", converted),
-    ("detach_copy.default", converted),
+    ("detach.default", detached),
+    ("detach_copy.default", detached),
     ("double.default", converted),
     ("fill.Scalar", filled),
     ("fill.Tensor", filled),
@@ -50,6 +50,11 @@ fn converted(call: &mut Call<'_, '_>) -> Result<Outputs> {
         return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
     }
     Ok(vec![call.cast_tensor(&x, dtype)])
+}
+
+fn detached(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    Ok(vec![call.kiln("Detach", &[&x], Vec::new())])
 }
 
 fn reinterpreted(call: &mut Call<'_, '_>) -> Result<Outputs> {

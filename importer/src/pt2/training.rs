@@ -1,0 +1,61 @@
+//! What a program has that a network which is trained after its import lacks.
+
+use super::schema::{Argument, Graph, InputSpec, Node, Program};
+use super::{operators, scopes};
+use crate::error::ImportResult;
+use crate::onnx::TrainingLosses;
+use std::collections::{BTreeSet, HashMap};
+
+/// Random operators of training that a program in evaluation mode names and ONNX does not have.
+const DROPPED: [&str; 2] = ["alpha_dropout.default", "feature_alpha_dropout.default"];
+
+/// What is lost of the program in an archive.
+///
+/// # Errors
+/// When the file is no archive of an exported program.
+pub(crate) fn losses(file: bytes::Bytes) -> ImportResult<TrainingLosses> {
+    let (program, _) = super::read(file)?;
+    Ok(of_program(&program))
+}
+
+fn of_program(program: &Program) -> TrainingLosses {
+    let outer = &program.graph_module.graph;
+    let mut found = TrainingLosses::default();
+    let mut parameters = HashMap::new();
+    for spec in &program.graph_module.signature.input_specs {
+        if let InputSpec::Parameter { arg, parameter_name } = spec {
+            parameters.insert(arg.name.as_str(), parameter_name.as_str());
+        }
+    }
+    let frozen =
+        |name: &&str| outer.tensor_values.get(*name).is_some_and(|meta| meta.requires_grad == Some(false));
+    found.all_frozen = !parameters.is_empty() && parameters.keys().all(|name| frozen(&name));
+    let mut padded = BTreeSet::new();
+    let mut graphs: Vec<&Graph> = vec![outer];
+    while let Some(graph) = graphs.pop() {
+        for node in &graph.nodes {
+            graphs.extend(node.inputs.iter().filter_map(|input| match &input.arg {
+                Argument::Graph(inner) => Some(&*inner.graph),
+                _ => None,
+            }));
+            let operator = operators::name(&node.target);
+            if DROPPED.contains(&operator) {
+                let path = scopes::path(node).filter(|path| !path.is_empty());
+                let place = path.or(node.name.as_deref()).unwrap_or(operator);
+                found.dropped.push(place.to_owned());
+            }
+            if operator == "embedding.default" && has_padding(node) {
+                let weight = operators::first_tensor(node).and_then(|name| parameters.get(name));
+                padded.extend(weight.map(|key| (*key).to_owned()));
+            }
+        }
+    }
+    found.padded = padded.into_iter().collect();
+    found
+}
+
+/// Whether one row of an embedding's is never trained.
+fn has_padding(node: &Node) -> bool {
+    let index = node.inputs.iter().find(|input| input.name == "padding_idx").map(|input| &input.arg);
+    matches!(index, Some(Argument::Int(row)) if *row >= 0)
+}
