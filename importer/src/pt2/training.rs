@@ -59,3 +59,48 @@ fn has_padding(node: &Node) -> bool {
     let index = node.inputs.iter().find(|input| input.name == "padding_idx").map(|input| &input.arg);
     matches!(index, Some(Argument::Int(row)) if *row >= 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(text: &str) -> Program {
+        serde_json::from_str(text).expect("a program")
+    }
+
+    /// A program of an embedding and alpha dropout, the second in a graph without gradients.
+    fn dropping(padding: i64, requires_grad: bool) -> Program {
+        program(&format!(
+            r#"{{"graph_module": {{"signature": {{"input_specs": [{{"parameter": {{"arg": {{"name": "p"}}, "parameter_name": "emb.weight"}}}}],
+                "output_specs": []}}, "graph": {{"inputs": [], "outputs": [],
+                "tensor_values": {{"p": {{"dtype": 7, "sizes": [], "requires_grad": {requires_grad}}}}},
+                "nodes": [
+                    {{"target": "torch.ops.aten.embedding.default", "outputs": [], "inputs": [
+                        {{"name": "weight", "arg": {{"as_tensor": {{"name": "p"}}}}}},
+                        {{"name": "padding_idx", "arg": {{"as_int": {padding}}}}}]}},
+                    {{"target": "torch.ops.higher_order.wrap_with_set_grad_enabled", "outputs": [], "inputs": [
+                        {{"name": "", "arg": {{"as_graph": {{"graph": {{"inputs": [], "outputs": [], "nodes": [
+                            {{"target": "torch.ops.aten.alpha_dropout.default", "inputs": [], "outputs": [],
+                              "metadata": {{"nn_module_stack": "L__self__,,m.Net;L__self___drop,drop,torch.nn.AlphaDropout"}}}}
+                        ]}}}}}}}}]}}
+                ]}}}}}}"#
+        ))
+    }
+
+    #[test]
+    fn what_a_program_loses_is_named() {
+        let found = of_program(&dropping(0, true));
+        assert_eq!(found.dropped, ["drop"]);
+        assert_eq!(found.padded, ["emb.weight"]);
+        assert!(!found.all_frozen);
+        assert!(found.warnings().join("\n").contains("alpha dropout is left out"), "{found:?}");
+        assert!(found.notes().join("\n").contains("`padding_idx` names"), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_frozen_as_a_whole_is_told() {
+        let found = of_program(&dropping(-1, false));
+        assert_eq!((found.padded.len(), found.all_frozen), (0, true));
+        assert!(found.warnings().join("\n").contains("`model.requires_grad_(True)`"), "{found:?}");
+    }
+}

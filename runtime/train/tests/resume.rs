@@ -139,6 +139,7 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) -> usize {
         ))
         .grads_accumulation(2)
         .num_epochs(run.epochs)
+        .seed(23)
         .learning_strategy(match run.copies {
             true => LearningStrategy::DistributedDataParallel { devices: vec![device; run.devices] },
             false => LearningStrategy::MultiDeviceNaive(vec![device; run.devices]),
@@ -293,6 +294,23 @@ fn with_several_devices() {
                 &format!("killed with batch {batch}, {copies}, {mixed}"),
             );
         }
+    }
+}
+
+/// Trainings of one process do not draw each other's numbers.
+#[test]
+fn side_by_side() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, expected) = undisturbed(folder.path());
+    let folders = ["left", "right"].map(|name| folder.path().join(name));
+    std::thread::scope(|scope| {
+        for folder in &folders {
+            scope.spawn(|| train::<Trained>(&start, folder, Run::new(Trouble::None)));
+        }
+    });
+    for folder in &folders {
+        assert_same(&files(folder), &expected, "side by side");
     }
 }
 
