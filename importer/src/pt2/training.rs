@@ -29,7 +29,7 @@ fn of_program(program: &Program) -> TrainingLosses {
     }
     let frozen =
         |name: &&str| outer.tensor_values.get(*name).is_some_and(|meta| meta.requires_grad == Some(false));
-    found.all_frozen = !parameters.is_empty() && parameters.keys().all(|name| frozen(&name));
+    found.all_frozen = !parameters.is_empty() && parameters.keys().all(frozen);
     let mut padded = BTreeSet::new();
     let mut graphs: Vec<&Graph> = vec![outer];
     while let Some(graph) = graphs.pop() {

@@ -53,11 +53,14 @@ const PLACE: &str = "place.json";
 /// The low-rank pairs of a model that has some; its own record has the weights without them.
 const PAIRS: &str = "pairs";
 
+/// What a state is of: types alone, of which nothing is held.
+type OfTypes<M, O, S> = fn() -> (M, O, S);
+
 /// The states in a folder.
 pub(crate) struct StateFiles<B, M, O, S> {
     folder: PathBuf,
     records: By<BinFileRecorder<ExactPrecisionSettings>, B>,
-    recorded: PhantomData<fn() -> (M, O, S)>,
+    recorded: PhantomData<OfTypes<M, O, S>>,
 }
 
 impl<B, M, O, S> StateFiles<B, M, O, S>
