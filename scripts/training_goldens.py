@@ -4,6 +4,7 @@
     python scripts/training_goldens.py [--large FOLDER]
 
     <case>/model.onnx             the network with its first weights, exported as `trainable(true)` wants it
+    program/model.pt2             one that is an exported program instead
     <case>/batch.safetensors      its inputs in order (`input_0`, …) and the classes that it should yield (`targets`)
     <case>/<optimizer>.safetensors  the learning rate, the loss before each of 20 steps, and every tensor of the `state_dict`
                                   after them
@@ -30,6 +31,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fixture_lib.export import export_dynamo, export_torchscript, seed_weights
+from fixture_lib.program import save_program
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "training"
 STEPS = 20
@@ -103,6 +105,26 @@ class Dropping(nn.Module):
         return self.fc2(self.drop(torch.relu(self.bn(self.fc1(x)))))
 
 
+class Program(nn.Module):
+    """What an exported program tells of training: where gradients stop, what is frozen, how fast statistics move."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int):
+        super().__init__()
+        self.fc1, self.bn = nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden, momentum=0.3)
+        self.gate, self.frozen = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden)
+        self.scale = nn.Parameter(torch.ones(hidden))
+        self.fc2 = nn.Linear(hidden, classes)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        y = self.bn(self.fc1(x))
+        # The gradient goes straight through.
+        y = y + (torch.tanh(2 * y) - y).detach()
+        with torch.no_grad():
+            gate = torch.sigmoid(self.gate(x))
+        return self.fc2(torch.relu(self.frozen(y)) * gate * self.scale * self.scale.detach())
+
+
 class Tagger(nn.Module):
     def __init__(self, vocabulary: int, size: int, hidden: int, tags: int):
         super().__init__()
@@ -172,6 +194,7 @@ def small():
         ("gpt", lambda: gpt(vocab_size=23, n_positions=12, n_embd=16, n_layer=2, n_head=2), (text,), 23),
         ("tagger", lambda: Tagger(23, 8, 8, 4), (text,), 4),
         ("shared", lambda: Shared(7, 6), (tokens(7, 3, 5),), 7),
+        ("program", lambda: Program(6, 12, 3), (numbers(10, 6),), 3),
     ]
 
 
@@ -332,10 +355,16 @@ def write(folder: pathlib.Path, rates: dict, name: str, make, inputs, classes: i
         torch.manual_seed(0)
         return seed_weights(make(), 0)
 
-    model = exported(name, fresh(), inputs)
-    (directory / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
-    # The older exporter runs a network that trains, which moves its statistics: the file's are those to begin with.
-    weights = {tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in model.graph.initializer}
+    if name == "program":
+        weights = fresh().state_dict()
+        save_program(torch.export.export(fresh().train(), inputs), directory / "model.pt2")
+    else:
+        model = exported(name, fresh(), inputs)
+        (directory / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+        # The older exporter runs a network that trains, which moves its statistics: the file's are those to begin with.
+        weights = {
+            tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in model.graph.initializer
+        }
 
     def network():
         made = fresh()

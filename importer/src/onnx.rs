@@ -26,6 +26,8 @@ pub use load::{LoadOptions, load, load_bytes, load_with_sources};
 #[cfg(feature = "pt2")]
 pub(crate) use ops::NEWEST_OPSET;
 pub use ops::{Support, supported};
+#[cfg(feature = "pt2")]
+pub(crate) use parameters::REQUIRES_GRAD;
 pub use source::SourceFile;
 pub use summary::{PortSummary, Summary, summarize};
 pub use training::{TrainingLosses, training_losses};

@@ -11,6 +11,7 @@ mod operators;
 mod results;
 mod schema;
 mod scopes;
+mod training;
 mod translation;
 mod value;
 mod views;
@@ -31,6 +32,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use translation::Translation;
 use value::{Output, Value};
 
+pub(crate) use training::losses;
 pub(crate) use translation::DOMAIN;
 
 /// What to do about operators that Kiln does not know.
@@ -48,9 +50,16 @@ fn malformed(reason: impl Into<String>) -> ImportErrorKind {
 ///
 /// # Errors
 /// When the file is no archive of an exported program, or it has what cannot be translated. Operators that Kiln does not know become
-/// nodes of a domain that nobody knows.
-pub(crate) fn model(file: bytes::Bytes) -> ImportResult<ModelProto> {
+/// nodes of a domain that nobody knows. In a program that is to be trained, layers decide by themselves what training does to
+/// their statistics.
+pub(crate) fn model(file: bytes::Bytes, trainable: bool) -> ImportResult<ModelProto> {
     let size = file.len();
+    let (program, archive) = read(file)?;
+    translate(&program, &archive, size, trainable)
+}
+
+/// The program in an archive, and the archive.
+fn read(file: bytes::Bytes) -> ImportResult<(Program, ExportedProgram)> {
     let archive = ExportedProgram::read(&kiln_types::Bytes::from_owner(file));
     let archive = archive.map_err(|error| malformed(error.to_string()))?;
     // The message may hold any text of the file.
@@ -69,12 +78,18 @@ pub(crate) fn model(file: bytes::Bytes) -> ImportResult<ModelProto> {
         .into());
     }
     let program: Program = serde_json::from_slice(&archive.program).map_err(text)?;
-    translate(&program, &archive, size)
+    Ok((program, archive))
 }
 
-fn translate(program: &Program, archive: &ExportedProgram, size: usize) -> ImportResult<ModelProto> {
+fn translate(
+    program: &Program,
+    archive: &ExportedProgram,
+    size: usize,
+    trainable: bool,
+) -> ImportResult<ModelProto> {
     let graph = &program.graph_module.graph;
     let mut to = Translation::new(graph, program.opset_version.get("aten").copied().unwrap_or(0), size);
+    to.trainable = trainable;
     let mut made =
         GraphProto { name: class_of(graph).unwrap_or("main_graph").to_owned(), ..GraphProto::default() };
     inputs(program, archive, size, &mut to, &mut made)?;
@@ -196,7 +211,9 @@ fn inputs<'p>(
         }
         let persistent = matches!(spec, InputSpec::Buffer { persistent: true, .. });
         made.initializer.push(contents(&initializer, tensor)?);
-        made.value_info.push(told(&initializer, kind, persistent));
+        let frozen =
+            kind == "PARAMETER" && to.meta(name).is_some_and(|meta| meta.requires_grad == Some(false));
+        made.value_info.push(told(&initializer, kind, persistent, frozen));
         held(name, &initializer, complex, to)?;
         to.keep(name, key);
     }
@@ -249,17 +266,15 @@ fn entry(key: &str, value: String) -> StringStringEntryProto {
     StringStringEntryProto { key: key.to_owned(), value }
 }
 
-/// What PyTorch's exporter to ONNX tells of an initializer.
-fn told(name: &str, kind: &str, persistent: bool) -> ValueInfoProto {
+/// What PyTorch's exporter to ONNX tells of an initializer, and whether it is a parameter without gradients.
+fn told(name: &str, kind: &str, persistent: bool, frozen: bool) -> ValueInfoProto {
     let persistent = if persistent { "True" } else { "False" };
-    ValueInfoProto {
-        name: name.to_owned(),
-        metadata_props: vec![
-            entry("pkg.torch.export.graph_signature.InputSpec.kind", kind.to_owned()),
-            entry("pkg.torch.export.graph_signature.InputSpec.persistent", persistent.to_owned()),
-        ],
-        ..ValueInfoProto::default()
-    }
+    let mut metadata_props = vec![
+        entry("pkg.torch.export.graph_signature.InputSpec.kind", kind.to_owned()),
+        entry("pkg.torch.export.graph_signature.InputSpec.persistent", persistent.to_owned()),
+    ];
+    metadata_props.extend(frozen.then(|| entry(crate::onnx::REQUIRES_GRAD, "False".to_owned())));
+    ValueInfoProto { name: name.to_owned(), metadata_props, ..ValueInfoProto::default() }
 }
 
 /// Where a tensor lies, and as what: parameters of one place are one.
@@ -369,6 +384,7 @@ fn outputs<'p>(program: &'p Program, to: &mut Translation<'p>, made: &mut GraphP
         };
         let arg = match spec {
             OutputSpec::UserOutput { arg } => arg,
+            OutputSpec::BufferMutation { buffer_name } if to.is_moved_by_layers(buffer_name) => continue,
             OutputSpec::BufferMutation { buffer_name } => {
                 return Err(changed("the buffer", buffer_name).into());
             }

@@ -148,11 +148,16 @@ fn imports_compute_what_the_model_means() {
 /// The operators of Kiln's own domain that programs of PyTorch are translated to.
 #[cfg(feature = "pt2")]
 fn operators_of_programs() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/programs");
-    let programs =
-        std::fs::read_dir(folder).expect("the programs").map(|entry| entry.expect("an entry").path());
-    let graphs =
-        programs.map(|path| load(&path.join("model.pt2"), &LoadOptions::default()).expect("a program"));
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+    let programs = std::fs::read_dir(fixtures.join("programs")).expect("the programs");
+    // Where gradients stop is of no account but in training.
+    let programs = programs
+        .map(|entry| (entry.expect("an entry").path(), false))
+        .chain([(fixtures.join("training/program"), true)]);
+    let graphs = programs.map(|(path, trainable)| {
+        let options = LoadOptions { trainable, ..LoadOptions::default() };
+        load(&path.join("model.pt2"), &options).expect("a program")
+    });
     let operators = graphs.flat_map(|graph| {
         graph.nodes.iter().map(|node| node.origin.operator.to_string()).collect::<Vec<_>>()
     });

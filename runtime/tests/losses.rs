@@ -351,3 +351,28 @@ fn what_no_target_can_be_is_no_class() {
     let loss = module::cross_entropy(logits, targets, None, &options).into_data().iter::<f64>().next();
     assert!(loss.is_some_and(|loss| (loss - 200_f64.ln()).abs() < 1e-9), "{loss:?}");
 }
+
+/// Sums of the losses of a batch, or of its weights, are more than 16 bits hold; their quotient is not.
+#[test]
+fn weighted_means_of_large_batches_are_finite_in_16_bits() {
+    type B = NdArray;
+    let (device, rows) = (Default::default(), 100_000_usize);
+    let logits = Tensor::<B, 2>::zeros([rows, 2], &device).cast(DType::F16);
+    let targets = Tensor::<B, 1, Int>::zeros([rows], &device);
+    let one = |loss: Tensor<B, 1>| loss.into_data().iter::<f64>().next().expect("one");
+    let padded = CrossEntropyLossConfig::new().with_pad_tokens(Some(vec![1])).init(&device);
+    let weighted = CrossEntropyLossConfig::new().with_weights(Some(vec![3.0, 1.0])).init(&device);
+    for loss in
+        [padded.forward(logits.clone(), targets.clone()), weighted.forward(logits.clone(), targets.clone())]
+    {
+        assert_eq!(loss.dtype(), DType::F16);
+        let loss = one(loss);
+        assert!((loss - 2.0_f64.ln()).abs() < 1e-3, "{loss}");
+    }
+    let binary = BinaryCrossEntropyLossConfig::new()
+        .with_logits(true)
+        .with_weights(Some(vec![3.0, 1.0]))
+        .init(&device);
+    let loss = one(binary.forward(logits, targets.reshape([rows, 1]).repeat_dim(1, 2)));
+    assert!((loss - 2.0_f64.ln()).abs() < 1e-3, "{loss}");
+}

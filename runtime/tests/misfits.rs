@@ -127,3 +127,53 @@ fn what_fits_is_loaded() {
     assert!(net(&Sizes { part: 1, ..Sizes::default() }).load_file(&path, &recorder, &device).is_ok());
     std::fs::remove_file(path.with_extension("bin")).unwrap();
 }
+
+/// A layer with optional parameters of integers.
+#[derive(Module, Debug)]
+struct Zeros<B: Backend> {
+    zero_point: Option<Param<Tensor<B, 1, Int>>>,
+    activation: Option<Relu>,
+}
+
+/// A part that one side is without is neither made nor lost in silence, and a part without parameters is of no record.
+#[test]
+fn optional_parts_are_on_both_sides_or_on_none() {
+    let device = Default::default();
+    let linear = |bias: bool| LinearConfig::new(2, 3).with_bias(bias).init::<Cpu>(&device);
+    for bias in [false, true] {
+        let record = linear(bias).into_record();
+        linear(bias).try_load_record(record).expect("the same parts");
+        let record = linear(bias).into_record();
+        let error = linear(!bias).try_load_record(record).expect_err("another bias").to_string();
+        let expected = if bias {
+            "bias is not there, and the file has it"
+        } else {
+            "bias is there, and the file has nothing for it"
+        };
+        assert!(error.contains(expected), "{error}");
+    }
+    let without = Zeros::<Cpu> { zero_point: None, activation: None };
+    let with = Zeros::<Cpu> { zero_point: None, activation: Some(Relu::new()) };
+    let loaded = with.try_load_record(without.into_record()).expect("an activation has no parameters");
+    assert!(loaded.activation.is_some());
+}
+
+#[test]
+fn optional_integers_are_loaded() {
+    let device = Default::default();
+    let zeros = |value: i64| Zeros::<Cpu> {
+        zero_point: Some(Param::initialized(
+            kiln::module::ParamId::new(),
+            Tensor::from_data(TensorData::from([value]), &device),
+        )),
+        activation: None,
+    };
+    let (path, recorder) = (temporary("integers"), BinFileRecorder::<FullPrecisionSettings>::new());
+    zeros(7).save_file(&path, &recorder).unwrap();
+    let loaded = zeros(0).load_file(&path, &recorder, &device).unwrap();
+    let value = loaded.zero_point.expect("it is there").val().into_data();
+    assert_eq!(value.iter::<i64>().collect::<Vec<_>>(), [7]);
+    let empty = Zeros::<Cpu> { zero_point: None, activation: None };
+    let error = zeros(0).try_load_record(empty.into_record()).expect_err("nothing for it").to_string();
+    assert!(error.contains("zero_point is there, and the file has nothing for it"), "{error}");
+}

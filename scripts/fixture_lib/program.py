@@ -37,12 +37,7 @@ class Program:
         program = torch.export.export(network, tuple(self.data_sets[0]), dynamic_shapes=self.dynamic_shapes)
         if self.decomposed:
             program = program.run_decompositions()
-        for module in program.graph_module.modules():
-            for node in module.graph.nodes:
-                node.meta.pop("stack_trace", None)
-        path = directory / "model.pt2"
-        torch.export.save(program, path)
-        rewrite(path)
+        save_program(program, directory / "model.pt2")
         for k, inputs in enumerate(self.data_sets):
             data = directory / f"test_data_set_{k}"
             data.mkdir()
@@ -54,6 +49,15 @@ class Program:
                 write_tensor(data / f"output_{i}.pb", value)
         size = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
         assert size < SIZE_LIMIT, f"{directory.name}: {size} bytes"
+
+
+def save_program(program, path: pathlib.Path) -> None:
+    """Save a program such that making it again gives the same bytes."""
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes:
+            node.meta.pop("stack_trace", None)
+    torch.export.save(program, path)
+    rewrite(path)
 
 
 def rewrite(path: pathlib.Path) -> None:

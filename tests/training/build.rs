@@ -23,7 +23,9 @@ fn main() {
         let case = entry.expect("an entry").path();
         let out = Path::new("cases").join(case.file_name().expect("a name"));
         let mut model = ModelGen::new();
-        let lines = model.input(case.join("model.onnx")).out_dir(out).trainable(true).run_below(&root);
+        let program = case.join("model.pt2");
+        let input = if program.exists() { program } else { case.join("model.onnx") };
+        let lines = model.input(input).out_dir(out).trainable(true).run_below(&root);
         // These networks have no dropout, so that PyTorch's numbers are theirs.
         let known = |line: &&String| !line.contains("there is no dropout in the file");
         lines.iter().filter(known).for_each(|line| println!("{line}"));

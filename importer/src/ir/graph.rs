@@ -209,7 +209,7 @@ pub struct Graph {
     pub tied_keys: BTreeSet<String>,
     /// For the key that a tied parameter is stored under the others, as far as the modules that use it tell them.
     pub ties: BTreeMap<String, BTreeSet<String>>,
-    /// Keys of the original network's state that training does not change: buffers.
+    /// Keys of the original network's state that training does not change: buffers, and parameters without gradients.
     pub buffers: BTreeSet<String>,
     /// Inputs of the file that are constants here, in the file's order.
     pub bound_inputs: Vec<BoundInput>,

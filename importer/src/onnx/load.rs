@@ -62,25 +62,25 @@ fn malformed(reason: impl Into<String>) -> ImportErrorKind {
     ImportErrorKind::Malformed { format: "ONNX", reason: reason.into() }
 }
 
-/// The messages of a file; an exported program of PyTorch is translated into some.
-pub(super) fn decode(bytes: Bytes) -> ImportResult<ModelProto> {
+/// The messages of a file; an exported program of PyTorch is translated into some, for training if it is to be trained.
+pub(super) fn decode(bytes: Bytes, trainable: bool) -> ImportResult<ModelProto> {
     let kind = FileKind::of(&bytes);
     match kind {
         // No bytes are a valid message.
         Some(FileKind::Empty) => return Err(malformed(FileKind::Empty.sentence()).into()),
-        Some(FileKind::Zip) => return exported_program(bytes),
+        Some(FileKind::Zip) => return exported_program(bytes, trainable),
         _ => {}
     }
     wire::decode(bytes).map_err(|error| kind.and_then(other_file).map_or(error, malformed).into())
 }
 
 #[cfg(feature = "pt2")]
-fn exported_program(bytes: Bytes) -> ImportResult<ModelProto> {
-    crate::pt2::model(bytes)
+fn exported_program(bytes: Bytes, trainable: bool) -> ImportResult<ModelProto> {
+    crate::pt2::model(bytes, trainable)
 }
 
 #[cfg(not(feature = "pt2"))]
-fn exported_program(_: Bytes) -> ImportResult<ModelProto> {
+fn exported_program(_: Bytes, _: bool) -> ImportResult<ModelProto> {
     Err(malformed(format!(
         "{}; exported programs of PyTorch (`.pt2`) are read with the feature `pt2` of `kiln-build`, and a checkpoint has a name \
          that ends with `.pt` or `.pth`",
@@ -120,7 +120,7 @@ fn other_file(kind: FileKind) -> Option<String> {
 
 fn read_model(bytes: Bytes, folder: &Folder, options: &LoadOptions) -> ImportResult<Graph> {
     let size = bytes.len() as u64;
-    let proto = decode(bytes)?;
+    let proto = decode(bytes, options.trainable)?;
     let Some(source) = &proto.graph else {
         return Err(malformed("it holds no graph").into());
     };

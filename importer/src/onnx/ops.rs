@@ -30,6 +30,7 @@ mod cum_sum;
 mod deform_conv;
 mod depth_to_space;
 mod det;
+mod detach;
 mod dft;
 mod dropout;
 mod dynamic_quantize_lstm;
@@ -179,6 +180,7 @@ operators! {
     deform_conv::DeformConv,
     depth_to_space::DepthToSpace,
     det::Det,
+    detach::Detach,
     dft::Dft,
     dropout::Dropout,
     dynamic_quantize_lstm::DynamicQuantizeLstm,

@@ -16,6 +16,8 @@ use std::sync::Arc;
 const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
 /// Whether a buffer is in the `state_dict`.
 const PERSISTENT: &str = "pkg.torch.export.graph_signature.InputSpec.persistent";
+/// Whether a parameter gets gradients: exported programs alone tell it.
+pub(crate) const REQUIRES_GRAD: &str = "kiln.requires_grad";
 /// What its optimizer computed an initializer from.
 const FOLDED_FROM: &str = "pkg.onnxscript.optimizer.folded_from";
 /// What the exported program took, one line each: `p_fc_weight: PARAMETER target='fc.weight'`.
@@ -47,6 +49,8 @@ pub(crate) struct Parameters {
 struct Told {
     kind: Option<String>,
     persistent: bool,
+    /// Whether it is a parameter that gets no gradients.
+    frozen: bool,
     folded_from: Option<Vec<String>>,
 }
 
@@ -79,7 +83,8 @@ impl Parameters {
             let persistent = entry(&info.metadata_props, PERSISTENT) == Some("True");
             self.tells |= kind.is_some();
             if kind.is_some() || folded_from.is_some() {
-                self.told.insert(info.name.clone(), Told { kind, persistent, folded_from });
+                let frozen = entry(&info.metadata_props, REQUIRES_GRAD) == Some("False");
+                self.told.insert(info.name.clone(), Told { kind, persistent, frozen, folded_from });
             }
         }
         let signature = entry(&graph.metadata_props, SIGNATURE);
@@ -113,8 +118,8 @@ impl Parameters {
 
     /// Tensors of the network's state that it does not train, as far as the exporter tells.
     pub(crate) fn buffers(&self) -> BTreeSet<String> {
-        let buffer = |(_, told): &(&String, &Told)| told.kind.as_deref() == Some("BUFFER");
-        self.told.iter().filter(buffer).map(|(name, _)| name.clone()).collect()
+        let fixed = |(_, told): &(&String, &Told)| told.frozen || told.kind.as_deref() == Some("BUFFER");
+        self.told.iter().filter(fixed).map(|(name, _)| name.clone()).collect()
     }
 
     /// The parameters that an initializer stands for besides its own, as far as they are known, if the exporter merged any into it.

@@ -54,7 +54,7 @@ pub struct PortSummary {
 pub fn summarize(path: &Path) -> ImportResult<Summary> {
     let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
     let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
-    let proto = decode(folder.model()).map_err(in_file)?;
+    let proto = decode(folder.model(), false).map_err(in_file)?;
     let Some(graph) = &proto.graph else { return Ok(outline(&proto)) };
     let mut summary = outline(&proto);
     let constants: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();

@@ -34,6 +34,12 @@ pub struct TrainingLosses {
     pub no_dropout: bool,
     /// A class of the network whose layers usually have dropout.
     pub dropping: Option<String>,
+    /// Modules of a program whose kind of dropout Kiln does not have, and which are left out.
+    pub dropped: Vec<String>,
+    /// Embeddings of a program that PyTorch trains but for one row, the one of padding.
+    pub padded: Vec<String>,
+    /// Whether no parameter of a program gets gradients.
+    pub all_frozen: bool,
     /// Whether PyTorch's exporter of today wrote the file, which tells of modules; else what is said is for the older one.
     pub dynamo: bool,
 }
@@ -46,10 +52,21 @@ pub fn training_losses(path: &Path) -> ImportResult<TrainingLosses> {
     let in_file = |error: ImportError| ImportError { file: path.to_owned(), ..error };
     let folder = Folder::open(path).map_err(|kind| in_file(kind.into()))?;
     if FileKind::of(&folder.model()) == Some(FileKind::Zip) {
-        // An exported program is the network as it is.
-        return Ok(TrainingLosses::default());
+        return of_archive(folder.model()).map_err(in_file);
     }
-    Ok(of_model(&decode(folder.model()).map_err(in_file)?))
+    Ok(of_model(&decode(folder.model(), true).map_err(in_file)?))
+}
+
+/// An exported program is the network as it is, but for what Kiln does not have.
+#[cfg(feature = "pt2")]
+fn of_archive(bytes: bytes::Bytes) -> ImportResult<TrainingLosses> {
+    crate::pt2::losses(bytes)
+}
+
+/// Where programs are not read, the import says so.
+#[cfg(not(feature = "pt2"))]
+fn of_archive(_: bytes::Bytes) -> ImportResult<TrainingLosses> {
+    Ok(TrainingLosses::default())
 }
 
 fn of_model(proto: &ModelProto) -> TrainingLosses {
@@ -116,6 +133,12 @@ impl TrainingLosses {
     /// The same, and of missing dropout in any case.
     pub fn notes(&self) -> Vec<String> {
         let mut lines = self.warnings();
+        if !self.padded.is_empty() {
+            lines.push(format!(
+                "PyTorch never trains the row of an embedding that `padding_idx` names, and here it is trained like the others: {}",
+                list(self.padded.iter().cloned(), self.padded.len())
+            ));
+        }
         if self.no_dropout && self.dropping.is_none() {
             let advice = self.advice();
             lines.push(format!(
@@ -127,6 +150,19 @@ impl TrainingLosses {
 
     fn certain(&self) -> Vec<String> {
         let mut lines = Vec::new();
+        if !self.dropped.is_empty() {
+            lines.push(format!(
+                "alpha dropout is left out, and the network is trained without it: {}; `nn.Dropout` and its forms for channels stay",
+                list(self.dropped.iter().cloned(), self.dropped.len())
+            ));
+        }
+        if self.all_frozen {
+            lines.push(
+                "no parameter in the file gets gradients, so that nothing will be trained; call `model.requires_grad_(True)` before \
+                 the export, for those that are to be"
+                    .to_owned(),
+            );
+        }
         if !self.folded.is_empty() {
             let name = |(node, norm): &(String, Option<String>)| match norm {
                 Some(norm) => format!("{norm} (into {node})"),

@@ -38,6 +38,11 @@ pub(super) fn root_class(node: &Node) -> Option<&str> {
     (path.is_empty() && !class.is_empty()).then_some(class)
 }
 
+/// The path of the innermost module.
+pub(super) fn path(node: &Node) -> Option<&str> {
+    node.metadata.get("nn_module_stack")?.rsplit(';').next().and_then(module).map(|(path, _)| path)
+}
+
 /// A list of strings as Python prints it.
 fn list<'t>(items: impl Iterator<Item = &'t str>) -> String {
     let quoted = |item: &str| format!("'{}'", item.replace('\\', "\\\\").replace('\'', "\\'"));

@@ -64,6 +64,8 @@ pub(super) struct Translation<'p> {
     scope: Vec<StringStringEntryProto>,
     /// The version of ATen's operators, for messages.
     pub(super) opset: i64,
+    /// Whether the model is to be trained.
+    pub(super) trainable: bool,
     /// What is wrong, besides operators that Kiln does not know.
     problems: Vec<ImportError>,
     /// What the program may still cost, of which steps are taken: calls may be translated again and again, those of views when what they view has
@@ -101,6 +103,7 @@ impl<'p> Translation<'p> {
             integers: HashMap::new(),
             scope: Vec::new(),
             opset,
+            trainable: false,
             problems: Vec::new(),
             budget: Budget::of_file(size as u64),
             conditions: 0,
@@ -118,6 +121,11 @@ impl<'p> Translation<'p> {
     /// A tensor of the model's own, which may not be written.
     pub fn keep(&mut self, name: &'p str, key: &'p str) {
         self.frame().fixed.insert(name, key);
+    }
+
+    /// Whether a buffer counts what layers count by themselves in training.
+    pub fn is_moved_by_layers(&self, key: &str) -> bool {
+        self.trainable && key.rsplit('.').next() == Some("num_batches_tracked")
     }
 
     /// Notes that a number is not negative.
@@ -293,7 +301,8 @@ impl<'p> Translation<'p> {
         let (mut name, mut output) = (name, output);
         loop {
             self.spend(1)?;
-            if let Some(what) = self.frame().fixed.get(name) {
+            let fixed = self.frame().fixed.get(name).copied();
+            if let Some(what) = fixed.filter(|what| !self.is_moved_by_layers(what)) {
                 return Err(super::call::unsupported(format!(
                     "changing {} in place, which a model keeps as it is; in evaluation mode (`model.eval()`) most networks do not",
                     quoted(what)

@@ -331,7 +331,13 @@ mod tests {
 
     fn meta(sizes: &[i64], strides: &[i64]) -> TensorMeta {
         let list = |numbers: &[i64]| numbers.iter().map(|&number| Size::Int(number)).collect();
-        TensorMeta { dtype: 7, sizes: list(sizes), strides: list(strides), storage_offset: Size::Int(0) }
+        TensorMeta {
+            dtype: 7,
+            sizes: list(sizes),
+            requires_grad: None,
+            strides: list(strides),
+            storage_offset: Size::Int(0),
+        }
     }
 
     #[test]

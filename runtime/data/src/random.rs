@@ -1,8 +1,8 @@
 //! Random orders.
 
-use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// The seed of a seed's `n`-th use: neighbouring seeds and uses are unrelated.
 pub(crate) fn mixed(seed: u64, n: u64) -> u64 {
@@ -15,9 +15,12 @@ pub(crate) fn mixed(seed: u64, n: u64) -> u64 {
     finalized(finalized(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(n))
 }
 
+/// What random numbers come from: the same ones on every machine and in every version, which the generators of `rand` do not promise.
+pub(crate) type Generator = Xoshiro256PlusPlus;
+
 /// The generator of a seed's `n`-th use.
-pub(crate) fn generator(seed: u64, n: u64) -> SmallRng {
-    SmallRng::seed_from_u64(mixed(seed, n))
+pub(crate) fn generator(seed: u64, n: u64) -> Generator {
+    Generator::seed_from_u64(mixed(seed, n))
 }
 
 /// A seed that no one chose.
@@ -26,14 +29,14 @@ pub(crate) fn fresh_seed() -> u64 {
 }
 
 /// The numbers below `len` in random order.
-pub(crate) fn permutation(len: usize, generator: &mut SmallRng) -> Vec<usize> {
+pub(crate) fn permutation(len: usize, generator: &mut Generator) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
     order.shuffle(generator);
     order
 }
 
 /// The numbers below `len`, each as often as any other: random orders of them, one after the other.
-pub(crate) fn rounds(count: usize, len: usize, generator: &mut SmallRng) -> Vec<usize> {
+pub(crate) fn rounds(count: usize, len: usize, generator: &mut Generator) -> Vec<usize> {
     let mut numbers = Vec::with_capacity(count);
     while numbers.len() < count {
         let round = permutation(len, generator);
@@ -43,6 +46,6 @@ pub(crate) fn rounds(count: usize, len: usize, generator: &mut SmallRng) -> Vec<
 }
 
 /// Random numbers below `len`, which may repeat.
-pub(crate) fn draws(count: usize, len: usize, generator: &mut SmallRng) -> Vec<usize> {
+pub(crate) fn draws(count: usize, len: usize, generator: &mut Generator) -> Vec<usize> {
     (0..count).map(|_| generator.random_range(0..len)).collect()
 }

@@ -78,8 +78,17 @@ fn a_file_is_replaced_only_on_request() {
     let late = folder.path().join("late.db");
     let mut writer = SqliteDatasetWriter::<Point>::new(&late, false).expect("a writer");
     fs::write(&late, "mine").expect("a file");
-    assert!(matches!(writer.set_completed(), Err(SqliteDatasetError::FileExists(_))));
-    assert_eq!(fs::read(&late).expect("the file"), b"mine");
+    writer.write("train", &point(0)).expect("written");
+    for _ in 0..2 {
+        assert!(matches!(writer.set_completed(), Err(SqliteDatasetError::FileExists(_))));
+        assert_eq!(fs::read(&late).expect("the file"), b"mine");
+    }
+    // What was written is not lost by that.
+    let error = writer.write("train", &point(0)).expect_err("all is written");
+    assert!(matches!(error, SqliteDatasetError::Completed(_)), "{error}");
+    fs::rename(&late, folder.path().join("other.db")).expect("moved");
+    writer.set_completed().expect("complete");
+    assert_eq!(SqliteDataset::<Point>::from_db_file(&late, "train").expect("a split").len(), 1);
 }
 
 #[test]

@@ -42,6 +42,50 @@ fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).expect("a file");
 }
 
+/// A square PNG whose pixels have one bit each, all 0: of a palette if it has a color.
+fn one_bit(side: u32, color: Option<[u8; 3]>) -> Vec<u8> {
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut chunk = |name: &[u8], content: &[u8]| {
+        let mut crc = flate2::Crc::new();
+        crc.update(name);
+        crc.update(content);
+        file.extend((content.len() as u32).to_be_bytes());
+        file.extend(name.iter().chain(content));
+        file.extend(crc.sum().to_be_bytes());
+    };
+    let sizes = [side.to_be_bytes(), side.to_be_bytes()].concat();
+    let kind = if color.is_some() { 3 } else { 0 };
+    chunk(b"IHDR", &[sizes.as_slice(), &[1, kind, 0, 0, 0]].concat());
+    if let Some(color) = color {
+        chunk(b"PLTE", &color);
+        chunk(b"tRNS", &[7]);
+    }
+    let rows = vec![0; (1 + side as usize / 8) * side as usize];
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), Compression::best());
+    zlib.write_all(&rows).expect("compressed");
+    chunk(b"IDAT", &zlib.finish().expect("compressed"));
+    chunk(b"IEND", &[]);
+    file
+}
+
+/// Decoding makes a byte of each bit, or four where it is one of a palette.
+#[test]
+fn images_of_one_bit_a_pixel_are_read() {
+    let folder = folder();
+    let side = 4096;
+    for (name, color, first) in
+        [("gray.png", None, vec![0]), ("palette.png", Some([10, 20, 30]), vec![10, 20, 30, 7])]
+    {
+        let path = folder.path().join(name);
+        write(&path, &one_bit(side, color));
+        let dataset = ImageFolderDataset::new_classification_with_items(vec![(path, "a".to_owned())], &["a"]);
+        let item = dataset.expect("a dataset").get(0).expect("an image");
+        let pixels: Vec<PixelDepth> = first.iter().map(|&value| PixelDepth::U8(value)).collect();
+        assert_eq!(item.image.len(), side as usize * side as usize * first.len(), "{name}");
+        assert_eq!(item.image[..first.len()], pixels, "{name}");
+    }
+}
+
 #[test]
 fn mnist_is_read_as_it_is_or_compressed() {
     let folder = folder();

@@ -89,9 +89,9 @@ pub enum Problem {
         /// Elements that are needed.
         expected: usize,
     },
-    /// Every list of a batch is null, and the input's dims are not declared.
+    /// Every list of a batch is null or empty, and the input's dims are not declared.
     #[error(
-        "every list of `{column}` is null, so nothing tells how many elements to fill in: declare `with_dims`"
+        "every list of `{column}` is null or empty, so nothing tells how many elements to fill in: declare `with_dims`"
     )]
     UnknownDims {
         /// The argument.

@@ -10,7 +10,8 @@ use kiln_core::tensor::backend::{AutodiffBackend, Backend};
 pub enum ReduceOperation {
     /// The sum.
     Sum,
-    /// The sum, divided by the number of devices.
+    /// The sum, divided by the number of devices that have any gradients: one that had no batch does not make the step of the others
+    /// smaller.
     Mean,
 }
 
@@ -32,6 +33,7 @@ impl GradientsParams {
         if sets.len() < 2 {
             return sets;
         }
+        let taking_part = sets.iter().filter(|set| !set.is_empty()).count().max(1);
         let gradients = devices.iter().map(|_| Vec::new()).collect();
         let mut collector = Collector::<B> { sets: &mut sets, devices, places: Vec::new(), gradients };
         module.visit(&mut collector);
@@ -39,7 +41,7 @@ impl GradientsParams {
         let reduced = <B::InnerBackend as Backend>::all_reduce(gradients);
         for (set, gradients) in sets.iter_mut().zip(reduced) {
             for (place, gradient) in places.iter().zip(gradients) {
-                let divisor = (operation == ReduceOperation::Mean).then_some(devices.len());
+                let divisor = (operation == ReduceOperation::Mean).then_some(taking_part);
                 (place.register)(set, place.id, gradient, divisor);
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::{GradientsParams, LearningRate, Optimizer};
 use kiln_core::module::{AutodiffModule, NothingSelected, ParamId};
+use kiln_core::record::RecorderError;
 use kiln_core::tensor::backend::AutodiffBackend;
 use std::collections::{HashMap, HashSet};
 
@@ -94,6 +95,11 @@ where
 
     fn to_record(&self) -> Self::Record {
         (self.optimizer.to_record(), self.others.to_record())
+    }
+
+    fn check_record(&self, (optimizer, others): &Self::Record, module: &M) -> Result<(), RecorderError> {
+        self.optimizer.check_record(optimizer, module)?;
+        self.others.check_record(others, module)
     }
 
     fn load_record(self, (optimizer, others): Self::Record) -> Self {

@@ -63,6 +63,10 @@ pub struct LossScalerConfig {
     /// How many steps in a row have to be finite before the factor grows.
     #[config(default = 2000)]
     pub growth_interval: usize,
+    /// The factor does not become smaller than this: gradients that are not finite then either are so of the loss itself, which no
+    /// factor helps.
+    #[config(default = 1e-4)]
+    pub min_scale: f64,
 }
 
 impl LossScalerConfig {
@@ -72,7 +76,7 @@ impl LossScalerConfig {
     /// When the first factor is not positive, the growth factor not above 1, the backoff factor not between 0 and 1, or the
     /// interval 0.
     pub fn init(&self) -> LossScaler {
-        let Self { init_scale, growth_factor, backoff_factor, growth_interval } = self;
+        let Self { init_scale, growth_factor, backoff_factor, growth_interval, min_scale } = self;
         assert!(*init_scale > 0.0 && init_scale.is_finite(), "LossScaler: init_scale is {init_scale}");
         assert!(*growth_factor > 1.0, "LossScaler: growth_factor is {growth_factor}, and must be above 1");
         assert!(
@@ -80,6 +84,10 @@ impl LossScalerConfig {
             "LossScaler: backoff_factor is {backoff_factor}, and must be between 0 and 1"
         );
         assert!(*growth_interval > 0, "LossScaler: growth_interval is 0");
+        assert!(
+            *min_scale > 0.0 && min_scale <= init_scale,
+            "LossScaler: min_scale is {min_scale}, and must be above 0 and at most init_scale"
+        );
         LossScaler { config: self.clone(), state: LossScalerRecord { scale: *init_scale, finite_steps: 0 } }
     }
 }
@@ -105,6 +113,11 @@ impl LossScaler {
     /// The loss times the factor: what gradients are computed of.
     pub fn scale<B: Backend, const D: usize>(&self, loss: Tensor<B, D>) -> Tensor<B, D> {
         loss * self.state.scale
+    }
+
+    /// Whether the factor is as small as it may be.
+    pub fn is_smallest(&self) -> bool {
+        self.state.scale <= self.config.min_scale
     }
 
     /// The factor of the next loss.
@@ -154,7 +167,7 @@ impl LossScaler {
     fn update(&mut self, finite: bool) {
         let LossScalerRecord { scale, finite_steps } = &mut self.state;
         if !finite {
-            *scale *= self.config.backoff_factor;
+            *scale = (*scale * self.config.backoff_factor).max(self.config.min_scale);
             *finite_steps = 0;
             return;
         }
@@ -203,7 +216,9 @@ struct Unscaler<B: AutodiffBackend> {
 impl<B: AutodiffBackend> ModuleVisitor<B> for Unscaler<B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let Some(gradient) = self.grads.remove::<B::InnerBackend, D>(param.id) else { return };
+        // By a small factor, what is finite is divided into what is not.
+        let gradient = gradient * self.factor;
         self.finite.push(gradient.clone().is_finite().all());
-        self.unscaled.register(param.id, gradient * self.factor);
+        self.unscaled.register(param.id, gradient);
     }
 }

@@ -18,19 +18,16 @@ impl MultiGradientsParams {
     /// Takes the gradients of a parameter out: their sum, and the device that it lies on, which is the same one for a
     /// parameter as long as the same sets have gradients for it.
     pub fn remove<B: Backend, const D: usize>(&mut self, id: ParamId) -> Option<(Tensor<B, D>, Device<B>)> {
-        let (count, first) = (self.grads.len(), id.val());
-        // Parameters are spread over the devices.
-        let order = (0..count as u64).map(|i| (first.wrapping_add(i) % count as u64) as usize);
-        let mut sum: Option<(Tensor<B, D>, Device<B>)> = None;
-        for set in order {
-            let (grads, device) = &mut self.grads[set];
-            let Some(gradient) = grads.remove::<B, D>(id) else { continue };
-            sum = Some(match sum {
-                Some((sum, device)) => (sum + gradient.to_device(&device), device),
-                None => (gradient, DeviceOps::from_id(*device)),
-            });
-        }
-        sum
+        let count = self.grads.len();
+        let mut gradients: Vec<Option<Tensor<B, D>>> =
+            self.grads.iter_mut().map(|(grads, _)| grads.remove::<B, D>(id)).collect();
+        // Parameters are spread over the devices. Which one it is must not decide in which order is added: ids are random.
+        let first = (id.val() % count.max(1) as u64) as usize;
+        let place = (first..count).chain(0..first).find(|&set| gradients[set].is_some())?;
+        let device: Device<B> = DeviceOps::from_id(self.grads[place].1);
+        let moved = gradients.iter_mut().filter_map(Option::take).map(|gradient| gradient.to_device(&device));
+        let sum = moved.reduce(|sum, gradient| sum + gradient)?;
+        Some((sum, device))
     }
 
     /// The sums for a module's parameters.

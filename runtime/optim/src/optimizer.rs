@@ -2,8 +2,9 @@
 
 use crate::{GradientClipping, GradientsParams, LearningRate, Optimizer, SimpleOptimizer};
 use kiln_core::Tensor;
-use kiln_core::module::{AutodiffModule, ModuleMapper, Param, ParamId};
-use kiln_core::record::{PrecisionSettings, Record};
+use kiln_core::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param, ParamId};
+use kiln_core::record::{PrecisionSettings, Record, RecorderError};
+use kiln_core::tensor::Shape;
 use kiln_core::tensor::backend::AutodiffBackend;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -85,9 +86,44 @@ where
         self.states.clone()
     }
 
+    fn check_record(&self, record: &Self::Record, module: &M) -> Result<(), RecorderError> {
+        let mut checker = Checker::<O, B> { record, path: Vec::new(), wrong: None };
+        module.visit(&mut checker);
+        checker.wrong.map_or(Ok(()), |wrong| Err(RecorderError::Unknown(wrong)))
+    }
+
     fn load_record(mut self, record: Self::Record) -> Self {
         self.states = record;
         self
+    }
+}
+
+/// Looks for a parameter of which a record remembers something that cannot be its own.
+struct Checker<'a, O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> {
+    record: &'a HashMap<ParamId, AdaptorRecord<O, B>>,
+    path: Vec<String>,
+    wrong: Option<String>,
+}
+
+impl<O: SimpleOptimizer<B::InnerBackend>, B: AutodiffBackend> ModuleVisitor<B> for Checker<'_, O, B> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let Some(record) = self.record.get(&param.id) else { return };
+        let shape = param.lazy_shape();
+        if self.wrong.is_none() && !record.fits::<D>(&shape) {
+            let path = self.path.join(".");
+            self.wrong = Some(format!(
+                "what the optimizer remembers of `{path}` is not of its shape {:?}: the record is of another model or optimizer",
+                shape.as_slice()
+            ));
+        }
     }
 }
 
@@ -181,6 +217,13 @@ macro_rules! adaptor_record {
                         Err(_) => unreachable!("the rank is {}", $rank),
                     },)*
                     rank => panic!("an optimizer takes parameters of rank 0 to 8, not {rank}"),
+                }
+            }
+
+            /// Whether it can be that of a parameter of this shape.
+            fn fits<const D: usize>(&self, shape: &Shape) -> bool {
+                match self {
+                    $(Self::$variant(state) => D == $rank && O::fits(state, shape),)*
                 }
             }
 

@@ -3,9 +3,9 @@
 use crate::{GradientsParams, LearningRate, MultiGradientsParams};
 use kiln_core::Tensor;
 use kiln_core::module::AutodiffModule;
-use kiln_core::record::Record;
+use kiln_core::record::{Record, RecorderError};
 use kiln_core::tensor::backend::{AutodiffBackend, Backend};
-use kiln_core::tensor::{DType, Device};
+use kiln_core::tensor::{DType, Device, Shape};
 
 /// An optimizer of a single tensor. [`OptimizerAdaptor`](crate::OptimizerAdaptor) makes an [`Optimizer`] of it.
 pub trait SimpleOptimizer<B: Backend>: Send + Sync + Clone {
@@ -30,6 +30,11 @@ pub trait SimpleOptimizer<B: Backend>: Send + Sync + Clone {
     fn to_dtype<const D: usize>(state: Self::State<D>, _dtype: DType) -> Self::State<D> {
         state
     }
+
+    /// Whether a state can be that of a tensor of this shape.
+    fn fits<const D: usize>(_state: &Self::State<D>, _shape: &Shape) -> bool {
+        true
+    }
 }
 
 /// An optimizer of a module.
@@ -52,6 +57,14 @@ where
 
     /// What it remembers.
     fn to_record(&self) -> Self::Record;
+
+    /// Whether a record can be that of this optimizer of a module.
+    ///
+    /// # Errors
+    /// When it is of other parameters, with what is different.
+    fn check_record(&self, _record: &Self::Record, _module: &M) -> Result<(), RecorderError> {
+        Ok(())
+    }
 
     /// The optimizer as it was when the record was made.
     #[must_use]

@@ -80,6 +80,27 @@ fn a_factor_stays_within_f32() {
     assert_eq!(scaler.factor(), 2.0_f64.powi(127));
 }
 
+/// A loss that no factor makes finite does not take the factor to 0, by which everything would be NaN for good.
+#[test]
+fn a_factor_has_a_least_value() {
+    type B = Autodiff<NdArray>;
+    let model = Weight::<B> { weight: Param::from_tensor(Tensor::ones([1, 1], &Default::default())) };
+    let mut scaler = LossScalerConfig::new().with_init_scale(4.0).with_min_scale(0.25).init();
+    let gradients = |value: f32| {
+        let mut gradients = GradientsParams::new();
+        gradients.register(model.weight.id, Tensor::<NdArray, 2>::full([1, 1], value, &Default::default()));
+        gradients
+    };
+    for _ in 0..2000 {
+        assert!(scaler.unscale(&model, gradients(f32::NAN)).is_none());
+    }
+    assert!(scaler.is_smallest());
+    assert_eq!(scaler.factor(), 0.25);
+    // Divided by a small factor, it is not finite any more.
+    assert!(scaler.unscale(&model, gradients(f32::MAX)).is_none());
+    assert!(scaler.unscale(&model, gradients(1.0)).is_some());
+}
+
 /// A factor of 0 has no inverse.
 #[test]
 fn factors_that_end_nowhere_are_refused() {

@@ -79,3 +79,20 @@ fn a_cosine_goes_on_from_what_burn_writes() {
     let schedule = ComposedLrSchedulerConfig::new().cosine(cosine).init().expect("a schedule");
     assert_eq!(schedule.load_record::<B>(record).step(), expected.step());
 }
+
+/// A record of other parts is told before it is loaded.
+#[test]
+fn records_of_other_schedules_are_refused() {
+    let linear = LinearLrSchedulerConfig::new(0.9, 0.5, 2);
+    let composed = ComposedLrSchedulerConfig::new().linear(linear.clone());
+    let one = composed.clone().init().expect("a schedule");
+    let two = composed.linear(linear).init().expect("a schedule");
+    let noam =
+        ComposedLrSchedulerConfig::new().noam(NoamLrSchedulerConfig::new(0.5)).init().expect("a schedule");
+    let record = one.to_record::<B>();
+    assert!(one.check_record::<B>(&record).is_ok());
+    let error =
+        |refused: Result<(), kiln_core::record::RecorderError>| refused.expect_err("other parts").to_string();
+    assert!(error(two.check_record::<B>(&record)).contains("of 1 parts, and this one has 2"));
+    assert!(error(noam.check_record::<B>(&record)).contains("has Linear"));
+}

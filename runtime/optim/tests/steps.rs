@@ -79,6 +79,16 @@ fn check<O: Optimizer<Model<B>, B>>(name: &str, make: impl Fn() -> O) {
             let recorder = BinBytesRecorder::<DoublePrecisionSettings>::default();
             let bytes = Recorder::<B>::record(&recorder, optimizer.to_record(), ()).expect("a record");
             let record = Recorder::<B>::load(&recorder, bytes, &Default::default()).expect("the same");
+            make().check_record(&record, &model).unwrap_or_else(|error| panic!("{name}: {error}"));
+            // Of another model, whose parameter has the same id.
+            let rows = model.weight.val().slice([0..1]);
+            let other = Model { weight: Param::initialized(model.weight.id, rows) };
+            match make().check_record(&record, &other) {
+                Ok(()) => assert!(name.starts_with("sgd"), "{name} remembers tensors"),
+                Err(error) => {
+                    assert!(error.to_string().contains("`weight` is not of its shape [1,"), "{error}")
+                }
+            }
             optimizer = make().load_record(record);
         }
         model = goldens.step(&mut optimizer, model);
@@ -302,6 +312,11 @@ fn gradients_of_devices_become_their_sum_or_mean_on_each() {
             // It is no parameter of the module.
             assert_eq!(set.get::<Inner, 1>(bias).map(Tensor::into_data), Some(TensorData::from([1.0, 1.0])));
         }
+    }
+    // A device that had no batch makes the step of the others no smaller.
+    let uneven = vec![sets().swap_remove(0), GradientsParams::new()];
+    for set in GradientsParams::all_reduce::<B, _>(uneven, &[device; 2], &model, ReduceOperation::Mean) {
+        assert_eq!(set.get::<Inner, 2>(weight).map(Tensor::into_data), Some(ones.clone().into_data()));
     }
     let one =
         GradientsParams::all_reduce::<B, _>(sets().split_off(2), &[device], &model, ReduceOperation::Mean);

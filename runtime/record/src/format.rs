@@ -81,32 +81,22 @@ impl Format {
     /// Writes a value to a stream; nothing but the value is held in memory.
     #[cfg(feature = "std")]
     pub fn write<T: Serialize, W: std::io::Write>(self, writer: W, value: &T) -> Result<(), RecordError> {
-        use flate2::{Compression, write::GzEncoder};
-        let compress = |writer| GzEncoder::new(writer, Compression::default());
         let mut writer = writer;
         match self {
             Format::NamedMpk => {
                 rmp_serde::encode::write_named(&mut writer, value).map_err(|error| encode_error(&error))
             }
-            Format::NamedMpkGz => {
-                let mut writer = compress(writer);
-                rmp_serde::encode::write_named(&mut writer, value).map_err(|error| encode_error(&error))?;
-                writer.finish().map(drop).map_err(|error| encode_error(&error))
-            }
+            Format::NamedMpkGz => deflated(writer, |writer| {
+                rmp_serde::encode::write_named(writer, value).map_err(|error| encode_error(&error))
+            }),
             Format::Bincode => binary::write(&mut writer, value),
-            Format::BincodeGz => {
-                let mut writer = compress(writer);
-                binary::write(&mut writer, value)?;
-                writer.finish().map(drop).map_err(|error| encode_error(&error))
-            }
+            Format::BincodeGz => deflated(writer, |mut writer| binary::write(&mut writer, value)),
             Format::PrettyJson => {
                 serde_json::to_writer_pretty(writer, value).map_err(|error| encode_error(&error))
             }
-            Format::JsonGz => {
-                let mut writer = compress(writer);
-                serde_json::to_writer(&mut writer, value).map_err(|error| encode_error(&error))?;
-                writer.finish().map(drop).map_err(|error| encode_error(&error))
-            }
+            Format::JsonGz => deflated(writer, |writer| {
+                serde_json::to_writer(writer, value).map_err(|error| encode_error(&error))
+            }),
         }
     }
 
@@ -162,6 +152,46 @@ const ALWAYS_INFLATED: usize = 32 << 20;
 #[cfg(feature = "std")]
 const INFLATED_TIMES: usize = 20;
 
+/// Counts what goes through it.
+#[cfg(feature = "std")]
+struct Counted<W> {
+    writer: W,
+    bytes: usize,
+}
+
+#[cfg(feature = "std")]
+impl<W: std::io::Write> std::io::Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.writer.write(bytes)?;
+        self.bytes += written;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// A gzip stream of what is written. Behind what could be inflated to more than is read, zeros follow, which readers of gzip skip: records of
+/// zeros, such as those of an optimizer before its first step, are read then like others.
+#[cfg(feature = "std")]
+fn deflated<W: std::io::Write>(
+    writer: W,
+    write: impl FnOnce(&mut dyn std::io::Write) -> Result<(), RecordError>,
+) -> Result<(), RecordError> {
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::{Read, repeat};
+    let encoder = GzEncoder::new(Counted { writer, bytes: 0 }, Compression::default());
+    let mut content = Counted { writer: encoder, bytes: 0 };
+    write(&mut content)?;
+    let held = content.bytes;
+    let end = |error: std::io::Error| encode_error(&error);
+    let mut stream = content.writer.finish().map_err(end)?;
+    let wanted = if held > ALWAYS_INFLATED { held.div_ceil(INFLATED_TIMES) } else { 0 };
+    let missing = wanted.saturating_sub(stream.bytes) as u64;
+    std::io::copy(&mut repeat(0).take(missing), &mut stream.writer).map(drop).map_err(end)
+}
+
 /// What a gzip stream holds.
 #[cfg(feature = "std")]
 fn inflate(bytes: &[u8]) -> Result<Vec<u8>, RecordError> {
@@ -187,4 +217,20 @@ fn encode_error(error: &dyn core::fmt::Display) -> RecordError {
 /// An error of a deserializer as ours.
 fn decode_error(error: &dyn core::fmt::Display) -> RecordError {
     RecordError::Decode(format!("{error}"))
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+
+    /// Deflate makes a thousandth of what repeats, which is more than is inflated of a file that may be hostile.
+    #[test]
+    fn what_repeats_is_read_again() {
+        let text = "0".repeat(ALWAYS_INFLATED + 1);
+        for format in [Format::NamedMpkGz, Format::BincodeGz, Format::JsonGz] {
+            let bytes = format.to_vec(&text).expect("written");
+            assert!(bytes.len() < text.len() / 10, "{}", bytes.len());
+            assert!(format.read::<String>(&bytes).expect("what was written") == text, "{format:?}");
+        }
+    }
 }

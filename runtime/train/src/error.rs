@@ -42,6 +42,18 @@ pub enum TrainError {
         /// The epochs of which there is one in full precision.
         states: Vec<usize>,
     },
+    /// A training of low-rank pairs was to go on from a checkpoint that has them in the weights.
+    #[error(
+        "{}: the checkpoint of epoch {epoch} has the low-rank pairs in its weights, so that their training cannot go on from it, \
+         and there is no state of that epoch; begin anew with its weights, or go on after another epoch",
+        folder.display()
+    )]
+    MergedPairs {
+        /// Where checkpoints are.
+        folder: PathBuf,
+        /// The epoch.
+        epoch: usize,
+    },
 }
 
 /// Which checkpoints there are instead.

@@ -41,6 +41,23 @@ pub use supervised::{
 
 /// A metric's name as that of a file: what no file system minds.
 fn file_name(name: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_.()@[]".contains(c);
-    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
+    // Points alone are no name, but a folder: this one, or the one above.
+    let is_folder = name.chars().all(|c| c == '.');
+    let is_plain = |c: char| c.is_alphanumeric() || "-_()@[]".contains(c) || (c == '.' && !is_folder);
+    let plain: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+    if plain.is_empty() { "_".to_owned() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_name;
+
+    #[test]
+    fn names_of_files_stay_in_their_folder() {
+        for (name, expected) in
+            [("Top-5 @ 1.0", "Top-5_@_1.0"), ("..", "__"), (".", "_"), ("", "_"), ("../a", ".._a")]
+        {
+            assert_eq!(file_name(name), expected);
+        }
+    }
 }

@@ -152,6 +152,21 @@ fn a_model_learns_and_leaves_the_artifacts_of_the_book() {
     assert!(!found.keys().any(|path| path.contains("part")));
 }
 
+/// A drawing is no reason to lose a model that is trained.
+#[test]
+fn a_model_is_there_when_its_curves_cannot_be_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("curves"), "no folder").expect("a file");
+    let (train, valid) = loaders(2);
+    let learner = LearnerBuilder::new(folder.path())
+        .metric_train_numeric(LossMetric::new())
+        .renderer(Notes::default())
+        .build(model(1), AdamConfig::new().init(), 2e-2);
+    let start = parameters(&model(1));
+    let trained = learner.try_fit(train, valid).expect("a model");
+    assert_ne!(parameters(&trained.model), start);
+}
+
 #[test]
 fn metrics_are_registered_for_both_parts() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -554,6 +569,32 @@ fn two_metrics_of_one_name_are_refused() {
     let message = catch_unwind(AssertUnwindSafe(build)).expect_err("refused");
     let message = message.downcast_ref::<String>().expect("a message");
     assert!(message.contains("Loss"), "{message}");
+}
+
+#[test]
+fn two_metrics_of_one_file_are_refused() {
+    struct Named(&'static str);
+    impl Metric for Named {
+        type Input = ();
+        fn name(&self) -> impl Into<MetricName> {
+            self.0.to_owned()
+        }
+        fn update(&mut self, _item: &(), _metadata: &MetricMetadata) -> impl Into<MetricEntry> {
+            MetricEntry::new(self.0.to_owned(), String::new(), String::new())
+        }
+        fn clear(&mut self) {}
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let build = || {
+        LearnerBuilder::new(folder.path())
+            .metric_train(Named("a b"))
+            .metric_train(Named("a/b"))
+            .build(model(3), AdamConfig::new().init(), 1e-3)
+            .fit(loaders(0).0, loaders(0).1);
+    };
+    let message = catch_unwind(AssertUnwindSafe(build)).expect_err("refused");
+    let message = message.downcast_ref::<String>().expect("a message");
+    assert!(message.contains("have one name of a file"), "{message}");
 }
 
 /// A strategy that panics on the training's thread, and a renderer that does on its own.

@@ -133,6 +133,13 @@ fn numbers() {
     );
     assert_value(PerplexityMetric::new(), &item.clone().sync(), (8.0_f64.sqrt(), 2));
     assert_value(PerplexityMetric::new().with_pad_token(3), &item.sync(), (2.0, 1));
+    // Padding that is no token of the vocabulary.
+    let item = ClassificationOutput::<B>::new(
+        Tensor::from_floats([1.0], &device),
+        Tensor::from_floats([[0.0, 0.0, ninf, ninf], [1.0, 1.0, 1.0, 1.0]], &device),
+        Tensor::from_ints([1, 50_000], &device),
+    );
+    assert_value(PerplexityMetric::new().with_pad_token(50_000), &item.sync(), (2.0, 1));
     let (lr, _, formatted) = step(&mut LearningRateMetric::new(), &());
     assert_eq!((lr, formatted.as_str()), (0.25, "0.250000"));
 }

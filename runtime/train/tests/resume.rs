@@ -90,6 +90,8 @@ struct Run {
     mixed: bool,
     /// That of the parameters.
     dtype: DType,
+    /// Whether low-rank pairs are trained, and all else is frozen.
+    pairs: bool,
 }
 
 impl Run {
@@ -104,6 +106,7 @@ impl Run {
             copies: false,
             mixed: false,
             dtype,
+            pairs: false,
         }
     }
 }
@@ -116,6 +119,7 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) -> usize {
     let model: Model<T> = ModelConfig::new().init(&device);
     let model = model.load_file(start, &DefaultRecorder::new(), &device).expect("the start");
     let model = if run.dtype == DType::F32 { model } else { model.with_float_dtype(run.dtype) };
+    let model = if run.pairs { model.with_low_rank("*", 2, 4.0).expect("weights") } else { model };
     let loss = LossMetric::<T>::new();
     let condition = StoppingCondition::NoImprovementSince { n_epochs: 3 };
     let builder = LearnerBuilder::new(folder)
@@ -135,6 +139,7 @@ fn train<T: AutodiffBackend>(start: &Path, folder: &Path, run: Run) -> usize {
         ))
         .grads_accumulation(2)
         .num_epochs(run.epochs)
+        .seed(23)
         .learning_strategy(match run.copies {
             true => LearningStrategy::DistributedDataParallel { devices: vec![device; run.devices] },
             false => LearningStrategy::MultiDeviceNaive(vec![device; run.devices]),
@@ -289,6 +294,47 @@ fn with_several_devices() {
                 &format!("killed with batch {batch}, {copies}, {mixed}"),
             );
         }
+    }
+}
+
+/// Trainings of one process do not draw each other's numbers.
+#[test]
+fn side_by_side() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, expected) = undisturbed(folder.path());
+    let folders = ["left", "right"].map(|name| folder.path().join(name));
+    std::thread::scope(|scope| {
+        for folder in &folders {
+            scope.spawn(|| train::<Trained>(&start, folder, Run::new(Trouble::None)));
+        }
+    });
+    for folder in &folders {
+        assert_same(&files(folder), &expected, "side by side");
+    }
+}
+
+/// Pairs, whose ids are new ones in each run, are in a state apart from the weights beside which they are.
+#[test]
+fn low_rank_pairs_go_on() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = start(folder.path());
+    let run = |folder: &Path, trouble: Trouble| {
+        train::<Trained>(&start, folder, Run { pairs: true, ..Run::new(trouble) });
+        let mut files = files(folder);
+        let with_ids = |name: &str| {
+            name.starts_with("checkpoint/") && ["pairs", "optim"].iter().any(|file| name.contains(file))
+        };
+        files.iter_mut().filter(|(name, _)| with_ids(name)).for_each(|(_, bytes)| bytes.clear());
+        files
+    };
+    let expected = run(&folder.path().join("whole"), Trouble::None);
+    assert!(expected.contains_key("checkpoint/resume-4/pairs.bin"), "{:?}", expected.keys());
+    for batch in [5, 12, 26] {
+        let folder = folder.path().join(format!("killed-{batch}"));
+        catch_unwind(AssertUnwindSafe(|| run(&folder, Trouble::Panic(batch)))).expect_err("a panic");
+        assert_same(&run(&folder, Trouble::None), &expected, &format!("killed with batch {batch}"));
     }
 }
 

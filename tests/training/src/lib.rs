@@ -66,6 +66,7 @@ case!(resnet_torchscript, |model, batch| model.forward(batch.floats(0)));
 case!(bert, |model, batch| model.forward(batch.integers(0), batch.integers(1)));
 case!(gpt, |model, batch| model.forward(batch.integers(0)).flatten(0, 1));
 case!(tagger, |model, batch| model.forward(batch.integers(0)).flatten(0, 1));
+case!(program, |model, batch| model.forward(batch.floats(0)));
 case!(shared, |model, batch| model.forward(batch.integers(0)).flatten(0, 1));
 
 fn sgd() -> SgdConfig {

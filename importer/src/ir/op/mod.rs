@@ -19,6 +19,7 @@ mod control;
 mod convert;
 mod convolution;
 mod cumulative;
+mod detach;
 mod elementwise;
 mod host;
 mod indexing;
@@ -63,6 +64,7 @@ pub use control::{HostRead, If, Loop, LoopCondition};
 pub use convert::{Cast, Clamp, RoundTo};
 pub use convolution::Conv;
 pub use cumulative::{Cumulative, Trilu};
+pub use detach::Detach;
 pub use indexing::{Gather, Scatter, SelectAssign, Take};
 pub use interpolate::{Interpolate, KeptRatio};
 pub use join::{Concat, Repeat};
@@ -360,6 +362,8 @@ operations! {
     without {
         /// Elements of one or another.
         Where,
+        /// The same values without their gradient.
+        Detach,
         /// A root whose derivative at 0 counts as 0.
         RootOfSquares,
         /// A product of matrices.

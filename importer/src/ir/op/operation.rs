@@ -157,6 +157,7 @@ plain!(
     Scalar,
     Symbol,
     super::Where,
+    super::Detach,
     super::RootOfSquares,
     super::MatMul,
     super::QuantizedMatMul,

@@ -54,6 +54,10 @@ impl<'m> Operator<'m> for Dropout {
         if !self.mask {
             return Ok(y.into());
         }
+        if to.trainable && ratio != 0.0 {
+            let what = "Dropout whose mask is read, in a model that is to be trained".to_owned();
+            return Err(RuleError::Unsupported { what });
+        }
         let dtype = if self.bool_mask { DType::Bool } else { to.dtype(x) };
         let dims = to.dims(x);
         let one = if dtype.is_bool() { true.into() } else { Scalar::Int(1) };

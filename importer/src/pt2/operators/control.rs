@@ -5,17 +5,20 @@ use crate::onnx::proto::GraphProto;
 use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
 use crate::pt2::schema::{Argument, Graph};
 use crate::pt2::translation::named;
-use crate::pt2::value::{Output, Value};
+use crate::pt2::value::{Complex, Output, Value};
 use kiln_types::DType;
 
 pub(super) const RULES: Table = &[
     ("higher_order.cond", cond),
     ("higher_order.scan", scan),
     ("higher_order.while_loop", while_loop),
-    // A model that is only run has no gradients to turn off, and casts stand in the graph.
+    // Casts stand in the graph.
     ("higher_order.wrap_with_autocast", inline),
-    ("higher_order.wrap_with_set_grad_enabled", inline),
+    (SET_GRAD, inline),
 ];
+
+/// What turns gradients on or off in a graph.
+const SET_GRAD: &str = "higher_order.wrap_with_set_grad_enabled";
 
 /// The graphs among the arguments.
 fn graphs<'p>(call: &Call<'_, 'p>) -> Vec<&'p Graph> {
@@ -47,6 +50,22 @@ fn inline(call: &mut Call<'_, '_>) -> Result<Outputs> {
     super::complex::real(inlined(call)?)
 }
 
+/// Values as they are, or without gradients where a call turned those off.
+fn without_gradients(call: &mut Call<'_, '_>, values: Vec<Value>) -> Vec<Value> {
+    let enabled = call.node.inputs.first().map(|input| &input.arg);
+    if super::name(&call.node.target) != SET_GRAD || !matches!(enabled, Some(Argument::Bool(false))) {
+        return values;
+    }
+    let mut detached = |name: &str| call.kiln("Detach", &[name], Vec::new());
+    let without = |value| match value {
+        Value::Tensor(tensor) => Value::Tensor(Tensor { name: detached(&tensor), ..tensor }),
+        Value::Complex(complex) => {
+            Value::Complex(Complex { parts: complex.parts.each_ref().map(|part| detached(part)), ..complex })
+        }
+    };
+    values.into_iter().map(without).collect()
+}
+
 /// A graph in place of its call, whose values may be of any kind.
 pub(super) fn inlined(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     let Some(&inner) = graphs(call).first() else { return Ok(Vec::new()) };
@@ -58,6 +77,7 @@ pub(super) fn inlined(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     let names =
         call.node.inputs.iter().skip(first.map_or(0, |at| at + 1)).filter_map(|input| named(&input.arg));
     let (outputs, behind) = call.to.inlined(inner, &inputs)?;
+    let outputs = without_gradients(call, outputs);
     for ((name, before), behind) in names.zip(&inputs).zip(behind) {
         if !behind.is(before) {
             call.to.overwrite(name, behind.output())?;

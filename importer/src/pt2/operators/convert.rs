@@ -16,7 +16,7 @@ pub(super) const RULES: Table = &[
     ("conj_physical.default", converted),
     ("contiguous.default", converted),
     ("copy.default", copied),
-    ("detach.default", converted),
+    ("detach.default", detached),
     ("double.default", converted),
     ("fill.Scalar", filled),
     ("fill.Tensor", filled),
@@ -48,6 +48,11 @@ fn converted(call: &mut Call<'_, '_>) -> Result<Outputs> {
         return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
     }
     Ok(vec![call.cast_tensor(&x, dtype)])
+}
+
+fn detached(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    Ok(vec![call.kiln("Detach", &[&x], Vec::new())])
 }
 
 fn reinterpreted(call: &mut Call<'_, '_>) -> Result<Outputs> {

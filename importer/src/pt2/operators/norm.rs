@@ -112,18 +112,19 @@ fn batch_norm(call: &mut Call<'_, '_>, training: bool) -> Result<Outputs> {
     let x = call.tensor("input")?;
     let (mean, variance) = (call.optional_tensor("running_mean")?, call.optional_tensor("running_var")?);
     let (Some(mean), Some(variance)) = (mean, variance) else { return of_the_batch(call, &x) };
-    if training {
+    if training && !call.to.trainable {
         return Err(unsupported(
-            "batch normalization in training mode, which changes the running statistics; call `model.eval()` before the export",
+            "batch normalization in training mode, which changes the running statistics; call `model.eval()` before the export, or \
+             import it as trainable",
         ));
     }
+    // The layer of a network that is trained decides by itself whose statistics it takes.
     let [weight, bias] = of_channels(call, &x, mean.dtype)?;
-    let epsilon = call.float_or("eps", 1e-5)?;
-    let mut results = vec![call.op(
-        "BatchNormalization",
-        &[&x, &weight, &bias, &mean, &variance],
-        vec![float("epsilon", epsilon)],
-    )];
+    // What the running statistics keep is ONNX's momentum, and what they take from a batch is PyTorch's.
+    let momentum = 1.0 - call.float_or("momentum", 0.1)?;
+    let attributes = vec![float("epsilon", call.float_or("eps", 1e-5)?), float("momentum", momentum)];
+    let mut results =
+        vec![call.op("BatchNormalization", &[&x, &weight, &bias, &mean, &variance], attributes)];
     // The statistics of the batch, of which there are none.
     for place in 1..call.result_count().min(3) {
         let statistics = call.result(place)?;
@@ -406,17 +407,14 @@ fn native_dropout(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// Whole channels are dropped, so that each has one factor.
 fn feature_dropout(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = dropout_input(call)?;
-    if !call.bool_or("train", false)? {
-        return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
-    }
+    let training = call.bool_or("train", false)?;
     let mut sizes = Vec::new();
     for axis in (0..).take(x.rank()) {
         sizes.push(if axis < 2 { call.size_of(&x, axis) } else { Int::Known(1) });
     }
     let ones = filled(call, 1.0, &sizes, x.dtype);
     let ratio = call.float_or("p", 0.5)?;
-    let [ratio, training] = dropout_inputs(call, ratio);
-    let factors = call.op("Dropout", &[&ones, &ratio, &training], Vec::new());
+    let factors = dropped(call, &ones, ratio, training);
     Ok(vec![call.op("Mul", &[&x, &factors], Vec::new())])
 }
 

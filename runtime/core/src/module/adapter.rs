@@ -20,7 +20,8 @@ const CONTAINER: &str = "LowRank";
 /// [`Module::with_low_rank`] makes them. [`Param::val`] is the whole value, `B · A` in it; the parameter's own is what
 /// `*param` is. Visitors and mappers see the pair as two more parameters. A record has no place for them: it holds the whole value,
 /// which any module of the same form loads, and one that still has a pair then begins it anew. The pairs alone are saved with
-/// `weights::save_low_rank`.
+/// `weights::save_low_rank`. The state of a training has them by themselves, so that it goes on with them; see
+/// [`LowRankPairs`](super::LowRankPairs).
 pub struct LowRank<T: Parameter> {
     /// `[rank, inputs]`.
     pub a: Param<T::Matrix>,

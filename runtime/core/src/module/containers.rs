@@ -28,15 +28,19 @@ impl<B: Backend, T: Module<B>> Module<B> for Option<T> {
 
     /// A module without parameters stays; of others, those that the record lacks become `None`.
     fn load_record(self, record: Self::Record) -> Self {
-        if Module::num_params(&self) == 0 {
+        if !self.has_params() {
             return self;
         }
         self.zip(record).map(|(module, record)| module.load_record(record))
     }
 
     fn check_record(&self, record: &Self::Record, check: &mut RecordCheck) {
-        if let (Some(module), Some(record)) = (self, record) {
-            module.check_record(record, check);
+        match (self, record) {
+            (Some(module), Some(record)) => module.check_record(record, check),
+            // A module without parameters takes nothing from a record.
+            (Some(module), None) if module.has_params() => check.missing_part(),
+            (None, Some(_)) => check.unknown_part(),
+            (Some(_) | None, None) => {}
         }
     }
 

@@ -160,6 +160,27 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
         count.0
     }
 
+    /// Whether there is any parameter: of floats, of integers or of bools.
+    fn has_params(&self) -> bool {
+        struct Any(bool);
+        impl<B: Backend> ModuleVisitor<B> for Any {
+            fn visit_float<const D: usize>(&mut self, _: &Param<Tensor<B, D>>) {
+                self.0 = true;
+            }
+
+            fn visit_int<const D: usize>(&mut self, _: &Param<Tensor<B, D, Int>>) {
+                self.0 = true;
+            }
+
+            fn visit_bool<const D: usize>(&mut self, _: &Param<Tensor<B, D, Bool>>) {
+                self.0 = true;
+            }
+        }
+        let mut any = Any(false);
+        self.visit(&mut any);
+        any.0
+    }
+
     /// Shows each parameter to a visitor.
     fn visit<Visitor: ModuleVisitor<B>>(&self, visitor: &mut Visitor);
 

@@ -1,14 +1,13 @@
 //! Random numbers that are drawn while batches are made.
 
-use crate::random::{fresh_seed, generator, mixed};
+use crate::random::{Generator, fresh_seed, generator, mixed};
 use kiln_tensor::backend::Backend;
 use rand::Rng;
-use rand::rngs::SmallRng;
 use std::cell::Cell;
 
 thread_local! {
     /// What seeds are drawn from while this thread makes an item or a batch.
-    static CURRENT: Cell<Option<SmallRng>> = const { Cell::new(None) };
+    static CURRENT: Cell<Option<Generator>> = const { Cell::new(None) };
 }
 
 /// A seed for random numbers that a dataset, one of its transformations or a batcher draws by a generator of its own. Each call

@@ -123,7 +123,7 @@ impl Subject<'_> {
                     #[allow(unreachable_patterns)]
                     match (self, record) {
                         #(#arms,)*
-                        (module, _) if #module::num_params(&module) == 0 => module,
+                        (module, _) if !#module::has_params(&module) => module,
                         _ => panic!(#message),
                     }
                 }
@@ -159,7 +159,7 @@ impl Subject<'_> {
                     #[allow(unreachable_patterns)]
                     match (self, record) {
                         #(#arms,)*
-                        (module, _) if #module::num_params(module) == 0 => {}
+                        (module, _) if !#module::has_params(module) => {}
                         _ => check.other_variant(),
                     }
                 }

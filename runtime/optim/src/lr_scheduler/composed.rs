@@ -9,7 +9,7 @@ use super::step::{StepLrScheduler, StepLrSchedulerConfig};
 use super::{LrScheduler, LrSchedulerError};
 use crate::LearningRate;
 use kiln_core::config::Config;
-use kiln_core::record::Record;
+use kiln_core::record::{Record, RecorderError};
 use kiln_core::tensor::backend::Backend;
 
 /// How the rates of several schedules become one.
@@ -76,6 +76,14 @@ macro_rules! parts {
             fn to_record<B: Backend>(&self) -> PartRecord {
                 match self {
                     $(Self::$variant(part) => PartRecord::$variant(part.to_record::<B>()),)*
+                }
+            }
+
+            /// Whether a record is that of such a schedule.
+            fn fits(&self, record: &PartRecord) -> bool {
+                match (self, record) {
+                    $((Self::$variant(_), PartRecord::$variant(_)))|* | (Self::Cosine(_), PartRecord::Linear(_)) => true,
+                    _ => false,
                 }
             }
 
@@ -155,6 +163,22 @@ impl LrScheduler for ComposedLrScheduler {
 
     fn to_record<B: Backend>(&self) -> ComposedLrSchedulerRecord {
         ComposedLrSchedulerRecord { schedulers: self.parts.iter().map(Part::to_record::<B>).collect() }
+    }
+
+    fn check_record<B: Backend>(&self, record: &ComposedLrSchedulerRecord) -> Result<(), RecorderError> {
+        let (own, stored) = (self.parts.len(), record.schedulers.len());
+        if own != stored {
+            return Err(RecorderError::Unknown(format!(
+                "the record is of a composed schedule of {stored} parts, and this one has {own}"
+            )));
+        }
+        let mut parts = self.parts.iter().zip(&record.schedulers).enumerate();
+        match parts.find(|(_, (part, record))| !part.fits(record)) {
+            Some((n, (part, record))) => Err(RecorderError::Unknown(format!(
+                "the record of a composed schedule has {record:?} as part {n}, where the schedule has {part:?}"
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn load_record<B: Backend>(mut self, record: ComposedLrSchedulerRecord) -> Self {

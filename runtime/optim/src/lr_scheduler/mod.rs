@@ -14,7 +14,7 @@ pub mod one_cycle;
 pub mod step;
 
 use crate::LearningRate;
-use kiln_core::record::Record;
+use kiln_core::record::{Record, RecorderError};
 use kiln_core::tensor::backend::Backend;
 
 /// The learning rate of each step of a training.
@@ -27,6 +27,14 @@ pub trait LrScheduler: Clone + Send + Sync {
 
     /// Where in its schedule it is.
     fn to_record<B: Backend>(&self) -> Self::Record<B>;
+
+    /// Whether a record can be that of this scheduler.
+    ///
+    /// # Errors
+    /// When it is of another one, with what is different.
+    fn check_record<B: Backend>(&self, _record: &Self::Record<B>) -> Result<(), RecorderError> {
+        Ok(())
+    }
 
     /// The scheduler as it was when the record was made.
     #[must_use]

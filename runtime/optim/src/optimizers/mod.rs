@@ -59,6 +59,16 @@ macro_rules! state_follows {
         ) -> Self::State<D> {
             state.each(|tensor| tensor.cast(dtype))
         }
+
+        fn fits<const D: usize>(state: &Self::State<D>, shape: &kiln_core::tensor::Shape) -> bool {
+            let fits = std::cell::Cell::new(true);
+            // All that is remembered of a tensor has its shape.
+            let _ = state.clone().each(|tensor| {
+                fits.set(fits.get() && tensor.shape() == *shape);
+                tensor
+            });
+            fits.get()
+        }
     };
 }
 use state_follows;

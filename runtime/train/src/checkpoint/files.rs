@@ -59,7 +59,7 @@ impl<FR, B> By<FR, B> {
 }
 
 impl<B: AutodiffBackend, FR: FileRecorder<B>> By<FR, B> {
-    fn write<R: Record<B>>(&self, record: R, path: PathBuf) -> Result<(), TrainError> {
+    pub(super) fn write<R: Record<B>>(&self, record: R, path: PathBuf) -> Result<(), TrainError> {
         self.recorder
             .record(record, path.clone())
             .map_err(|source| TrainError::save(path.clone(), source))?;
@@ -67,14 +67,14 @@ impl<B: AutodiffBackend, FR: FileRecorder<B>> By<FR, B> {
     }
 
     /// The file of a record.
-    fn file(path: PathBuf) -> PathBuf {
+    pub(super) fn file(path: PathBuf) -> PathBuf {
         let mut path = path.into_os_string();
         path.push(".");
         path.push(FR::file_extension());
         path.into()
     }
 
-    fn read<R: Record<B>>(&self, path: PathBuf, device: &B::Device) -> Result<R, TrainError> {
+    pub(super) fn read<R: Record<B>>(&self, path: PathBuf, device: &B::Device) -> Result<R, TrainError> {
         self.recorder.load(path.clone(), device).map_err(|source| TrainError::load(path, source))
     }
 }
@@ -116,10 +116,15 @@ where
         };
         let path = files(MODEL);
         let model = recorded.model.try_load_record(self.read(path.clone(), device)?);
+        let model = model.map_err(|source| TrainError::load(path, source))?;
+        let (path, optim) = (files(OPTIM), self.read(files(OPTIM), device)?);
+        recorded.optim.check_record(&optim, &model).map_err(|source| TrainError::load(path, source))?;
+        let (path, scheduler) = (files(SCHEDULER), self.read(files(SCHEDULER), device)?);
+        recorded.scheduler.check_record::<B>(&scheduler).map_err(|source| TrainError::load(path, source))?;
         Ok(Recorded {
-            model: model.map_err(|source| TrainError::load(path, source))?,
-            optim: recorded.optim.load_record(self.read(files(OPTIM), device)?),
-            scheduler: recorded.scheduler.load_record::<B>(self.read(files(SCHEDULER), device)?),
+            model,
+            optim: recorded.optim.load_record(optim),
+            scheduler: recorded.scheduler.load_record::<B>(scheduler),
             scaler,
         })
     }
@@ -136,8 +141,12 @@ where
 /// is gone.
 pub(super) fn settle(path: &Path) -> Result<(), TrainError> {
     let synced = |path: &Path| {
+        if path.is_file() {
+            // Windows writes back nothing through a handle that may only read.
+            return fs::OpenOptions::new().write(true).open(path)?.sync_all();
+        }
         // Folders cannot be opened as files everywhere; where they cannot, the system keeps names by itself.
-        if cfg!(unix) || path.is_file() { fs::File::open(path)?.sync_all() } else { Ok(()) }
+        if cfg!(unix) { fs::File::open(path)?.sync_all() } else { Ok(()) }
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     synced(path).and_then(|()| synced(folder)).map_err(|source| TrainError::file(path, source))
@@ -156,7 +165,7 @@ impl TrainError {
         Self::Save { path, source: Box::new(source) }
     }
 
-    fn load(path: PathBuf, source: RecorderError) -> Self {
+    pub(super) fn load(path: PathBuf, source: RecorderError) -> Self {
         Self::Load { path, source: Box::new(source) }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::files::{By, Recorded, Records, remove, settle};
 use crate::TrainError;
-use kiln_core::module::AutodiffModule;
+use kiln_core::module::{AutodiffModule, LowRankPairs};
 use kiln_core::record::{BinFileRecorder, ExactPrecisionSettings};
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_optim::Optimizer;
@@ -13,6 +13,7 @@ use kiln_optim::lr_scheduler::LrScheduler;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 /// The version of what is in a state. An older one loads for good.
@@ -49,11 +50,17 @@ fn state_name(epochs: usize, steps: usize) -> String {
 
 const PREFIX: &str = "resume-";
 const PLACE: &str = "place.json";
+/// The low-rank pairs of a model that has some; its own record has the weights without them.
+const PAIRS: &str = "pairs";
+
+/// What a state is of: types alone, of which nothing is held.
+type OfTypes<M, O, S> = fn() -> (M, O, S);
 
 /// The states in a folder.
 pub(crate) struct StateFiles<B, M, O, S> {
     folder: PathBuf,
-    records: Box<dyn Records<B, M, O, S>>,
+    records: By<BinFileRecorder<ExactPrecisionSettings>, B>,
+    recorded: PhantomData<OfTypes<M, O, S>>,
 }
 
 impl<B, M, O, S> StateFiles<B, M, O, S>
@@ -66,7 +73,7 @@ where
     /// In a folder, which need not exist. Floats are stored as they are: a parameter, and what is remembered of it, may have
     /// another dtype than the backend's.
     pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder, records: Box::new(By::new(BinFileRecorder::<ExactPrecisionSettings>::new())) }
+        Self { folder, records: By::new(BinFileRecorder::new()), recorded: PhantomData }
     }
 
     /// Writes a state.
@@ -80,7 +87,13 @@ where
         let target = self.folder.join(name);
         remove(&part, |path| fs::remove_dir_all(path))?;
         fs::create_dir_all(&part).map_err(|source| TrainError::file(&part, source))?;
-        self.records.save(&|name| part.join(name), recorded)?;
+        let (base, pairs) = LowRankPairs::take(recorded.model.clone());
+        let scaler = recorded.scaler.clone();
+        let apart = Recorded { model: &base, optim: recorded.optim, scheduler: recorded.scheduler, scaler };
+        self.records.save(&|name| part.join(name), &apart)?;
+        if !pairs.is_empty() {
+            self.records.write(pairs.into_record(), part.join(PAIRS))?;
+        }
         let path = part.join(PLACE);
         write_json(&path, place).map_err(|source| TrainError::file(&path, source))?;
         settle(&path)?;
@@ -98,7 +111,17 @@ where
         device: &B::Device,
     ) -> Result<Recorded<M, O, S>, TrainError> {
         let folder = self.folder.join(state_name(place.epochs, place.steps));
-        self.records.load(&|name| folder.join(name), recorded, device)
+        let (model, pairs) = LowRankPairs::take(recorded.model);
+        let apart = Recorded { model, ..recorded };
+        let loaded = self.records.load(&|name| folder.join(name), apart, device)?;
+        let path = folder.join(PAIRS);
+        if pairs.is_empty() && !By::<BinFileRecorder<ExactPrecisionSettings>, B>::file(path.clone()).exists()
+        {
+            return Ok(loaded);
+        }
+        let pairs = pairs.try_load_record(self.records.read(path.clone(), device)?);
+        let pairs = pairs.map_err(|source| TrainError::load(path, source))?;
+        Ok(Recorded { model: pairs.put(loaded.model), ..loaded })
     }
 
     /// The states that there are, in order: epochs that were over, and steps of the next one.

@@ -166,7 +166,10 @@ where
         };
         let mut desk = training.worker.finish();
         let histories = desk.store.histories();
-        curves::write(&self.directory.join("curves"), &histories)?;
+        if let Err(error) = curves::write(&self.directory.join("curves"), &histories) {
+            // The model is trained, whatever becomes of drawings.
+            log::error!("the curves were not drawn: {error}");
+        }
         log::info!("the training is over after {} epochs", place.epochs);
         let model = recorded.model.to_string();
         let summary = self.summary.then(|| LearnerSummary::new(model, place.epochs, histories));

@@ -24,7 +24,7 @@ use kiln_core::record::FileRecorder;
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_optim::Optimizer;
 use kiln_optim::lr_scheduler::LrScheduler;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -344,7 +344,7 @@ where
     /// The learner of a model, with an optimizer and a scheduler of learning rates; a number is the rate that never changes.
     ///
     /// # Panics
-    /// When two metrics of training, or of validation, have one name.
+    /// When two metrics of training, or of validation, have one name, or names that are one as that of a file.
     pub fn build(self, model: M, optim: O, lr_scheduler: S) -> Learner<B, M, O, S, TI, TO, VI, VO> {
         check_names("training", self.train.names());
         check_names("validation", self.valid.names());
@@ -401,9 +401,12 @@ fn default_strategy<B: AutodiffBackend>() -> Box<dyn CheckpointingStrategy> {
 }
 
 fn check_names(part: &str, names: impl Iterator<Item = MetricName>) {
-    let mut seen = HashSet::new();
+    let mut seen: HashMap<String, MetricName> = HashMap::new();
     for name in names {
-        assert!(!seen.contains(&name), "LearnerBuilder: two metrics of {part} are called {name:?}");
-        seen.insert(name);
+        if let Some(other) = seen.get(&crate::file_name(&name)) {
+            assert!(*other != name, "LearnerBuilder: two metrics of {part} are called {name:?}");
+            panic!("LearnerBuilder: the metrics {other:?} and {name:?} of {part} have one name of a file");
+        }
+        seen.insert(crate::file_name(&name), name);
     }
 }

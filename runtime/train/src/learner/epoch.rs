@@ -160,7 +160,9 @@ where
                 }
             }
         };
-        if end == End::Over && place.steps < self.accumulation {
+        if end == End::Over && place.steps == 0 {
+            log::warn!("epoch {} had no step: the loader of the training has no batches", place.epochs + 1);
+        } else if end == End::Over && place.steps < self.accumulation {
             log::warn!(
                 "epoch {} had {} steps, and the gradients of {} are summed for one of the optimizer: none was taken",
                 place.epochs + 1,
@@ -196,10 +198,11 @@ where
         shards: &mut [Box<dyn DataLoaderIterator<TI> + '_>],
     ) -> Vec<(usize, TrainOutput<TO>)> {
         let (main, model, scaler) = (&self.devices.all[0], &recorded.model, recorded.scaler.as_ref());
+        let draws = Draws::<B> { devices: &self.devices.all };
         let mut outputs = Vec::with_capacity(shards.len());
         for (shard, (batches, device)) in shards.iter_mut().zip(&self.devices.all).enumerate() {
-            B::seed(device, step_seed(place.seed, place.epochs + 1, place.steps + 1, VALIDATION + 1 + shard));
-            let Some(batch) = batches.next() else { continue };
+            let seed = step_seed(place.seed, place.epochs + 1, place.steps + 1, VALIDATION + 1 + shard);
+            let Some(batch) = draws.batch(device, seed, || batches.next()) else { continue };
             let replica = shard.checked_sub(1).and_then(|other| replicas.get(other));
             let output = match replica {
                 Some(replica) => self.stepper.step(&replica.model, batch, replica.scaler.as_ref()),
@@ -259,17 +262,41 @@ where
         let model = model.valid();
         let epoch = place.epochs + 1;
         let mut batches = loader.iter_at(Place { epoch: place.epochs as u64, batch: 0, seed: !place.seed });
+        let draws = Draws::<B> { devices: &self.devices.all };
         for iteration in 1.. {
             if self.interrupter.should_stop() {
                 return End::Interrupted;
             }
-            B::seed(&self.devices.all[0], step_seed(place.seed, epoch, iteration, VALIDATION));
-            let Some(batch) = batches.next() else { break };
+            let seed = step_seed(place.seed, epoch, iteration, VALIDATION);
+            let Some(batch) = draws.batch(&self.devices.all[0], seed, || batches.next()) else { break };
             let item = ValidStep::step(&model, batch);
             let metadata = self.metadata(epoch, iteration, batches.progress(), None);
             self.worker.valid(item, metadata);
         }
         End::Over
+    }
+}
+
+/// While it lives, what the thread of a training draws follows from the training's seeds, whatever other threads of the process draw,
+/// other trainings among them.
+struct Draws<'a, B: AutodiffBackend> {
+    devices: &'a [B::Device],
+}
+
+impl<B: AutodiffBackend> Draws<'_, B> {
+    /// A batch, made with random numbers of a seed; the step that follows has those of the seed, too, from the first on. A loader may
+    /// have drawn by seeds of its own, and have ended the thread's sequence with that.
+    fn batch<T>(&self, device: &B::Device, seed: u64, next: impl FnOnce() -> Option<T>) -> Option<T> {
+        B::seed_thread(device, Some(!seed));
+        let batch = next();
+        B::seed_thread(device, Some(seed));
+        batch
+    }
+}
+
+impl<B: AutodiffBackend> Drop for Draws<'_, B> {
+    fn drop(&mut self) {
+        self.devices.iter().for_each(|device| B::seed_thread(device, None));
     }
 }
 
@@ -286,7 +313,17 @@ where
     O: Optimizer<M, B>,
 {
     let grads = match scaler {
-        Some(scaler) => scaler.unscale::<B, M>(&model, grads),
+        Some(scaler) => {
+            let was_smallest = scaler.is_smallest();
+            let unscaled = scaler.unscale::<B, M>(&model, grads);
+            if unscaled.is_none() && was_smallest {
+                log::warn!(
+                    "gradients are not finite though losses are multiplied by no more than {}: there was no step",
+                    scaler.factor()
+                );
+            }
+            unscaled
+        }
         None => Some(grads),
     };
     match grads {

@@ -5,7 +5,7 @@ use crate::checkpoint::{
     CheckpointingAction, CheckpointingStrategy, Recorded, Records, StateFiles, TrainingPlace,
 };
 use crate::metric::store::{EventStoreClient, Split};
-use kiln_core::module::AutodiffModule;
+use kiln_core::module::{AutodiffModule, LowRankPairs};
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_optim::Optimizer;
 use kiln_optim::lr_scheduler::LrScheduler;
@@ -111,6 +111,9 @@ where
             let states = states.iter().filter(|(_, steps)| *steps == 0).map(|(epochs, _)| *epochs).collect();
             return Err(TrainError::NoCheckpoint { folder: self.folder.clone(), epoch, states });
         };
+        if LowRankPairs::are_in(&recorded.model) {
+            return Err(TrainError::MergedPairs { folder: self.folder.clone(), epoch });
+        }
         log::warn!(
             "there is no state of epoch {epoch} in full precision: it goes on from what the recorder kept"
         );

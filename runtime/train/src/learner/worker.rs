@@ -22,7 +22,7 @@ enum Event<T, V> {
     Valid(V, MetricMetadata),
     /// A part of an epoch is over.
     End(Split, usize),
-    /// All before this was done when the sender is dropped.
+    /// All before this is done when the sender says so.
     Done(SyncSender<()>),
 }
 
@@ -167,7 +167,8 @@ impl<T, V> Desk<T, V> {
                 Event::End(split, epoch) => self.end(split, epoch),
                 Event::Done(sender) => {
                     self.flush();
-                    drop(sender);
+                    // Who asked may be gone by now.
+                    let _ = sender.send(());
                 }
             }
         }
@@ -221,9 +222,8 @@ where
     pub(super) fn wait(&mut self) {
         let (sender, done) = sync_channel(1);
         self.tell(Event::Done(sender));
-        // Nothing is ever sent: the sender is dropped when the thread comes to it, or ends.
-        let _ = done.recv();
-        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+        // The sender is dropped without a word by a thread that panics.
+        if done.recv().is_err() {
             self.join();
         }
     }

@@ -40,9 +40,11 @@ impl log::Log for FileLogger {
     }
 
     fn log(&self, record: &log::Record<'_>) {
+        // What is formatted may log, too.
+        let line = format!("{} {}: {}\n", record.level(), record.target(), record.args());
         if let Some(file) = FILE.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             // A message that cannot be written is no reason to stop.
-            let _ = writeln!(file, "{} {}: {}", record.level(), record.target(), record.args());
+            let _ = file.write_all(line.as_bytes());
         }
     }
 

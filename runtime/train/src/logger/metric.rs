@@ -77,7 +77,8 @@ impl FileMetricLogger {
                 place.insert(BufWriter::new(File::options().create(true).append(true).open(&path)?))
             }
         };
-        writeln!(file, "{}", item.serialize)
+        // Lines are counted: each is an entry.
+        writeln!(file, "{}", item.serialize.replace(['\n', '\r'], " "))
     }
 
     fn note(&mut self, result: io::Result<()>) {

@@ -80,13 +80,16 @@ impl<B: Backend> Metric for PerplexityMetric<B> {
         let [tokens, _] = input.outputs.dims();
         let targets = input.targets.clone();
         let likelihoods = activation::log_softmax(input.outputs.clone(), 1);
-        let likelihoods = likelihoods.gather(1, targets.clone().reshape([tokens, 1])).reshape([tokens]);
+        let of = |targets: Tensor<B, 1, Int>| {
+            likelihoods.gather(1, targets.reshape([tokens, 1])).reshape([tokens])
+        };
         let (likelihoods, count) = match self.pad_token {
-            None => (likelihoods, tokens),
+            None => (of(targets), tokens),
             Some(pad) => {
-                let padding = targets.equal_elem(pad as i64);
+                let padding = targets.clone().equal_elem(pad as i64);
                 let count = tokens - super::count(padding.clone());
-                (likelihoods.mask_fill(padding, 0.0), count)
+                // A token of padding need not be in the vocabulary.
+                (of(targets.mask_fill(padding.clone(), 0)).mask_fill(padding, 0.0), count)
             }
         };
         let sum = -likelihoods.sum().into_scalar().elem::<f64>();

@@ -7,8 +7,8 @@ use crate::logger::{ApplicationLoggerInstaller, MetricLogger};
 use crate::metric::{Adaptor, ItemLazy, Metric, Numeric};
 use crate::renderer::{MetricsRenderer, MetricsRendererEvaluation, MetricsRendererTraining};
 use crate::{
-    EarlyStoppingStrategy, Interrupter, LearnerBuilder, LearningStrategy, MetricRegistration,
-    TextMetricRegistration, TrainStep, ValidStep,
+    EarlyStoppingStrategy, Interrupter, LearnerBuilder, LearningStrategy, MetricRegistration, MixedPrecision,
+    MixedTrainStep, TextMetricRegistration, TrainError, TrainStep, ValidStep,
 };
 use kiln_core::module::AutodiffModule;
 use kiln_core::record::FileRecorder;
@@ -296,6 +296,31 @@ where
     #[must_use]
     pub fn summary(self) -> Self {
         self.with(LearnerBuilder::summary)
+    }
+
+    /// [`LearnerBuilder::log_to_file`].
+    #[must_use]
+    pub fn log_to_file(self, enabled: bool) -> Self {
+        self.with(|builder| builder.log_to_file(enabled))
+    }
+
+    /// [`LearnerBuilder::mixed_precision`].
+    #[must_use]
+    pub fn mixed_precision(self, precision: MixedPrecision) -> Self
+    where
+        M: MixedTrainStep<TI, TO>,
+    {
+        self.with(|builder| builder.mixed_precision(precision))
+    }
+
+    /// [`SupervisedTraining::launch`], with an error where checkpoints cannot be written or read.
+    ///
+    /// # Errors
+    /// As [`Learner::try_fit`](crate::Learner::try_fit).
+    pub fn try_launch(self, learner: Learner<M, O, S>) -> Result<LearningResult<M::InnerModule>, TrainError> {
+        let trainer = self.builder.build(learner.model, learner.optim, learner.lr_scheduler);
+        let result = trainer.try_fit(self.dataloader_train, self.dataloader_valid)?;
+        Ok(LearningResult { model: result.model, renderer: result.renderer })
     }
 
     /// Trains a model; see [`Learner::fit`](crate::Learner::fit).

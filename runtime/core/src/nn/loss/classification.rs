@@ -4,6 +4,7 @@ use super::{Reduction, check_same};
 use crate::config::Config;
 use crate::module::{Ignored, Module};
 use crate::nn::display::layer_display;
+use crate::tensor::compose;
 use crate::tensor::module::{self, CrossEntropyOptions};
 use crate::tensor::{Int, Tensor, activation, backend::Backend};
 use alloc::{format, string::String, vec::Vec};
@@ -79,7 +80,7 @@ impl<B: Backend> CrossEntropyLoss<B> {
             self.of_probabilities(logits, targets.clone())
         };
         match self.weights_of(&losses, targets) {
-            Some(weights) => losses.sum() / weights.sum(),
+            Some(weights) => quotient_of_sums(losses, weights),
             None => losses.mean(),
         }
     }
@@ -214,8 +215,17 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
             let [count] = targets.clone().reshape([-1]).dims();
             weights.gather(0, targets.reshape([count])).reshape(losses.dims())
         };
-        (losses * weights.clone()).sum() / weights.sum()
+        let dtype = losses.dtype();
+        let weights = weights.cast(compose::wide(dtype));
+        quotient_of_sums(losses.cast(compose::wide(dtype)) * weights.clone(), weights).cast(dtype)
     }
+}
+
+/// The sum of losses over that of weights, both in the wide dtype: sums over a batch soon are more than 16 bits hold.
+fn quotient_of_sums<B: Backend, const D: usize>(losses: Tensor<B, D>, weights: Tensor<B, D>) -> Tensor<B, 1> {
+    let dtype = losses.dtype();
+    let sum = |values: Tensor<B, D>| values.cast(compose::wide(dtype)).sum();
+    (sum(losses) / sum(weights)).cast(dtype)
 }
 
 /// `-(t · ln p + (1 - t) · ln(1 - p))`. At both ends of the probabilities PyTorch bounds the logarithms at -100, and what the

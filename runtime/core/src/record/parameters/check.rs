@@ -53,6 +53,16 @@ impl RecordCheck {
         self.structure("is another variant than the file has".to_string());
     }
 
+    /// Notes that the record has nothing for an optional part of the module.
+    pub fn missing_part(&mut self) {
+        self.structure("is there, and the file has nothing for it".to_string());
+    }
+
+    /// Notes that the record has an optional part that the module is without.
+    pub fn unknown_part(&mut self) {
+        self.structure("is not there, and the file has it".to_string());
+    }
+
     fn structure(&mut self, what: String) {
         self.mismatch.structure.push((self.path.text.clone(), what));
     }

@@ -90,4 +90,7 @@ pub enum SqliteDatasetError {
     /// Something was written after [`SqliteDatasetWriter::set_completed`].
     #[error("{}: the dataset is complete, nothing can be written to it any more", .0.display())]
     Completed(PathBuf),
+    /// Something was asked of a writer whose file could not be written before.
+    #[error("{}: the dataset was not written, as an error said before; write it anew", .0.display())]
+    Unwritten(PathBuf),
 }

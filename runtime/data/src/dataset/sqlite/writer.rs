@@ -5,7 +5,7 @@ use super::{Result, SqliteDatasetError};
 use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,20 @@ use tempfile::{Builder, TempPath};
 pub struct SqliteDatasetWriter<I> {
     path: PathBuf,
     overwrite: bool,
-    /// Nothing when the dataset is complete.
-    unfinished: Mutex<Option<Unfinished>>,
+    state: Mutex<State>,
     item: PhantomData<fn(I)>,
+}
+
+/// How far a dataset is.
+enum State {
+    /// Items are written.
+    Writing(Unfinished),
+    /// All are in the file beside, which has not taken its name yet.
+    Written(TempPath),
+    /// The file is there.
+    Complete,
+    /// It is lost, since the file beside could not be written to its end.
+    Failed,
 }
 
 /// The connection is closed before its file is removed.
@@ -44,29 +55,39 @@ impl<I> SqliteDatasetWriter<I> {
         let file = beside(&path).map_err(|source| SqliteDatasetError::Io { path: path.clone(), source })?;
         let connection =
             begin(&file).map_err(|source| SqliteDatasetError::Sql { path: path.clone(), source })?;
-        let unfinished = Mutex::new(Some(Unfinished { connection, splits: HashSet::new(), file }));
-        Ok(Self { path, overwrite, unfinished, item: PhantomData })
+        let state = Mutex::new(State::Writing(Unfinished { connection, splits: HashSet::new(), file }));
+        Ok(Self { path, overwrite, state, item: PhantomData })
     }
 
-    /// Makes the file of what was written. Done again, it does nothing.
+    /// Makes the file of what was written. Done again after that, it does nothing; done again after the file could not take its
+    /// name, it tries that once more, so that one that stood in the way can be moved.
     ///
     /// # Errors
     /// When the file cannot be written, or exists by now and may not be replaced.
     pub fn set_completed(&mut self) -> Result<()> {
-        let unfinished = self.unfinished.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let Some(Unfinished { connection, file, .. }) = unfinished.take() else { return Ok(()) };
-        let of_sql = |source| SqliteDatasetError::Sql { path: self.path.clone(), source };
-        let of_file = |source| SqliteDatasetError::Io { path: self.path.clone(), source };
-        connection.execute_batch("COMMIT").map_err(of_sql)?;
-        connection.close().map_err(|(_, source)| of_sql(source))?;
-        File::open(&file).and_then(|file| file.sync_all()).map_err(of_file)?;
-        if self.overwrite {
-            return file.persist(&self.path).map_err(|error| of_file(error.error));
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let file = match std::mem::replace(state, State::Failed) {
+            State::Writing(unfinished) => unfinished.end(&self.path)?,
+            State::Written(file) => file,
+            State::Complete => {
+                *state = State::Complete;
+                return Ok(());
+            }
+            State::Failed => return Err(SqliteDatasetError::Unwritten(self.path.clone())),
+        };
+        let named =
+            if self.overwrite { file.persist(&self.path) } else { file.persist_noclobber(&self.path) };
+        match named {
+            Ok(()) => *state = State::Complete,
+            Err(error) => {
+                *state = State::Written(error.path);
+                return Err(match error.error.kind() {
+                    io::ErrorKind::AlreadyExists => SqliteDatasetError::FileExists(self.path.clone()),
+                    _ => SqliteDatasetError::Io { path: self.path.clone(), source: error.error },
+                });
+            }
         }
-        file.persist_noclobber(&self.path).map_err(|error| match error.error.kind() {
-            io::ErrorKind::AlreadyExists => SqliteDatasetError::FileExists(self.path.clone()),
-            _ => of_file(error.error),
-        })
+        Ok(())
     }
 }
 
@@ -80,9 +101,14 @@ impl<I: Serialize> SqliteDatasetWriter<I> {
         // With the fields' names, so that items can be read whose type has got more since.
         let bytes = rmp_serde::to_vec_named(item)
             .map_err(|source| SqliteDatasetError::Encode { split: split.name().to_owned(), source })?;
-        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
-        let unfinished =
-            unfinished.as_mut().ok_or_else(|| SqliteDatasetError::Completed(self.path.clone()))?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let unfinished = match &mut *state {
+            State::Writing(unfinished) => unfinished,
+            State::Written(_) | State::Complete => {
+                return Err(SqliteDatasetError::Completed(self.path.clone()));
+            }
+            State::Failed => return Err(SqliteDatasetError::Unwritten(self.path.clone())),
+        };
         unfinished
             .insert(split, &bytes)
             .map_err(|source| SqliteDatasetError::Sql { path: self.path.clone(), source })
@@ -90,6 +116,21 @@ impl<I: Serialize> SqliteDatasetWriter<I> {
 }
 
 impl Unfinished {
+    /// The file with all that was written, on the disk.
+    fn end(self, path: &Path) -> Result<TempPath> {
+        let Self { connection, file, .. } = self;
+        let of_sql = |source| SqliteDatasetError::Sql { path: path.to_owned(), source };
+        connection.execute_batch("COMMIT").map_err(of_sql)?;
+        connection.close().map_err(|(_, source)| of_sql(source))?;
+        // Windows writes back nothing through a handle that may only read.
+        OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .and_then(|file| file.sync_all())
+            .map_err(|source| SqliteDatasetError::Io { path: path.to_owned(), source })?;
+        Ok(file)
+    }
+
     fn insert(&mut self, split: Split, bytes: &[u8]) -> rusqlite::Result<usize> {
         if !self.splits.contains(&split) {
             let columns = format!("{ROW_ID} INTEGER PRIMARY KEY NOT NULL, {ITEM} BLOB NOT NULL");

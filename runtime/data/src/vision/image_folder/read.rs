@@ -14,6 +14,8 @@ pub(super) struct Picture {
 
 /// The most that deflate compresses; JPEG compresses less.
 const RATIO: u64 = 1032;
+/// The bytes that a pixel of one bit becomes eight times over: one of a palette becomes four.
+const EXPANSION: u64 = 8 * 4;
 const LARGEST: u64 = 512 << 20;
 
 fn decode(path: &Path) -> Result<DynamicImage, ImageLoaderError> {
@@ -26,7 +28,7 @@ fn decode(path: &Path) -> Result<DynamicImage, ImageLoaderError> {
         return Err(broken("it is neither a PNG nor a JPEG file".into()));
     }
     let mut limits = Limits::default();
-    limits.max_alloc = Some(size.saturating_mul(RATIO).saturating_add(1 << 20).min(LARGEST));
+    limits.max_alloc = Some(size.saturating_mul(RATIO * EXPANSION).saturating_add(1 << 20).min(LARGEST));
     reader.limits(limits);
     reader.decode().map_err(|error| broken(format!("the image cannot be read: {error}")))
 }

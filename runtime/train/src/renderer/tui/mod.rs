@@ -47,7 +47,10 @@ impl TuiMetricsRenderer {
             let (dashboard, over) = (dashboard.clone(), over.clone());
             thread::spawn(move || {
                 // Without a terminal that can be drawn on, the training goes on unseen.
-                let _ = show(terminal, &dashboard, &over, &interrupter);
+                if show(terminal, &dashboard, &over, &interrupter).is_err() {
+                    // What is printed from now on is for a terminal as others leave it.
+                    ratatui::restore();
+                }
             })
         };
         Ok(Self { dashboard, over, thread: Some(thread), lines: CliMetricsRenderer::new() })
