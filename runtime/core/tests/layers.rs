@@ -154,6 +154,14 @@ fn the_catalogue_has_what_the_layers_have() {
         "MultiHeadAttention": MultiHeadAttentionConfig::new(4, 2).init::<B>(device),
             MultiHeadAttentionConfig::new(4, 2).with_bias(Some(false)).init::<B>(device);
         "PRelu": PReluConfig::new().init::<B>(device), PReluConfig::new().init::<B>(device);
+        "QuantizedAdd": QuantizedAddConfig::new().init::<B>(device),
+            QuantizedAddConfig::new().init::<B>(device);
+        "QuantizedConv1d": full_conv!(QuantizedConv1dConfig::new(2, 3, 2)).init::<B>(device),
+            QuantizedConv1dConfig::new(2, 3, 2).with_bias(false).init::<B>(device);
+        "QuantizedConv2d": full_conv!(QuantizedConv2dConfig::new([2, 3], [2, 2])).init::<B>(device),
+            QuantizedConv2dConfig::new([2, 3], [2, 2]).with_bias(false).init::<B>(device);
+        "QuantizedConv3d": full_conv!(QuantizedConv3dConfig::new([2, 3], [2, 2, 2])).init::<B>(device),
+            QuantizedConv3dConfig::new([2, 3], [2, 2, 2]).with_bias(false).init::<B>(device);
         "QuantizedLinear": QuantizedLinearConfig::new(2, 3)
             .with_weight_zero_point(true)
             .with_input_zero_point(Some(kiln_core::tensor::DType::U8))

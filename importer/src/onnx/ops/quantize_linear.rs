@@ -202,7 +202,7 @@ pub(super) fn measured_number(to: &mut Lowering<'_, '_>, value: ValueId) -> Opti
 }
 
 /// A zero point of 0, likewise.
-fn measured_zero(to: &mut Lowering<'_, '_>, dtype: DType) -> ValueId {
+pub(super) fn measured_zero(to: &mut Lowering<'_, '_>, dtype: DType) -> ValueId {
     let data = TensorData::new(vec![0i64], [1]).convert_dtype(dtype);
     let made = Provenance::Exporter { name: String::new(), keys: Vec::new() };
     to.builder.graph.add_derived(None, data, Some(Arc::new(made)))
