@@ -75,7 +75,7 @@ pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
-pub use quantized::{Dequantize, Quantize, QuantizeDynamic, QuantizedConv, QuantizedMatMul};
+pub use quantized::{Dequantize, FakeQuantize, Quantize, QuantizeDynamic, QuantizedConv, QuantizedMatMul};
 pub(crate) use quantized_layers::LayerOperands;
 pub use quantized_layers::{QuantizedAdd, QuantizedLinear, QuantizedMul, ScaledConv};
 pub use reduce::{ArgReduce, Reduce};
@@ -377,6 +377,8 @@ operations! {
         Quantize,
         /// The floats that integers stand for.
         Dequantize,
+        /// The floats that integers for floats stand for.
+        FakeQuantize,
         /// The sum of what integers stand for, as integers.
         QuantizedAdd,
         /// The product of what integers stand for, as integers.

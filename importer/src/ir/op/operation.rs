@@ -163,6 +163,7 @@ plain!(
     super::QuantizeDynamic,
     super::Quantize,
     super::Dequantize,
+    super::FakeQuantize,
     super::QuantizedAdd,
     super::QuantizedMul
 );

@@ -29,6 +29,9 @@ pub struct Quantize;
 /// The floats that integers stand for, `(x - zero) · scale`.
 pub struct Dequantize;
 
+/// The floats that the integers of [`Quantize`] stand for.
+pub struct FakeQuantize;
+
 /// The steps of [`Quantize`] over its operands that are there; a zero point that is known is no operand.
 fn quantizing(dtype: DType, scaled: bool, zero: Option<f64>) -> Option<Expression> {
     let (least, greatest) = dtype.integers()?;
@@ -52,6 +55,16 @@ fn dequantizing(zero: Option<f64>) -> Expression {
     let x = shifted(&mut steps, BinaryOp::Sub, x, operands - 1, zero);
     push(&mut steps, Step::Binary(BinaryOp::Mul, x, 1));
     Expression::new(steps)
+}
+
+/// The steps of [`FakeQuantize`], likewise.
+fn fake_quantizing(dtype: DType, zero: Option<f64>) -> Option<Expression> {
+    let mut steps = quantizing(dtype, true, zero)?.steps;
+    let last = StepId::try_from(steps.len().checked_sub(1)?).ok()?;
+    let x = push(&mut steps, Step::Cast(DType::F32, last));
+    let x = shifted(&mut steps, BinaryOp::Sub, x, 2, zero);
+    push(&mut steps, Step::Binary(BinaryOp::Mul, x, 1));
+    Some(Expression::new(steps))
 }
 
 /// A step at the end of others.
@@ -157,6 +170,31 @@ impl Operation for Dequantize {
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let args = [Arg::Operand(0), named(cx, 1, "scale"), named(cx, 2, "zero_point")];
         quantizer(cx, cx.dtype(2), "dequantize", Arg::call("tensor::module::dequantize", args))
+    }
+}
+
+impl Operation for FakeQuantize {
+    facts!(operands: ["x", "scale", "zero"], parameters: [1, 2], effect: Pure, folding: Passes(5), result: Computed);
+    none!(host, derivation);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = at_least_rank(cx, 0, "x", 1)?;
+        need_float("x", x)?;
+        check_numbers(cx)?;
+        Ok(vec![TensorType { dtype: cx.ty(1)?.dtype, dims: x.dims.clone() }])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        fake_quantizing(operands.get(2)?.dtype, None)?.evaluate(operands)
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        loops_of(cx, fake_quantizing(cx.dtype(2), known_zero(cx))?)
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let args = [Arg::Operand(0), named(cx, 1, "scale"), named(cx, 2, "zero_point")];
+        quantizer(cx, cx.dtype(2), "fake_quantize", Arg::call("tensor::module::fake_quantize", args))
     }
 }
 

@@ -28,7 +28,7 @@ fn is_quantized(node: &NodeProto) -> bool {
 impl QuantizedScopes {
     /// The modules in a graph.
     pub(crate) fn of(graph: &GraphProto, paths: &SlashPaths) -> Self {
-        if !graph.node.iter().any(is_quantized) {
+        if !graph.node.iter().any(|node| is_quantized(node) || node.op_type == "QuantizeLinear") {
             return Self::default();
         }
         let initializers: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -49,6 +49,12 @@ impl QuantizedScopes {
                     Some(layer) => (scope, by_layer) = (known.scope(layer), true),
                     None => scope = around(node, &made),
                 }
+            } else if scope.is_empty() && node.op_type == "QuantizeLinear" {
+                // Everybody who needs the number takes its integers.
+                let of = node.input.first().and_then(|name| made.get(name.as_str()));
+                (scope, by_layer) = of.map(|of| (of.scope.clone(), of.by_layer)).unwrap_or_default();
+            }
+            if told.is_empty() {
                 if !scope.is_empty() {
                     found.insert(name.to_owned(), scope.clone());
                 }

@@ -19,6 +19,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::Binary(BinaryOp::Mul) => layer(cx),
         Op::Binary(BinaryOp::Add) => bias(cx),
         Op::QuantizedLinear(_) | Op::ScaledConv(_) => of_floats(cx),
+        Op::Dequantize => fake_quantized(cx),
         Op::Quantize => requantized(cx).or_else(|| sum_of_integers(cx)),
         _ => None,
     }
@@ -100,6 +101,24 @@ fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     *operands.get_mut(LayerOperands::OUTPUT_ZERO)? = Some(zero);
     cx.replace_as(layer.op, operands, Some(layer.origin))?;
     Some("layer that yields integers")
+}
+
+/// `dequantize(quantize(x))`, by the same numbers.
+fn fake_quantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
+    let (q, scale, zero) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let node = cx.producer(q).filter(|node| node.op == Op::Quantize && cx.used_once(q))?;
+    let &[Some(x), Some(own_scale), Some(own_zero)] = node.inputs.as_slice() else { return None };
+    if cx.ty(x).dtype != cx.ty(scale).dtype {
+        return None;
+    }
+    let same = |a: ValueId, b: ValueId| {
+        let (a, b) = (&cx.constant(a)?.data, &cx.constant(b)?.data);
+        (a.dtype == b.dtype && a.bytes == b.bytes).then_some(())
+    };
+    same(scale, own_scale)?;
+    same(zero, own_zero)?;
+    cx.replace(Op::FakeQuantize, vec![Some(x), Some(scale), Some(zero)])?;
+    Some("integers that only stand for numbers")
 }
 
 /// How many steps of a scale a number is, if that is whole but for what rounding to f32 leaves.

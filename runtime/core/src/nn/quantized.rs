@@ -4,7 +4,7 @@ use super::{Initializer, display::layer_display};
 use crate::config::Config;
 use crate::module::{Module, Param, ParamId};
 use crate::tensor::module::{
-    QuantizedInput, QuantizedWeight, dequantize, quantize, quantized_add, quantized_linear, quantized_mul,
+    QuantizedInput, QuantizedWeight, dequantize, fake_quantize, quantize, quantized_add, quantized_linear, quantized_mul,
     requantized_linear,
 };
 use crate::tensor::{Activation, DType, Int, Tensor, backend::Backend};
@@ -221,6 +221,17 @@ impl<B: Backend> Quantizer<B> {
     pub fn dequantize<const D: usize>(&self, x: Tensor<B, D, Int>) -> Tensor<B, D> {
         let scale = self.scale.as_ref().expect("integers stand for numbers under a scale");
         dequantize(x, scale.val(), self.zero_point.val())
+    }
+}
+
+impl<B: Backend> Quantizer<B> {
+    /// The numbers that the integers for numbers stand for.
+    ///
+    /// # Panics
+    /// Without a scale.
+    pub fn fake_quantize<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let scale = self.scale.as_ref().expect("integers stand for numbers under a scale");
+        fake_quantize(x, scale.val(), self.zero_point.val())
     }
 }
 

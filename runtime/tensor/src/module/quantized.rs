@@ -217,6 +217,20 @@ pub fn dequantize<B: Backend, const D: usize>(
     })
 }
 
+/// The numbers that the integers of [`quantize`] stand for: `x` in steps of a scale, as far as the zero point's dtype has them.
+pub fn fake_quantize<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    scale: Tensor<B, 1>,
+    zero: Tensor<B, 1, Int>,
+) -> Tensor<B, D> {
+    let (dtype, wide) = (zero.dtype(), x.dtype());
+    let (scale, zero) = (spread::<B, D, _>(scale), spread::<B, D, _>(zero));
+    Tensor::<B, D>::elementwise([x.into(), scale.into(), zero.into()], |[x, scale, zero]| {
+        let (scale, zero) = (scale.cast(wide), zero.cast(wide));
+        (bounded("fake_quantize", (x / scale.clone()).round() + zero.clone(), dtype) - zero) * scale
+    })
+}
+
 /// The sum of what integers stand for, as integers of the left side's dtype again, `round(lhs · lhs_scale + rhs · rhs_scale + offset)`: the scales say
 /// how many steps of the result a step of each side is, and the offset holds all three zero points.
 pub fn quantized_add<B: Backend, const D: usize>(
@@ -256,11 +270,16 @@ pub fn quantized_mul<B: Backend, const D: usize>(
 /// Whole numbers as integers of a dtype, as far as it has them.
 #[track_caller]
 fn whole(op: &str, numbers: Traced, dtype: DType) -> Traced {
-    let bounds = match dtype.integers() {
-        Some((min, max)) => Activation::Clamp { min: min as f64, max: max as f64 },
+    bounded(op, numbers, dtype).cast(dtype)
+}
+
+/// Numbers as far as a dtype of integers has them.
+#[track_caller]
+fn bounded(op: &str, numbers: Traced, dtype: DType) -> Traced {
+    match dtype.integers() {
+        Some((min, max)) => numbers.activation(Activation::Clamp { min: min as f64, max: max as f64 }),
         None => check::fail(op, format_args!("{dtype} is no dtype of integers")),
-    };
-    numbers.activation(bounds).cast(dtype)
+    }
 }
 
 /// The weight of a layer of integers, and what becomes of its sums.
