@@ -791,4 +791,3 @@ fn kind_of(dtype: DType) -> DTypeKind {
         dtype => dtype.kind(),
     }
 }
-

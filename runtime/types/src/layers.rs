@@ -143,23 +143,33 @@ pub static QUANTIZED_LINEAR: Layer = Layer::new(
         optional("input_zero_point"),
         optional("integer_bias"),
         optional("output_zero_point"),
+        constant("output_dtype"),
     ],
 );
 /// `QuantizedAdd`, which generated models have.
 pub static QUANTIZED_ADD: Layer = Layer::new(
     "QuantizedAdd",
     "nn::QuantizedAdd",
-    &[parameter("lhs_scale"), parameter("rhs_scale"), parameter("offset")],
+    &[parameter("lhs_scale"), parameter("rhs_scale"), parameter("offset"), constant("dtype")],
 );
 /// `QuantizedMul`, which generated models have.
 pub static QUANTIZED_MUL: Layer = Layer::new(
     "QuantizedMul",
     "nn::QuantizedMul",
-    &[parameter("lhs_zero_point"), parameter("rhs_zero_point"), parameter("zero_point"), parameter("scale")],
+    &[
+        parameter("lhs_zero_point"),
+        parameter("rhs_zero_point"),
+        parameter("zero_point"),
+        parameter("scale"),
+        constant("dtype"),
+    ],
 );
 /// `Quantizer`, which generated models have.
-pub static QUANTIZER: Layer =
-    Layer::new("Quantizer", "nn::Quantizer", &[optional("scale"), parameter("zero_point")]);
+pub static QUANTIZER: Layer = Layer::new(
+    "Quantizer",
+    "nn::Quantizer",
+    &[optional("scale"), parameter("zero_point"), constant("dtype")],
+);
 /// `Embedding`.
 pub static EMBEDDING: Layer = Layer::new("Embedding", "nn::Embedding", &[parameter("weight")]);
 /// `PRelu`.
@@ -229,6 +239,7 @@ macro_rules! convolutions {
                     optional("input_zero_point"),
                     optional("integer_bias"),
                     optional("output_zero_point"),
+        constant("output_dtype"),
                     field("stride", $sizes),
                     field("kernel_size", $sizes),
                     field("dilation", $sizes),

@@ -143,7 +143,7 @@ impl Operation for Quantize {
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
-        let args = [Arg::Operand(0), cx.option(1), named(cx, 2, "zero_point")];
+        let args = [Arg::Operand(0), cx.option(1), named(cx, 2, "zero_point"), Arg::DType(cx.dtype(2))];
         quantizer(cx, cx.dtype(2), "quantize", Arg::call("tensor::module::quantize", args))
     }
 }
@@ -193,7 +193,8 @@ impl Operation for FakeQuantize {
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
-        let args = [Arg::Operand(0), named(cx, 1, "scale"), named(cx, 2, "zero_point")];
+        let args =
+            [Arg::Operand(0), named(cx, 1, "scale"), named(cx, 2, "zero_point"), Arg::DType(cx.dtype(2))];
         quantizer(cx, cx.dtype(2), "fake_quantize", Arg::call("tensor::module::fake_quantize", args))
     }
 }

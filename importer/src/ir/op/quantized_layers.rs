@@ -165,13 +165,16 @@ fn finished(
     Some(Elements::Float(out).store(dtype, sums.shape.clone()))
 }
 
-/// The operands with floats at the left side quantized by their range; the sums' own operands of `N`, weight and zero points.
+/// The integers, the scale and the zero point of an input of floats, by their range.
 fn quantized_input(operands: &Known<'_>) -> Option<[TensorData; 3]> {
     QuantizeDynamic.evaluate(operands)?.try_into().ok()
 }
 
 /// Operands whose input is integers.
-fn with_integers<'d>(operands: &Known<'d>, [bytes, scale, zero]: &'d [TensorData; 3]) -> Vec<Option<&'d TensorData>> {
+fn with_integers<'d>(
+    operands: &Known<'d>,
+    [bytes, scale, zero]: &'d [TensorData; 3],
+) -> Vec<Option<&'d TensorData>> {
     let rest = operands.operands.get(At::WEIGHT..).unwrap_or_default().iter().copied();
     [bytes, zero, scale].into_iter().map(Some).chain(rest).collect()
 }
@@ -242,7 +245,8 @@ impl Called<'_, '_> {
             None => (floats, vec![self.input(false), weight, cx.option(At::RESIDUAL), self.activation()]),
             Some(_) => {
                 let zero = named(cx, At::OUTPUT_ZERO, "zero_point");
-                (integers, vec![self.input(false), weight, self.activation(), zero])
+                let dtype = Arg::DType(cx.dtype(At::OUTPUT_ZERO));
+                (integers, vec![self.input(false), weight, self.activation(), zero, dtype])
             }
         };
         args.extend(self.last.clone());
@@ -478,23 +482,28 @@ fn rounded(dtype: DType, operands: u16, steps: impl FnOnce(&mut Vec<Step>) -> u1
     Some(Expression::new(all))
 }
 
+/// Operands of a program as numbers in f32.
+fn wide<const N: usize>(steps: &mut Vec<Step>) -> [u16; N] {
+    core::array::from_fn(|n| push(steps, Step::Cast(DType::F32, n as u16)))
+}
+
 fn sum(dtype: DType) -> Option<Expression> {
     rounded(dtype, 5, |steps| {
-        let [lhs, rhs] = [0, 1].map(|n| push(steps, Step::Cast(DType::F32, n)));
-        let lhs = push(steps, Step::Binary(BinaryOp::Mul, lhs, 2));
-        let rhs = push(steps, Step::Binary(BinaryOp::Mul, rhs, 3));
-        let rhs = push(steps, Step::Binary(BinaryOp::Add, rhs, 4));
+        let [lhs, rhs, lhs_scale, rhs_scale, offset] = wide(steps);
+        let lhs = push(steps, Step::Binary(BinaryOp::Mul, lhs, lhs_scale));
+        let rhs = push(steps, Step::Binary(BinaryOp::Mul, rhs, rhs_scale));
+        let rhs = push(steps, Step::Binary(BinaryOp::Add, rhs, offset));
         push(steps, Step::Binary(BinaryOp::Add, lhs, rhs))
     })
 }
 
 fn product(dtype: DType) -> Option<Expression> {
     rounded(dtype, 6, |steps| {
-        let [lhs, rhs, lhs_zero, rhs_zero, zero] = [0, 1, 2, 3, 4].map(|n| push(steps, Step::Cast(DType::F32, n)));
+        let [lhs, rhs, lhs_zero, rhs_zero, zero, scale] = wide(steps);
         let lhs = push(steps, Step::Binary(BinaryOp::Sub, lhs, lhs_zero));
         let rhs = push(steps, Step::Binary(BinaryOp::Sub, rhs, rhs_zero));
         let y = push(steps, Step::Binary(BinaryOp::Mul, lhs, rhs));
-        let y = push(steps, Step::Binary(BinaryOp::Mul, y, 5));
+        let y = push(steps, Step::Binary(BinaryOp::Mul, y, scale));
         push(steps, Step::Binary(BinaryOp::Add, y, zero))
     })
 }
@@ -525,12 +534,17 @@ impl Operation for QuantizedAdd {
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let sides = [named(cx, 0, "lhs"), named(cx, 1, "rhs")];
-        let numbers = [named(cx, 2, "lhs_scale"), named(cx, 3, "rhs_scale"), named(cx, 4, "offset")];
-        let function = Arg::call("tensor::module::quantized_add", [sides.to_vec(), numbers.to_vec()].concat());
+        let dtype = cx.dtype(0);
+        let numbers =
+            [named(cx, 2, "lhs_scale"), named(cx, 3, "rhs_scale"), named(cx, 4, "offset"), Arg::DType(dtype)];
+        let function =
+            Arg::call("tensor::module::quantized_add", [sides.to_vec(), numbers.to_vec()].concat());
         if ![2, 3, 4].into_iter().all(|n| cx.is_constant(n)) {
             return Implementation::Call(function);
         }
-        let layer = Layer::new(Config::new(&layers::QUANTIZED_ADD, []), [2, 3, 4].map(|n| cx.input(n)), function);
+        let config =
+            Config::new(&layers::QUANTIZED_ADD, []).with("dtype", Arg::DType(dtype), dtype == DType::U8);
+        let layer = Layer::new(config, [2, 3, 4].map(|n| cx.input(n)), function);
         Implementation::Layer(layer.called("forward", sides.to_vec()))
     }
 }
@@ -556,15 +570,17 @@ impl Operation for QuantizedMul {
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let sides = [named(cx, 0, "lhs"), named(cx, 1, "rhs")];
-        let zeros = [named(cx, 2, "lhs_zero_point"), named(cx, 3, "rhs_zero_point"), named(cx, 4, "zero_point")];
+        let zeros =
+            [named(cx, 2, "lhs_zero_point"), named(cx, 3, "rhs_zero_point"), named(cx, 4, "zero_point")];
         let [lhs, rhs] = sides.clone();
-        let args = [lhs, rhs, Arg::Array(zeros.to_vec()), named(cx, 5, "scale")];
+        let args = [lhs, rhs, Arg::Array(zeros.to_vec()), named(cx, 5, "scale"), Arg::DType(cx.dtype(0))];
         let function = Arg::call("tensor::module::quantized_mul", args);
         if ![2, 3, 4, 5].into_iter().all(|n| cx.is_constant(n)) {
             return Implementation::Call(function);
         }
         let dtype = cx.dtype(0);
-        let config = Config::new(&layers::QUANTIZED_MUL, []).with("dtype", Arg::DType(dtype), dtype == DType::U8);
+        let config =
+            Config::new(&layers::QUANTIZED_MUL, []).with("dtype", Arg::DType(dtype), dtype == DType::U8);
         let layer = Layer::new(config, [2, 3, 4, 5].map(|n| cx.input(n)), function);
         Implementation::Layer(layer.called("forward", sides.to_vec()))
     }

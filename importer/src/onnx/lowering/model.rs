@@ -45,7 +45,8 @@ impl<'m> Model<'m> {
         }
         let parameters = Parameters::of(proto);
         let paths = proto.graph.as_ref().map(SlashPaths::of).unwrap_or_default();
-        let quantized = proto.graph.as_ref().map(|graph| QuantizedScopes::of(graph, &paths)).unwrap_or_default();
+        let quantized =
+            proto.graph.as_ref().map(|graph| QuantizedScopes::of(graph, &paths)).unwrap_or_default();
         let outputs = proto.graph.iter().flat_map(|graph| &graph.output);
         let output_ranks =
             outputs.filter_map(|output| Some((output.name.as_str(), declared_rank(output)?))).collect();

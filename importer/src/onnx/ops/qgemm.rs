@@ -43,9 +43,7 @@ impl<'m> Operator<'m> for QGemm {
         })?;
         let result = match (args.optional("y_scale")?, args.optional("y_zero_point")?) {
             (None, None) => to.formula(|f| f.value(sum).cast(DType::F32) * f.value(step))?,
-            (Some(scale), Some(zero)) => {
-                requantized(to, sum, step, scale, zero)?
-            }
+            (Some(scale), Some(zero)) => requantized(to, sum, step, scale, zero)?,
             (None, Some(_)) => return Err(RuleError::MissingInput { input: "y_scale".to_owned() }),
             (Some(_), None) => return Err(RuleError::MissingInput { input: "y_zero_point".to_owned() }),
         };

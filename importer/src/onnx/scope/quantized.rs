@@ -31,14 +31,16 @@ impl QuantizedScopes {
         if !graph.node.iter().any(|node| is_quantized(node) || node.op_type == "QuantizeLinear") {
             return Self::default();
         }
-        let initializers: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let initializers: BTreeSet<&str> =
+            graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let mut users: BTreeMap<&str, usize> = BTreeMap::new();
         for input in graph.node.iter().flat_map(|node| &node.input) {
             *users.entry(input.as_str()).or_insert(0) += 1;
         }
         let told: Vec<Vec<ScopeEntry>> = graph.node.iter().map(|node| paths.scope_of(node)).collect();
         let known = Known::of(&told);
-        let (mut found, mut made): (BTreeMap<String, Vec<ScopeEntry>>, BTreeMap<&str, Made<'_>>) = Default::default();
+        let (mut found, mut made): (BTreeMap<String, Vec<ScopeEntry>>, BTreeMap<&str, Made<'_>>) =
+            Default::default();
         for (node, told) in graph.node.iter().zip(&told) {
             let Some(name) = node.output.first().map(String::as_str) else { continue };
             let mut scope = told.clone();
@@ -83,8 +85,10 @@ fn layer_of(parameter: &str) -> Option<&str> {
 /// The innermost module of what a node alone uses, of all that it does: what it has from elsewhere comes into this.
 fn around(node: &NodeProto, made: &BTreeMap<&str, Made<'_>>) -> Vec<ScopeEntry> {
     let operands = node.input.iter().filter_map(|name| made.get(name.as_str()));
-    let own: BTreeMap<&str, &Made<'_>> =
-        operands.filter(|made| made.users == 1 && !made.scope.is_empty()).map(|made| (made.name, made)).collect();
+    let own: BTreeMap<&str, &Made<'_>> = operands
+        .filter(|made| made.users == 1 && !made.scope.is_empty())
+        .map(|made| (made.name, made))
+        .collect();
     let scopes = own.values().map(|made| {
         let scope = made.scope.as_slice();
         match scope.split_last() {
@@ -149,8 +153,11 @@ mod tests {
 
     fn scopes(nodes: Vec<NodeProto>, initializers: &[&str]) -> QuantizedScopes {
         let tensor = |name: &&str| TensorProto { name: (*name).into(), ..TensorProto::default() };
-        let graph =
-            GraphProto { node: nodes, initializer: initializers.iter().map(tensor).collect(), ..GraphProto::default() };
+        let graph = GraphProto {
+            node: nodes,
+            initializer: initializers.iter().map(tensor).collect(),
+            ..GraphProto::default()
+        };
         QuantizedScopes::of(&graph, &SlashPaths::of(&graph))
     }
 
@@ -160,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_weights_name_tells_and_a_sum_is_where_its_own_operands_are() {
-        let weights = ["a.0.conv.weight_quantized", "a.1.conv.weight_quantized", "a.1.down.0.weight_quantized"];
+        let weights =
+            ["a.0.conv.weight_quantized", "a.1.conv.weight_quantized", "a.1.down.0.weight_quantized"];
         let nodes = vec![
             node("QLinearConv", &["x", weights[0]], "first"),
             node("QLinearAdd", &["first", "x"], "sum"),

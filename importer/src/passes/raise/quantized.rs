@@ -44,10 +44,21 @@ fn of_floats(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 /// A layer whose floats alone are quantized yields the integers itself: its scale and its bias are in steps of these.
 fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (y, step, zero) = (cx.input(0)?, cx.input(1), cx.input(2)?);
+    // An activation becomes a part of the layer only later.
+    let (y, relu) = match cx.activated(y) {
+        Some((Activation::Relu, x)) if cx.used_once(y) => (x, Some(Activation::Relu)),
+        Some(_) | None => (y, None),
+    };
     let layer = cx.producer(y).filter(|_| cx.used_once(y))?.clone();
-    let activation = match layer.op {
-        Op::QuantizedLinear(QuantizedLinear { activation }) => activation,
-        Op::ScaledConv(ScaledConv { activation, .. }) => activation,
+    let (op, activation) = match layer.op {
+        Op::QuantizedLinear(QuantizedLinear { activation }) => {
+            let activation = activation.or(relu);
+            (Op::QuantizedLinear(QuantizedLinear { activation }), activation)
+        }
+        Op::ScaledConv(ScaledConv { options, activation }) => {
+            let activation = activation.or(relu);
+            (Op::ScaledConv(ScaledConv { options, activation }), activation)
+        }
         _ => return None,
     };
     let mut operands = layer.inputs.clone();
@@ -99,7 +110,7 @@ fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         _ => {}
     }
     *operands.get_mut(LayerOperands::OUTPUT_ZERO)? = Some(zero);
-    cx.replace_as(layer.op, operands, Some(layer.origin))?;
+    cx.replace_as(op, operands, Some(layer.origin))?;
     Some("layer that yields integers")
 }
 
@@ -126,7 +137,8 @@ fn whole_number(number: f32, scale: f32) -> Option<i32> {
     let (number, scale) = (f64::from(number), f64::from(scale));
     let whole = (number / scale).round();
     let fits = whole.is_finite() && whole.abs() <= f64::from(i32::MAX);
-    (fits && (whole * scale - number).abs() <= number.abs() * 4.0 * f64::from(f32::EPSILON)).then_some(whole as i32)
+    (fits && (whole * scale - number).abs() <= number.abs() * 4.0 * f64::from(f32::EPSILON))
+        .then_some(whole as i32)
 }
 
 /// Numbers of a constant in f32.
@@ -187,7 +199,9 @@ fn f32_number(data: &TensorData) -> Option<f32> {
 fn bias(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let constant = |id: ValueId| cx.constant(id).is_some();
     let (bias, y) = cx.commutative(cx.output()?, BinaryOp::Add, constant)?;
-    let conv = cx.producer(y).filter(|node| matches!(node.op, Op::ScaledConv(ScaledConv { activation: None, .. })))?;
+    let conv = cx
+        .producer(y)
+        .filter(|node| matches!(node.op, Op::ScaledConv(ScaledConv { activation: None, .. })))?;
     let mut operands = conv.inputs.clone();
     if operands.iter().skip(LayerOperands::BIAS).take(2).any(Option::is_some) || !cx.used_once(y) {
         return None;
@@ -370,9 +384,12 @@ fn reshaped(cx: &Rewrite<'_>, mut id: ValueId) -> ValueId {
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Builder, Cast, Graph, Op, Origin, QuantizedLinear, Reshape, ScopeEntry, ValueId};
+    use crate::ir::{
+        Builder, Cast, Graph, LayerOperands, Op, Origin, QuantizedConv, QuantizedLinear, Reshape, ScaledConv,
+        ScopeEntry, ValueId,
+    };
     use crate::passes::testing::{checked, constant, graph, kinds, single};
-    use kiln_types::{Activation, BinaryOp, DType, TensorData};
+    use kiln_types::{Activation, BinaryOp, ConvOptions, DType, TensorData};
 
     fn integers(b: &mut Builder<'_>, name: &str, shape: &[usize], dtype: DType) -> ValueId {
         let count: usize = shape.iter().product();
@@ -475,5 +492,140 @@ mod tests {
             vec![b.add(Op::Binary(BinaryOp::Mul), &[floats, scale]).unwrap(), sums]
         });
         assert!(!kinds(&checked(g, &[("n", 2)])).iter().any(|kind| kind == "QuantizedLinear"));
+    }
+
+    /// `float(sums) · scale` of a convolution with two channels in and three out, as ONNX Runtime's quantizer writes it.
+    fn convolution(b: &mut Builder<'_>, x: ValueId, integer_bias: bool) -> ValueId {
+        let weight = integers(b, "conv.weight_quantized", &[3, 2, 3, 3], DType::I8);
+        let zero = integers(b, "x_zero", &[], DType::U8);
+        let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
+        let operands = vec![Some(x), Some(weight), Some(zero), None];
+        let mut sums = b.add_one(Op::QuantizedConv(QuantizedConv { options }), operands).unwrap();
+        if integer_bias {
+            let bias = integers(b, "conv.bias_quantized", &[1, 3, 1, 1], DType::I32);
+            sums = b.add(Op::Binary(BinaryOp::Add), &[sums, bias]).unwrap();
+        }
+        let sums = b.add(Op::Cast(Cast { to: DType::F32 }), &[sums]).unwrap();
+        let scale = constant(b, Some("scale"), &[1, 3, 1, 1], &[0.25, 0.5, 2.0]);
+        b.add(Op::Binary(BinaryOp::Mul), &[sums, scale]).unwrap()
+    }
+
+    fn numbers(b: &mut Builder<'_>, scale: f32, zero: u8) -> [ValueId; 2] {
+        let scale = constant(b, Some("scale"), &[1], &[scale]);
+        [scale, b.graph.add_constant(None, TensorData::new(vec![zero], [1]))]
+    }
+
+    const IMAGE: &[&str] = &["u8[n, 2, 5, 4]", "f32[n, 3, 5, 4]"];
+
+    #[test]
+    fn a_convolution_with_bias_residual_and_activation_is_one_layer() {
+        let g = graph(IMAGE, |b, x| {
+            let y = convolution(b, x[0], false);
+            let bias = constant(b, Some("conv.bias"), &[1, 3, 1, 1], &[0.5, -20.0, 0.25]);
+            let y = b.add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap();
+            let y = b.add(Op::Binary(BinaryOp::Add), &[y, x[1]]).unwrap();
+            vec![b.add(Op::Activation(Activation::Relu), &[y]).unwrap()]
+        });
+        let g = checked(g, &[("n", 2)]);
+        let node = single(&g);
+        assert!(matches!(node.op, Op::ScaledConv(ScaledConv { activation: Some(Activation::Relu), .. })));
+        assert!(node.inputs[LayerOperands::BIAS].is_some());
+        assert_eq!(node.inputs[LayerOperands::RESIDUAL], Some(g.inputs[1]));
+    }
+
+    #[test]
+    fn a_layer_whose_result_alone_is_quantized_yields_the_integers() {
+        for relu in [false, true] {
+            let g = graph(IMAGE, |b, x| {
+                let mut y = convolution(b, x[0], true);
+                if relu {
+                    y = b.add(Op::Activation(Activation::Relu), &[y]).unwrap();
+                }
+                let [scale, zero] = numbers(b, 4.0, 7);
+                vec![b.add(Op::Quantize, &[y, scale, zero]).unwrap()]
+            });
+            let g = checked(g, &[("n", 2)]);
+            let node = single(&g);
+            assert!(matches!(&node.op, Op::ScaledConv(conv) if conv.activation.is_some() == relu));
+            let scale = g.constant(node.inputs[LayerOperands::SCALE].unwrap()).unwrap();
+            assert_eq!(scale.data.to_vec::<f32>().unwrap(), [0.0625, 0.125, 0.5]);
+            assert!(node.inputs[LayerOperands::INTEGER_BIAS].is_some());
+        }
+        // Others need the numbers, or what becomes of them is not in proportion to the steps.
+        let kinds_of = |others: bool| {
+            let g = graph(IMAGE, |b, x| {
+                let mut y = convolution(b, x[0], true);
+                if !others {
+                    y = b.add(Op::Activation(Activation::Sigmoid), &[y]).unwrap();
+                }
+                let [scale, zero] = numbers(b, 4.0, 7);
+                let q = b.add(Op::Quantize, &[y, scale, zero]).unwrap();
+                if others { vec![q, y] } else { vec![q] }
+            });
+            kinds(&checked(g, &[("n", 2)]))
+        };
+        for others in [false, true] {
+            let kinds = kinds_of(others);
+            assert!(kinds.contains(&"Quantize".to_owned()), "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn a_bias_that_was_quantized_is_integers_again() {
+        for (bias, whole) in [([0.75f32, -20.0, 6.0], true), ([0.7, -20.0, 6.0], false)] {
+            let g = graph(IMAGE, |b, x| {
+                let y = convolution(b, x[0], false);
+                let bias = constant(b, Some("conv.bias"), &[1, 3, 1, 1], &bias);
+                let y = b.add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap();
+                let [scale, zero] = numbers(b, 4.0, 7);
+                vec![b.add(Op::Quantize, &[y, scale, zero]).unwrap()]
+            });
+            let g = checked(g, &[("n", 2)]);
+            let node = single(&g);
+            let integers = node.inputs[LayerOperands::INTEGER_BIAS].and_then(|id| g.constant(id));
+            let integers = integers.map(|bias| bias.data.to_vec::<i32>().unwrap());
+            assert_eq!(integers, whole.then(|| vec![3, -40, 3]));
+            assert_eq!(node.inputs[LayerOperands::BIAS].is_some(), !whole);
+        }
+    }
+
+    #[test]
+    fn a_sum_of_what_integers_stand_for_is_one_of_integers() {
+        let sum = |other: &str| {
+            let g = graph(&["u8[n, 3]", other], |b, x| {
+                let sides = [0, 1].map(|n| {
+                    let scale = constant(b, Some("scale"), &[1], &[0.5 + n as f32]);
+                    let dtype = b.graph.ty(x[n]).dtype;
+                    let zero = TensorData::new(vec![3i64], [1]).convert_dtype(dtype);
+                    let zero = b.graph.add_constant(None, zero);
+                    b.add(Op::Dequantize, &[x[n], scale, zero]).unwrap()
+                });
+                let y = b.add(Op::Binary(BinaryOp::Add), &sides).unwrap();
+                let [scale, zero] = numbers(b, 2.0, 9);
+                vec![b.add(Op::Quantize, &[y, scale, zero]).unwrap()]
+            });
+            checked(g, &[("n", 2)])
+        };
+        let g = sum("u8[n, 3]");
+        let node = single(&g);
+        assert_eq!(node.op, Op::QuantizedAdd);
+        let number = |n: usize| g.constant(node.inputs[n].unwrap()).unwrap().data.to_vec::<f32>().unwrap()[0];
+        assert_eq!([number(2), number(3), number(4)], [0.25, 0.75, 9.0 - 3.0]);
+        assert!(!kinds(&sum("i8[n, 3]")).contains(&"QuantizedAdd".to_owned()), "they are of one dtype");
+    }
+
+    #[test]
+    fn integers_that_only_stand_for_numbers_are_none() {
+        let around = |other: f32| {
+            let g = graph(&["f32[n, 3]"], |b, x| {
+                let [scale, zero] = numbers(b, 0.5, 3);
+                let q = b.add(Op::Quantize, &[x[0], scale, zero]).unwrap();
+                let [scale, zero] = numbers(b, other, 3);
+                vec![b.add(Op::Dequantize, &[q, scale, zero]).unwrap()]
+            });
+            kinds(&checked(g, &[("n", 2)]))
+        };
+        assert_eq!(around(0.5), ["FakeQuantize"]);
+        assert_eq!(around(0.25), ["Quantize", "Dequantize"]);
     }
 }

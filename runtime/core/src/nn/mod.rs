@@ -34,8 +34,8 @@ pub use position::{
     PositionalEncoding, PositionalEncodingConfig, RotaryEncoding, RotaryEncodingConfig, generate_sinusoids,
 };
 pub use quantized::{
-    QuantizedAdd, QuantizedAddConfig, QuantizedLinear, QuantizedLinearConfig, QuantizedMul, QuantizedMulConfig,
-    Quantizer, QuantizerConfig,
+    QuantizedAdd, QuantizedAddConfig, QuantizedLinear, QuantizedLinearConfig, QuantizedMul,
+    QuantizedMulConfig, Quantizer, QuantizerConfig,
 };
 pub use rnn::*;
 pub use unfold::{Unfold4d, Unfold4dConfig};

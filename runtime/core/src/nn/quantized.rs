@@ -2,10 +2,10 @@
 
 use super::{Initializer, display::layer_display};
 use crate::config::Config;
-use crate::module::{Module, Param, ParamId};
+use crate::module::{Ignored, Module, Param, ParamId};
 use crate::tensor::module::{
-    QuantizedInput, QuantizedWeight, dequantize, fake_quantize, quantize, quantized_add, quantized_linear, quantized_mul,
-    requantized_linear,
+    QuantizedInput, QuantizedWeight, dequantize, fake_quantize, quantize, quantized_add, quantized_linear,
+    quantized_mul, requantized_linear,
 };
 use crate::tensor::{Activation, DType, Int, Tensor, backend::Backend};
 
@@ -57,6 +57,8 @@ pub struct QuantizedLinear<B: Backend> {
     pub integer_bias: Option<Param<Tensor<B, 1, Int>>>,
     /// The integer that is the output's 0: `[1]`.
     pub output_zero_point: Option<Param<Tensor<B, 1, Int>>>,
+    /// The integers that the layer yields.
+    pub output_dtype: Ignored<Option<DType>>,
 }
 
 impl QuantizedLinearConfig {
@@ -70,11 +72,11 @@ impl QuantizedLinearConfig {
             weight: Param::initialized(ParamId::new(), weight),
             weight_zero_point: self.weight_zero_point.then(|| integers(scales, dtype)),
             scale: Initializer::Ones.init([scales], device),
-            bias: (self.bias && !self.integer_bias)
-                .then(|| Initializer::Zeros.init([self.d_output], device)),
+            bias: (self.bias && !self.integer_bias).then(|| Initializer::Zeros.init([self.d_output], device)),
             input_zero_point: self.input_zero_point.map(|dtype| integers(1, dtype)),
             integer_bias: self.integer_bias.then(|| integers(self.d_output, DType::I32)),
             output_zero_point: self.output_zero_point.map(|dtype| integers(1, dtype)),
+            output_dtype: Ignored(self.output_zero_point),
         }
     }
 }
@@ -155,8 +157,10 @@ impl<B: Backend> QuantizedLinear<B> {
         activation: Option<Activation>,
     ) -> Tensor<B, D, Int> {
         let input = input.or_zero_point(self.input_zero_point.as_ref().map(Param::val));
-        let zero = self.output_zero_point.as_ref().expect("a layer that yields integers has their zero point");
-        requantized_linear(input, self.weight(), activation, zero.val())
+        let (Some(zero), Some(dtype)) = (&self.output_zero_point, self.output_dtype.0) else {
+            panic!("QuantizedLinear: it yields floats, for want of an output zero point")
+        };
+        requantized_linear(input, self.weight(), activation, zero.val(), dtype)
     }
 
     fn weight(&self) -> QuantizedWeight<B, 2> {
@@ -195,6 +199,8 @@ pub struct Quantizer<B: Backend> {
     pub scale: Option<Param<Tensor<B, 1>>>,
     /// The integer that is 0: `[1]`.
     pub zero_point: Param<Tensor<B, 1, Int>>,
+    /// The integers, which a device may hold in others.
+    pub dtype: Ignored<DType>,
 }
 
 impl QuantizerConfig {
@@ -204,6 +210,7 @@ impl QuantizerConfig {
         Quantizer {
             scale: self.scale.then(|| Initializer::Ones.init([1], device)),
             zero_point: Param::initialized(ParamId::new(), zero_point),
+            dtype: Ignored(self.dtype),
         }
     }
 }
@@ -211,7 +218,7 @@ impl QuantizerConfig {
 impl<B: Backend> Quantizer<B> {
     /// The integers for numbers.
     pub fn quantize<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D, Int> {
-        quantize(x, self.scale.as_ref().map(Param::val), self.zero_point.val())
+        quantize(x, self.scale.as_ref().map(Param::val), self.zero_point.val(), self.dtype.0)
     }
 
     /// The numbers that integers stand for.
@@ -231,7 +238,7 @@ impl<B: Backend> Quantizer<B> {
     /// Without a scale.
     pub fn fake_quantize<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let scale = self.scale.as_ref().expect("integers stand for numbers under a scale");
-        fake_quantize(x, scale.val(), self.zero_point.val())
+        fake_quantize(x, scale.val(), self.zero_point.val(), self.dtype.0)
     }
 }
 
@@ -239,7 +246,11 @@ layer_display!(Quantizer<B>, |layer| { "scale" => layer.scale.is_some() });
 
 /// Configuration of [`QuantizedAdd`].
 #[derive(Config, Debug)]
-pub struct QuantizedAddConfig {}
+pub struct QuantizedAddConfig {
+    /// The integers.
+    #[config(default = "DType::U8")]
+    pub dtype: DType,
+}
 
 /// Adds what integers stand for, and yields integers: `round(lhs · lhs_scale + rhs · rhs_scale + offset)`.
 #[derive(Module, Debug)]
@@ -251,6 +262,8 @@ pub struct QuantizedAdd<B: Backend> {
     pub rhs_scale: Param<Tensor<B, 1>>,
     /// The zero point of the result, less what the scales make of those of both sides: `[1]`.
     pub offset: Param<Tensor<B, 1>>,
+    /// The integers, which a device may hold in others.
+    pub dtype: Ignored<DType>,
 }
 
 impl QuantizedAddConfig {
@@ -260,14 +273,19 @@ impl QuantizedAddConfig {
             lhs_scale: Initializer::Ones.init([1], device),
             rhs_scale: Initializer::Ones.init([1], device),
             offset: Initializer::Zeros.init([1], device),
+            dtype: Ignored(self.dtype),
         }
     }
 }
 
 impl<B: Backend> QuantizedAdd<B> {
-    /// The sum of integers of one dtype, which is the result's.
-    pub fn forward<const D: usize>(&self, lhs: Tensor<B, D, Int>, rhs: Tensor<B, D, Int>) -> Tensor<B, D, Int> {
-        quantized_add(lhs, rhs, self.lhs_scale.val(), self.rhs_scale.val(), self.offset.val())
+    /// The sum of integers of the layer's dtype.
+    pub fn forward<const D: usize>(
+        &self,
+        lhs: Tensor<B, D, Int>,
+        rhs: Tensor<B, D, Int>,
+    ) -> Tensor<B, D, Int> {
+        quantized_add(lhs, rhs, self.lhs_scale.val(), self.rhs_scale.val(), self.offset.val(), self.dtype.0)
     }
 }
 
@@ -293,6 +311,8 @@ pub struct QuantizedMul<B: Backend> {
     pub zero_point: Param<Tensor<B, 1, Int>>,
     /// How many steps of the result a product of a step of both sides is: `[1]`.
     pub scale: Param<Tensor<B, 1>>,
+    /// The integers, which a device may hold in others.
+    pub dtype: Ignored<DType>,
 }
 
 impl QuantizedMulConfig {
@@ -303,15 +323,20 @@ impl QuantizedMulConfig {
             rhs_zero_point: integers(1, self.dtype, device),
             zero_point: integers(1, self.dtype, device),
             scale: Initializer::Ones.init([1], device),
+            dtype: Ignored(self.dtype),
         }
     }
 }
 
 impl<B: Backend> QuantizedMul<B> {
-    /// The product of integers of one dtype, which is the result's.
-    pub fn forward<const D: usize>(&self, lhs: Tensor<B, D, Int>, rhs: Tensor<B, D, Int>) -> Tensor<B, D, Int> {
+    /// The product of integers of the layer's dtype.
+    pub fn forward<const D: usize>(
+        &self,
+        lhs: Tensor<B, D, Int>,
+        rhs: Tensor<B, D, Int>,
+    ) -> Tensor<B, D, Int> {
         let zeros = [&self.lhs_zero_point, &self.rhs_zero_point, &self.zero_point].map(Param::val);
-        quantized_mul(lhs, rhs, zeros, self.scale.val())
+        quantized_mul(lhs, rhs, zeros, self.scale.val(), self.dtype.0)
     }
 }
 

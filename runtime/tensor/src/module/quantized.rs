@@ -173,13 +173,14 @@ pub fn quantize_dynamic<B: Backend, const D: usize>(
     (bytes, scale.squeeze_dims(&axes), zero.squeeze_dims(&axes))
 }
 
-/// The integers that stand for numbers, `round(x / scale) + zero`, as far as the zero point's dtype has them; without a scale `x` is in steps already.
+/// The integers that stand for numbers, `round(x / scale) + zero`, as far as a dtype has them; without a scale `x` is in steps already.
 pub fn quantize<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     scale: Option<Tensor<B, 1>>,
     zero: Tensor<B, 1, Int>,
+    dtype: DType,
 ) -> Tensor<B, D, Int> {
-    let (dtype, wide) = (zero.dtype(), x.dtype());
+    let wide = x.dtype();
     let zero = spread::<B, D, _>(zero);
     match scale {
         Some(scale) => {
@@ -217,13 +218,14 @@ pub fn dequantize<B: Backend, const D: usize>(
     })
 }
 
-/// The numbers that the integers of [`quantize`] stand for: `x` in steps of a scale, as far as the zero point's dtype has them.
+/// The numbers that the integers of [`quantize`] stand for: `x` in steps of a scale, as far as a dtype has them.
 pub fn fake_quantize<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     scale: Tensor<B, 1>,
     zero: Tensor<B, 1, Int>,
+    dtype: DType,
 ) -> Tensor<B, D> {
-    let (dtype, wide) = (zero.dtype(), x.dtype());
+    let wide = x.dtype();
     let (scale, zero) = (spread::<B, D, _>(scale), spread::<B, D, _>(zero));
     Tensor::<B, D>::elementwise([x.into(), scale.into(), zero.into()], |[x, scale, zero]| {
         let (scale, zero) = (scale.cast(wide), zero.cast(wide));
@@ -231,7 +233,7 @@ pub fn fake_quantize<B: Backend, const D: usize>(
     })
 }
 
-/// The sum of what integers stand for, as integers of the left side's dtype again, `round(lhs · lhs_scale + rhs · rhs_scale + offset)`: the scales say
+/// The sum of what integers stand for, as integers of a dtype again, `round(lhs · lhs_scale + rhs · rhs_scale + offset)`: the scales say
 /// how many steps of the result a step of each side is, and the offset holds all three zero points.
 pub fn quantized_add<B: Backend, const D: usize>(
     lhs: Tensor<B, D, Int>,
@@ -239,31 +241,35 @@ pub fn quantized_add<B: Backend, const D: usize>(
     lhs_scale: Tensor<B, 1>,
     rhs_scale: Tensor<B, 1>,
     offset: Tensor<B, 1>,
+    dtype: DType,
 ) -> Tensor<B, D, Int> {
-    let (dtype, wide) = (lhs.dtype(), lhs_scale.dtype());
-    let [lhs_scale, rhs_scale, offset] = [lhs_scale, rhs_scale, offset].map(|number| spread::<B, D, _>(number));
+    let wide = compose::wide(lhs_scale.dtype());
+    let [lhs_scale, rhs_scale, offset] =
+        [lhs_scale, rhs_scale, offset].map(|number| spread::<B, D, _>(number));
     let operands = [lhs.into(), rhs.into(), lhs_scale.into(), rhs_scale.into(), offset.into()];
     Tensor::<B, D, Int>::elementwise(operands, |[lhs, rhs, lhs_scale, rhs_scale, offset]| {
+        let [lhs_scale, rhs_scale, offset] = [lhs_scale, rhs_scale, offset].map(|number| number.cast(wide));
         let steps = lhs.cast(wide) * lhs_scale + (rhs.cast(wide) * rhs_scale + offset);
         whole("quantized_add", steps.round(), dtype)
     })
 }
 
-/// The product of what integers stand for, as integers of the left side's dtype again: `round((lhs - lhs_zero) · (rhs - rhs_zero) · scale + zero)`. The
+/// The product of what integers stand for, as integers of a dtype again: `round((lhs - lhs_zero) · (rhs - rhs_zero) · scale + zero)`. The
 /// scale says how many steps of the result a product of two steps is.
 pub fn quantized_mul<B: Backend, const D: usize>(
     lhs: Tensor<B, D, Int>,
     rhs: Tensor<B, D, Int>,
     zeros: [Tensor<B, 1, Int>; 3],
     scale: Tensor<B, 1>,
+    dtype: DType,
 ) -> Tensor<B, D, Int> {
-    let (dtype, wide) = (lhs.dtype(), scale.dtype());
+    let wide = compose::wide(scale.dtype());
     let [lhs_zero, rhs_zero, zero] = zeros.map(|zero| spread::<B, D, _>(zero));
     let scale = spread::<B, D, _>(scale);
     let operands = [lhs.into(), rhs.into(), lhs_zero.into(), rhs_zero.into(), zero.into(), scale.into()];
     Tensor::<B, D, Int>::elementwise(operands, |[lhs, rhs, lhs_zero, rhs_zero, zero, scale]| {
         let [lhs, rhs] = [(lhs, lhs_zero), (rhs, rhs_zero)].map(|(x, zero)| x.cast(wide) - zero.cast(wide));
-        whole("quantized_mul", (lhs * rhs * scale + zero.cast(wide)).round(), dtype)
+        whole("quantized_mul", (lhs * rhs * scale.cast(wide) + zero.cast(wide)).round(), dtype)
     })
 }
 
@@ -339,9 +345,9 @@ impl<B: Backend, const D: usize> Sums<B, D> {
         Tensor::wrap(self.finish(residual.map(Tensor::into_backend), then, None))
     }
 
-    /// The integers that stand for these, in steps, as far as the zero point's dtype has them.
-    fn integers(self, then: Option<Activation>, zero: Tensor<B, 1, Int>) -> Tensor<B, D, Int> {
-        Tensor::wrap(self.finish(None, then, Some(zero)))
+    /// The integers that stand for these, in steps, as far as a dtype has them.
+    fn integers(self, then: Option<Activation>, zero: Tensor<B, 1, Int>, to: DType) -> Tensor<B, D, Int> {
+        Tensor::wrap(self.finish(None, then, Some((zero, to))))
     }
 
     /// Everything behind the sums is one elementwise program.
@@ -349,10 +355,11 @@ impl<B: Backend, const D: usize> Sums<B, D> {
         self,
         residual: Option<B::Primitive>,
         then: Option<Activation>,
-        zero: Option<Tensor<B, 1, Int>>,
+        integers_of: Option<(Tensor<B, 1, Int>, DType)>,
     ) -> B::Primitive {
         let Self { sums, axis, input_scale, scale, bias, integer_bias } = self;
-        let (dtype, to) = (scale.dtype(), zero.as_ref().map(Tensor::dtype));
+        let dtype = scale.dtype();
+        let (zero, to) = integers_of.unzip();
         // Sums may be greater than numbers of 16 bits.
         let wide = compose::wide(dtype);
         let mut operands: InlineVec<B::Primitive> =
@@ -406,7 +413,7 @@ pub fn quantized_linear<B: Backend, const D: usize>(
     Sums::of_linear(x.into(), weight).numbers(residual, then)
 }
 
-/// [`quantized_linear`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as the zero point's dtype has them.
+/// [`quantized_linear`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as a dtype has them.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -415,8 +422,9 @@ pub fn requantized_linear<B: Backend, const D: usize>(
     weight: QuantizedWeight<B, 2>,
     then: Option<Activation>,
     zero: Tensor<B, 1, Int>,
+    dtype: DType,
 ) -> Tensor<B, D, Int> {
-    Sums::of_linear(x.into(), weight).integers(then, zero)
+    Sums::of_linear(x.into(), weight).integers(then, zero, dtype)
 }
 
 /// A convolution of integers: the sums of [`quantized_conv`], times the scales of both sides, plus the bias and a residual, then an activation.
@@ -433,7 +441,7 @@ pub fn scaled_conv<B: Backend, const D: usize>(
     Sums::of_conv(x.into(), weight, options).numbers(residual, then)
 }
 
-/// [`scaled_conv`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as the zero point's dtype has them.
+/// [`scaled_conv`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as a dtype has them.
 ///
 /// # Panics
 /// When channels, kernel and options do not fit the input.
@@ -442,9 +450,10 @@ pub fn requantized_conv<B: Backend, const D: usize>(
     weight: QuantizedWeight<B, D>,
     then: Option<Activation>,
     zero: Tensor<B, 1, Int>,
+    dtype: DType,
     options: ConvOptions,
 ) -> Tensor<B, D, Int> {
-    Sums::of_conv(x.into(), weight, options).integers(then, zero)
+    Sums::of_conv(x.into(), weight, options).integers(then, zero, dtype)
 }
 
 /// One number, or one for each entry of the last dim, of rank `D`.

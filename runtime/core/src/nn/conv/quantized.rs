@@ -74,6 +74,8 @@ macro_rules! quantized_conv {
             pub integer_bias: Option<Param<Tensor<B, 1, Int>>>,
             /// The integer that is the output's 0: `[1]`.
             pub output_zero_point: Option<Param<Tensor<B, 1, Int>>>,
+            /// The integers that the layer yields.
+            pub output_dtype: Ignored<Option<DType>>,
             /// Step of the window.
             pub stride: $size,
             /// Size of the kernel.
@@ -112,6 +114,7 @@ macro_rules! quantized_conv {
                     input_zero_point: self.input_zero_point.map(|dtype| integers(1, dtype, device)),
                     integer_bias: self.integer_bias.then(|| integers($out, DType::I32, device)),
                     output_zero_point: self.output_zero_point.map(|dtype| integers(1, dtype, device)),
+                    output_dtype: Ignored(self.output_zero_point),
                     stride: self.stride,
                     kernel_size: self.kernel_size,
                     dilation: self.dilation,
@@ -187,9 +190,10 @@ macro_rules! quantized_conv {
             ) -> Tensor<B, $dims, Int> {
                 let options = self.options(&input.dims());
                 let input = input.or_zero_point(self.input_zero_point.as_ref().map(Param::val));
-                let zero = self.output_zero_point.as_ref();
-                let zero = zero.expect("a layer that yields integers has their zero point");
-                requantized_conv(input, self.weight(), activation, zero.val(), options)
+                let (Some(zero), Some(dtype)) = (&self.output_zero_point, self.output_dtype.0) else {
+                    panic!(concat!(stringify!($layer), ": it yields floats, for want of an output zero point"))
+                };
+                requantized_conv(input, self.weight(), activation, zero.val(), dtype, options)
             }
 
             fn weight(&self) -> QuantizedWeight<B, $dims> {
