@@ -39,6 +39,7 @@ impl QuantizedScopes {
         }
         let told: Vec<Vec<ScopeEntry>> = graph.node.iter().map(|node| paths.scope_of(node)).collect();
         let known = Known::of(&told);
+        let tells = told.iter().any(|scope| !scope.is_empty());
         let (mut found, mut made): (BTreeMap<String, Vec<ScopeEntry>>, BTreeMap<&str, Made<'_>>) =
             Default::default();
         for (node, told) in graph.node.iter().zip(&told) {
@@ -52,9 +53,13 @@ impl QuantizedScopes {
                     None => scope = around(node, &made),
                 }
             } else if scope.is_empty() && node.op_type == "QuantizeLinear" {
-                // Everybody who needs the number takes its integers.
-                let of = node.input.first().and_then(|name| made.get(name.as_str()));
-                (scope, by_layer) = of.map(|of| (of.scope.clone(), of.by_layer)).unwrap_or_default();
+                // Everybody who needs the number takes its integers; those of an input are made before any module.
+                let input = node.input.first().map(String::as_str).unwrap_or_default();
+                (scope, by_layer) = match made.get(input) {
+                    Some(of) => (of.scope.clone(), of.by_layer),
+                    None if tells && !initializers.contains(input) => (known.scope_of_root(), false),
+                    None => (Vec::new(), false),
+                };
             }
             if told.is_empty() {
                 if !scope.is_empty() {
@@ -118,6 +123,12 @@ impl<'t> Known<'t> {
         let outer = entries().flat_map(|entry| beginnings(&entry.path));
         let lists = outer.filter(|path| !classes.contains_key(path)).collect();
         Self { classes, lists }
+    }
+
+    /// The network itself.
+    fn scope_of_root(&self) -> Vec<ScopeEntry> {
+        let class = self.classes.get("").copied().unwrap_or_default();
+        vec![ScopeEntry { path: String::new(), class: class.to_owned() }]
     }
 
     /// The modules around and of a layer.
