@@ -387,6 +387,9 @@ const KINDS: &[&str] = &[
     "out",
     "output",
     "proj",
+    "quantized_add",
+    "quantized_mul",
+    "quantizer",
     "self",
 ];
 

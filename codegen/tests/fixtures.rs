@@ -69,6 +69,9 @@ snapshots! {
     op_gather_counted
     op_ml_classes
     op_resize_dynamic
+    quantized_blocks
+    quantized_blocks_around
+    quantized_blocks_dynamic
     quantized_encoder
     quantized_encoder_around
     rounds_lists

@@ -187,7 +187,7 @@ fn in_single_precision(graph: &Graph) -> Vec<String> {
 
 /// Cases of numbers that only f32 holds (1e9, bounds at `f32::MAX`, scores that -1e9 or -1e4 hides by rounding), and of numbers that are near to
 /// another integer (or float of few bits) or, where their logarithms matter, to 1.
-const LIMITS: [&str; 19] = [
+const LIMITS: [&str; 21] = [
     "op_attention_masks",
     "op_clip_bounds",
     "op_clip_opset_10",
@@ -202,6 +202,8 @@ const LIMITS: [&str; 19] = [
     "op_quantized_floats",
     "op_softmax",
     "quantized_attention",
+    "quantized_blocks",
+    "quantized_blocks_around",
     "quantized_cnn",
     "op_ranges_of_the_run",
     "quantized_cnn_around",

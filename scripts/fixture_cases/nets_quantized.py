@@ -163,3 +163,48 @@ def encoder(rng):
 def encoder_around(rng):
     """Layers in floating point between conversions to integers and back, by ranges that were measured."""
     return quantized_case(rng, Encoder(), (6, 16), [2, 1], QuantFormat.QDQ)
+
+
+class Residual(nn.Module):
+    def __init__(self, c, project=False):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(c, c, 3, 1, 1), nn.Conv2d(c, c, 3, 1, 1)
+        self.project = nn.Conv2d(c, c, 1) if project else nn.Identity()
+
+    def forward(self, x):
+        return F.relu(self.conv2(F.relu(self.conv1(x))) + self.project(x))
+
+
+class Residuals(nn.Module):
+    """Equal blocks, whose scales and zero points are their own."""
+
+    def __init__(self, c=16, blocks=3):
+        super().__init__()
+        self.stem, self.pool = nn.Conv2d(3, c, 3, 2, 1), nn.MaxPool2d(2)
+        self.blocks = nn.ModuleList(Residual(c, n == 0) for n in range(blocks))
+        self.deep, self.classes = nn.Conv2d(c, c, 3, 1, 1, groups=c), nn.Linear(c, 5)
+
+    def forward(self, x):
+        x = self.pool(F.relu(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.classes(F.adaptive_avg_pool2d(F.relu(self.deep(x)), 1).flatten(1))
+
+
+@case("quantized_blocks")
+def blocks(rng):
+    """Blocks of convolutions on integers."""
+    return quantized_case(rng, Residuals(), (3, 12, 12), [2, 1], QuantFormat.QOperator)
+
+
+@case("quantized_blocks_around")
+def blocks_around(rng):
+    """The same in floating point between conversions to integers and back; a scale for each channel of a weight, signed activations."""
+    kw = dict(per_channel=True, activation_type=QuantType.QInt8)
+    return quantized_case(rng, Residuals(), (3, 12, 12), [2, 1], QuantFormat.QDQ, **kw)
+
+
+@case("quantized_blocks_dynamic")
+def blocks_dynamic(rng):
+    """The same behind conversions by the range of each input; weights without a sign."""
+    return dynamic_case(rng, Residuals(), (3, 12, 12), [2, 1], weight_type=QuantType.QUInt8)

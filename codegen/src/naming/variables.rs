@@ -7,7 +7,7 @@ use crate::names::{Names, ident, names_a_kind, singular, snake};
 use crate::structs::{Program, Struct};
 use crate::{CodegenError, Defect};
 use kiln_importer::ir::{Symbol, TensorType};
-use kiln_types::DTypeKind;
+use kiln_types::{DType, DTypeKind};
 use proc_macro2::Ident;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -271,7 +271,7 @@ impl<'a> Namer<'a> {
             }
             let argument = arguments.and_then(|names| names.get(i)).map(String::as_str).unwrap_or_default();
             let argument = argument.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-            let kind = value.ty.dtype.kind();
+            let kind = kind_of(value.ty.dtype);
             if i == 0 && kind == DTypeKind::Float {
                 return taken.fresh("x");
             }
@@ -577,7 +577,7 @@ impl<'a> Namer<'a> {
         if self.carried.contains(&head) {
             return None;
         }
-        let kind = |var: VarId| self.ty(var).dtype.kind();
+        let kind = |var: VarId| kind_of(self.ty(var).dtype);
         let name = self.variables.names.get(&head)?;
         let converted = kind(head) != kind(output) && (!name.contains("mask") || is_choice(code));
         if converted || (joins(code) && !matches!(name.as_str(), "x" | "hidden")) {
@@ -617,7 +617,7 @@ impl<'a> Namer<'a> {
         {
             return word;
         }
-        match self.ty(output).dtype.kind() {
+        match kind_of(self.ty(output).dtype) {
             DTypeKind::Bool => "mask".to_owned(),
             DTypeKind::Int => "indices".to_owned(),
             DTypeKind::Float => "hidden".to_owned(),
@@ -783,4 +783,11 @@ fn moves(statement: &Statement, var: VarId) -> bool {
         code.visit(&mut |part| moved |= matches!(part, Code::Use(used) if *used == var));
     }
     moved
+}
+/// What numbers of a dtype are: those of few bits stand for others, or are pixels.
+fn kind_of(dtype: DType) -> DTypeKind {
+    match dtype {
+        DType::I8 | DType::U8 | DType::I16 | DType::U16 => DTypeKind::Float,
+        dtype => dtype.kind(),
+    }
 }

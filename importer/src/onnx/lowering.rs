@@ -421,6 +421,9 @@ impl<'g, 'm> Lowering<'g, 'm> {
     /// Sets what new operations are said to come from.
     fn enter(&mut self, node: &NodeProto, opset: i64) {
         let mut scope = self.model.paths.scope_of(node);
+        if scope.is_empty() && self.frames.len() == 1 {
+            scope = self.model.quantized.scope_of(node);
+        }
         if scope.is_empty() && self.frames.len() > 1 {
             // A function's body belongs where the call stands.
             scope.clone_from(&self.builder.origin.scope);

@@ -1,11 +1,13 @@
 //! The exporter's module path of a node.
 
 mod counted;
+mod quantized;
 mod slashes;
 
 use super::proto::NodeProto;
 use crate::ir::ScopeEntry;
 
+pub(crate) use quantized::QuantizedScopes;
 pub(crate) use slashes::{SlashPaths, path as slash_path};
 
 /// Modules inside each other, and bytes of a module's path. No network has more; each module repeats the path of those around
@@ -48,21 +50,25 @@ fn from_metadata(names: &str, classes: &str) -> Option<Vec<ScopeEntry>> {
 }
 
 /// What ONNX Runtime's tools call nodes of some operators, or called them before they were merged or quantized.
-const CALLED: [(&str, &str); 7] = [
+const CALLED: [(&str, &str); 10] = [
+    ("ConvInteger", "Conv"),
     ("GatherBlockQuantized", "Gather"),
     ("LayerNormalization", "LayerNorm"),
     ("MatMulBnb4", "MatMul"),
+    ("MatMulInteger", "MatMul"),
     ("MatMulNBits", "MatMul"),
+    ("QGemm", "Gemm"),
     ("SimplifiedLayerNormalization", "LayerNorm"),
     ("SkipLayerNormalization", "SkipLayerNorm"),
     ("SkipSimplifiedLayerNormalization", "SkipLayerNorm"),
 ];
 
 /// Whether the last part of a node's name is its operator's, and a number where there are several: `Conv_2`. ONNX Runtime's
-/// quantizers add the number of bits, or that of `bitsandbytes`: `MatMul_Q4`, `MatMul_Bnb4`.
+/// quantizers add the number of bits, or that of `bitsandbytes`: `MatMul_Q4`, `MatMul_Bnb4`; or `_quant`, to the name of an operator of floats.
 fn names_operator(last: &str, operator: &str) -> bool {
-    let last = last.strip_suffix("_Bnb4").unwrap_or(last);
+    let last = last.strip_suffix("_Bnb4").or(last.strip_suffix("_quant")).unwrap_or(last);
     let called = CALLED.iter().filter(|(of, _)| *of == operator).map(|(_, called)| *called);
+    let called = called.chain(operator.strip_prefix("QLinear"));
     [operator].into_iter().chain(called).filter_map(|name| last.strip_prefix(name)).any(|rest| {
         let (number, bits) = rest.rsplit_once("_Q").unwrap_or((rest, ""));
         let number = number.strip_prefix('_').unwrap_or(number);

@@ -1,7 +1,7 @@
 //! Activations that a convolution or linear layer applies on its way out.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Conv, Linear, Op, QuantizedLinear};
+use crate::ir::{Conv, LayerOperands, Linear, Op, QuantizedLinear, ScaledConv, ValueId};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -13,11 +13,19 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             Op::Conv(Conv { options, activation: Some(activation) })
         }
         Op::Linear(Linear { activation: None }) => Op::Linear(Linear { activation: Some(activation) }),
-        Op::QuantizedLinear(QuantizedLinear { activation: None }) => {
+        Op::QuantizedLinear(QuantizedLinear { activation: None }) if yields_floats(&layer.inputs) => {
             Op::QuantizedLinear(QuantizedLinear { activation: Some(activation) })
+        }
+        Op::ScaledConv(ScaledConv { options, activation: None }) if yields_floats(&layer.inputs) => {
+            Op::ScaledConv(ScaledConv { options, activation: Some(activation) })
         }
         _ => return None,
     };
     cx.replace_as(op, layer.inputs, Some(layer.origin))?;
     Some("activation into its layer")
+}
+
+/// Whether a layer of integers yields what they stand for.
+fn yields_floats(operands: &[Option<ValueId>]) -> bool {
+    operands.get(LayerOperands::OUTPUT_ZERO).copied().flatten().is_none()
 }

@@ -6,8 +6,8 @@
 
 use super::movement::constant_as;
 use super::{Rewrite, Rule};
-use crate::ir::{Cast, Dim, Node, Op, Permute, QuantizedConv, Reshape, ValueId};
-use kiln_types::{BinaryOp, ConvOptions, DType};
+use crate::ir::{Cast, Dim, Node, Op, Permute, Pool, QuantizedConv, Reshape, ValueId};
+use kiln_types::{BinaryOp, ConvOptions, DType, PoolOp};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -47,7 +47,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 /// Numbers that integers stand for, moved and quantized again as before: the integers are moved.
 fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (mut id, mut moves) = (cx.input(0)?, Vec::new());
-    while let Some(node) = cx.producer(id).filter(|node| matches!(node.op, Op::Reshape(_) | Op::Permute(_))) {
+    while let Some(node) = cx.producer(id).filter(|node| keeps_order(&node.op)) {
         if moves.len() == MOST_MOVES {
             return None;
         }
@@ -67,6 +67,11 @@ fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     }
     cx.redirect(q)?;
     Some("integers for what they stand for")
+}
+
+/// Whether an operation does to integers what it does to the numbers that they stand for.
+fn keeps_order(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Pool(Pool { op: PoolOp::Max, .. }))
 }
 
 fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {

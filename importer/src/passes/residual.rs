@@ -1,7 +1,7 @@
-//! Sums that a convolution, or a linear layer of integers, adds its result to on its way out.
+//! Sums that a convolution, or a layer of integers, adds its result to on its way out.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Conv, Node, Op, QuantizedLinear, ValueId};
+use crate::ir::{Conv, LayerOperands, Node, Op, QuantizedLinear, ScaledConv, ValueId};
 use kiln_types::BinaryOp;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -19,8 +19,9 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         (None, None) => return None,
     };
     let (layer, mut inputs) = (layer.clone(), layer.inputs.clone());
-    inputs.resize(place(&layer.op)?, None);
-    inputs.push(Some(residual));
+    let place = place(&layer.op)?;
+    inputs.resize(inputs.len().max(place + 1), None);
+    *inputs.get_mut(place)? = Some(residual);
     cx.replace_as(layer.op, inputs, Some(layer.origin))?;
     Some("residual into its layer")
 }
@@ -28,14 +29,18 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 /// The layer that computes a value nobody else uses, if it can add to it.
 fn layer<'c>(cx: &'c Rewrite<'_>, id: ValueId) -> Option<&'c Node> {
     let node = cx.producer(id).filter(|_| cx.used_once(id))?;
-    (node.inputs.len() <= place(&node.op)?).then_some(node)
+    let has = |n: usize| node.inputs.get(n).copied().flatten().is_some();
+    let is_of_integers = matches!(node.op, Op::QuantizedLinear(_) | Op::ScaledConv(_));
+    let yields_integers = is_of_integers && has(LayerOperands::OUTPUT_ZERO);
+    (!has(place(&node.op)?) && !yields_integers).then_some(node)
 }
 
 /// Where a residual stands among the operands of a layer.
 fn place(op: &Op) -> Option<usize> {
     match op {
         Op::Conv(Conv { activation: None, .. }) => Some(3),
-        Op::QuantizedLinear(QuantizedLinear { activation: None }) => Some(QuantizedLinear::RESIDUAL),
+        Op::QuantizedLinear(QuantizedLinear { activation: None })
+        | Op::ScaledConv(ScaledConv { activation: None, .. }) => Some(LayerOperands::RESIDUAL),
         _ => None,
     }
 }

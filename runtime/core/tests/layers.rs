@@ -5,13 +5,14 @@ use kiln_core::module::Module;
 use kiln_core::nn::attention::MultiHeadAttentionConfig;
 use kiln_core::nn::conv::{
     Conv1dConfig, Conv2dConfig, Conv3dConfig, ConvTranspose1dConfig, ConvTranspose2dConfig,
-    ConvTranspose3dConfig, DeformConv2dConfig,
+    ConvTranspose3dConfig, DeformConv2dConfig, QuantizedConv1dConfig, QuantizedConv2dConfig,
+    QuantizedConv3dConfig,
 };
 use kiln_core::nn::{
     BatchNormConfig, BiGruConfig, BiLstmConfig, BiRnnConfig, EmbeddingConfig, GateController,
     GroupNormConfig, GruConfig, Initializer, InstanceNormConfig, LayerNormConfig, LinearConfig, LstmConfig,
-    PReluConfig, QuantizedLinearConfig, QuantizerConfig, RecurrentConfig, RmsNormConfig, RnnConfig,
-    SwiGluConfig,
+    PReluConfig, QuantizedAddConfig, QuantizedLinearConfig, QuantizedMulConfig, QuantizerConfig,
+    RecurrentConfig, RmsNormConfig, RnnConfig, SwiGluConfig,
 };
 use kiln_core::record::{FullPrecisionSettings, Record};
 use kiln_types::layers::{LAYERS, Layer, Slot};
@@ -119,6 +120,18 @@ fn the_catalogue_has_what_the_layers_have() {
             $(checked.insert($name, (record($full), record($bare)));)*
         };
     }
+    // Of a layer of integers with a bias of either kind.
+    macro_rules! of_integers {
+        ($config:expr) => {{
+            let zeros = Some(kiln_core::tensor::DType::U8);
+            let config = $config.with_weight_zero_point(true).with_input_zero_point(zeros);
+            let config = config.with_output_zero_point(zeros);
+            let biased = config.clone().init::<B>(device);
+            let mut layer = config.with_integer_bias(true).init::<B>(device);
+            layer.bias = biased.bias;
+            layer
+        }};
+    }
     let gate = |bias| GateController::<B>::new(2, 3, bias, Initializer::Zeros, device);
     layers! {
         "BatchNorm": BatchNormConfig::new(2).init::<B>(device), BatchNormConfig::new(2).init::<B>(device);
@@ -154,11 +167,18 @@ fn the_catalogue_has_what_the_layers_have() {
         "MultiHeadAttention": MultiHeadAttentionConfig::new(4, 2).init::<B>(device),
             MultiHeadAttentionConfig::new(4, 2).with_bias(Some(false)).init::<B>(device);
         "PRelu": PReluConfig::new().init::<B>(device), PReluConfig::new().init::<B>(device);
-        "QuantizedLinear": QuantizedLinearConfig::new(2, 3)
-            .with_weight_zero_point(true)
-            .with_input_zero_point(Some(kiln_core::tensor::DType::U8))
-            .init::<B>(device),
+        "QuantizedAdd": QuantizedAddConfig::new().init::<B>(device),
+            QuantizedAddConfig::new().init::<B>(device);
+        "QuantizedConv1d": of_integers!(QuantizedConv1dConfig::new(2, 3, 2)),
+            QuantizedConv1dConfig::new(2, 3, 2).with_bias(false).init::<B>(device);
+        "QuantizedConv2d": of_integers!(QuantizedConv2dConfig::new([2, 3], [2, 2])),
+            QuantizedConv2dConfig::new([2, 3], [2, 2]).with_bias(false).init::<B>(device);
+        "QuantizedConv3d": of_integers!(QuantizedConv3dConfig::new([2, 3], [2, 2, 2])),
+            QuantizedConv3dConfig::new([2, 3], [2, 2, 2]).with_bias(false).init::<B>(device);
+        "QuantizedLinear": of_integers!(QuantizedLinearConfig::new(2, 3)),
             QuantizedLinearConfig::new(2, 3).with_bias(false).init::<B>(device);
+        "QuantizedMul": QuantizedMulConfig::new().init::<B>(device),
+            QuantizedMulConfig::new().init::<B>(device);
         "Quantizer": QuantizerConfig::new().init::<B>(device),
             QuantizerConfig::new().with_scale(false).init::<B>(device);
         "Recurrent": RecurrentConfig::gru(2, 3).init::<B>(device),

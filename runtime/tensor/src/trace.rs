@@ -371,6 +371,31 @@ pub(crate) fn run<B: Backend, const N: usize, const M: usize>(
     })
 }
 
+/// [`run`] over so many operands that broadcast, where their number is not known beforehand.
+#[track_caller]
+pub(crate) fn run_all<B: Backend>(
+    operands: InlineVec<B::Primitive>,
+    f: impl FnOnce(&[Traced]) -> Traced,
+) -> B::Primitive {
+    let Some((first, others)) = operands.split_first() else {
+        check::fail("elementwise", format_args!("there are no operands"))
+    };
+    let device = broadcast_device::<B>(first, others);
+    let program = recordings::take(Dtypes::of::<B>(&device));
+    let own: Vec<Traced> =
+        operands.iter().enumerate().map(|(n, operand_n)| operand(&program, n, operand_n.dtype())).collect();
+    let [result] = completed(
+        program,
+        |_| {
+            let result = f(&own);
+            drop(own);
+            [result]
+        },
+        |expression, parameters| all(B::elementwise(expression, operands, parameters)),
+    );
+    result
+}
+
 /// Operands that broadcast, then the sums of each result along axes, which stay with size 1.
 #[track_caller]
 pub(crate) fn sums<B: Backend, const N: usize, const M: usize>(
@@ -432,6 +457,12 @@ fn device_of<B: Backend, const N: usize>(operands: &[B::Primitive; N]) -> B::Dev
     let Some((first, others)) = operands.split_first() else {
         check::fail("elementwise", format_args!("there are no operands"))
     };
+    broadcast_device::<B>(first, others)
+}
+
+/// The device of the first of operands that broadcast.
+#[track_caller]
+fn broadcast_device<B: Backend>(first: &B::Primitive, others: &[B::Primitive]) -> B::Device {
     if others.iter().any(|other| other.dims() != first.dims()) {
         let mut shape = first.shape();
         for other in others {

@@ -141,11 +141,35 @@ pub static QUANTIZED_LINEAR: Layer = Layer::new(
         parameter("scale"),
         optional("bias"),
         optional("input_zero_point"),
+        optional("integer_bias"),
+        optional("output_zero_point"),
+        constant("output_dtype"),
+    ],
+);
+/// `QuantizedAdd`, which generated models have.
+pub static QUANTIZED_ADD: Layer = Layer::new(
+    "QuantizedAdd",
+    "nn::QuantizedAdd",
+    &[parameter("lhs_scale"), parameter("rhs_scale"), parameter("offset"), constant("dtype")],
+);
+/// `QuantizedMul`, which generated models have.
+pub static QUANTIZED_MUL: Layer = Layer::new(
+    "QuantizedMul",
+    "nn::QuantizedMul",
+    &[
+        parameter("lhs_zero_point"),
+        parameter("rhs_zero_point"),
+        parameter("zero_point"),
+        parameter("scale"),
+        constant("dtype"),
     ],
 );
 /// `Quantizer`, which generated models have.
-pub static QUANTIZER: Layer =
-    Layer::new("Quantizer", "nn::Quantizer", &[optional("scale"), parameter("zero_point")]);
+pub static QUANTIZER: Layer = Layer::new(
+    "Quantizer",
+    "nn::Quantizer",
+    &[optional("scale"), parameter("zero_point"), constant("dtype")],
+);
 /// `Embedding`.
 pub static EMBEDDING: Layer = Layer::new("Embedding", "nn::Embedding", &[parameter("weight")]);
 /// `PRelu`.
@@ -199,10 +223,30 @@ pub static BATCH_NORM: Layer = Layer::new(
     ],
 );
 
-/// Declares a convolution over so many dims, and a transposed one.
+/// Declares a convolution over so many dims, a transposed one, and one of quantized integers.
 macro_rules! convolutions {
-    ($($doc:literal $conv:ident $transposed:ident $sizes:expr;)*) => {
+    ($($doc:literal $conv:ident $transposed:ident $quantized:ident $sizes:expr;)*) => {
         $(
+            #[doc = concat!("`QuantizedConv", $doc, "`, which generated models have.")]
+            pub static $quantized: Layer = Layer::new(
+                concat!("QuantizedConv", $doc),
+                concat!("nn::conv::QuantizedConv", $doc),
+                &[
+                    parameter("weight"),
+                    optional("weight_zero_point"),
+                    parameter("scale"),
+                    optional("bias"),
+                    optional("input_zero_point"),
+                    optional("integer_bias"),
+                    optional("output_zero_point"),
+        constant("output_dtype"),
+                    field("stride", $sizes),
+                    field("kernel_size", $sizes),
+                    field("dilation", $sizes),
+                    constant("groups"),
+                    constant("padding"),
+                ],
+            );
             #[doc = concat!("`Conv", $doc, "`.")]
             pub static $conv: Layer = Layer::new(
                 concat!("Conv", $doc),
@@ -238,9 +282,9 @@ macro_rules! convolutions {
 }
 
 convolutions! {
-    "1d" CONV_1D CONV_TRANSPOSE_1D Slot::Constant;
-    "2d" CONV_2D CONV_TRANSPOSE_2D Slot::Constants(2);
-    "3d" CONV_3D CONV_TRANSPOSE_3D Slot::Constants(3);
+    "1d" CONV_1D CONV_TRANSPOSE_1D QUANTIZED_CONV_1D Slot::Constant;
+    "2d" CONV_2D CONV_TRANSPOSE_2D QUANTIZED_CONV_2D Slot::Constants(2);
+    "3d" CONV_3D CONV_TRANSPOSE_3D QUANTIZED_CONV_3D Slot::Constants(3);
 }
 
 /// `DeformConv2d`.
@@ -387,7 +431,12 @@ pub static LAYERS: &[&Layer] = &[
     &LSTM,
     &MULTI_HEAD_ATTENTION,
     &PRELU,
+    &QUANTIZED_ADD,
+    &QUANTIZED_CONV_1D,
+    &QUANTIZED_CONV_2D,
+    &QUANTIZED_CONV_3D,
     &QUANTIZED_LINEAR,
+    &QUANTIZED_MUL,
     &QUANTIZER,
     &RECURRENT,
     &RMS_NORM,

@@ -301,6 +301,95 @@ fn quantized_conv2d<X: Copy + Default + Into<i32>, W: Copy + Into<i32>>(
     }
 }
 
+/// [`quantized_conv2d`] whose sums are scaled, with what is added to them, and an activation.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
+fn scaled_conv2d<X: Copy + Into<i32>, W: Copy + Into<i32>>(
+    x: &[X],
+    weight: &[W],
+    x_zero: Option<&[X]>,
+    x_scale: Option<&[f32]>,
+    weight_zero: Option<&[W]>,
+    scale: &[f32],
+    bias: Option<&[f32]>,
+    integer_bias: Option<&[i32]>,
+    residual: Option<&[f32]>,
+    sizes: &Conv2d,
+    activation: impl Fn(f32) -> f32,
+    out: &mut [f32],
+) {
+    let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
+    let finish = |at: usize, channel: usize, sum: i32| {
+        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+    };
+    each_quantized_sum((x, weight), (x_zero, weight_zero), sizes, finish);
+}
+
+/// [`scaled_conv2d`] that yields integers: numbers are steps of these.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
+fn requantized_conv2d<X: Copy + Default + Into<i32> + TryFrom<i32>, W: Copy + Into<i32>>(
+    x: &[X],
+    weight: &[W],
+    x_zero: Option<&[X]>,
+    x_scale: Option<&[f32]>,
+    weight_zero: Option<&[W]>,
+    scale: &[f32],
+    bias: Option<&[f32]>,
+    integer_bias: Option<&[i32]>,
+    sizes: &Conv2d,
+    activation: impl Fn(f32) -> f32,
+    zero: &[X],
+    least: f32,
+    greatest: f32,
+    out: &mut [X],
+) {
+    let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
+    let finish = |at: usize, channel: usize, sum: i32| {
+        out[at] = nearest_integer(activation(scaled.number(sum, channel)), zero[0], [least, greatest]);
+    };
+    each_quantized_sum((x, weight), (x_zero, weight_zero), sizes, finish);
+}
+
+/// The sums of a convolution of integers less their zero points, each with its place in the result and its channel.
+fn each_quantized_sum<X: Copy + Into<i32>, W: Copy + Into<i32>>(
+    (x, weight): (&[X], &[W]),
+    (x_zero, weight_zero): (Option<&[X]>, Option<&[W]>),
+    sizes: &Conv2d,
+    mut finish: impl FnMut(usize, usize, i32),
+) {
+    let &Conv2d { batch, channels: [inputs, outputs], groups, size, result, kernel, stride, padding, dilation } = sizes;
+    let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
+    let (of_group, outputs_of_group) = (inputs / groups, outputs / groups);
+    for line in 0..batch * outputs * result[0] {
+        let (row, channel, image) = (line % result[0], line / result[0] % outputs, line / result[0] / outputs);
+        let zero: i32 = weight_zero.map_or(0, |zero| zero[channel % zero.len()].into());
+        for first in (0..result[1]).step_by(PLACES) {
+            let width = PLACES.min(result[1] - first);
+            let mut sums = [0i32; PLACES];
+            for input in 0..of_group {
+                let plane = image * inputs + channel / outputs_of_group * of_group + input;
+                for tap in 0..kernel[0] * kernel[1] {
+                    let y = (row * stride[0] + tap / kernel[1] * dilation[0]).wrapping_sub(padding[0]);
+                    if y >= size[0] {
+                        continue;
+                    }
+                    let line = &x[(plane * size[0] + y) * size[1]..][..size[1]];
+                    let weight = weight[(channel * of_group + input) * kernel[0] * kernel[1] + tap].into() - zero;
+                    let left = first * stride[1] + tap % kernel[1] * dilation[1];
+                    for (place, sum) in sums[..width].iter_mut().enumerate() {
+                        // What is beyond the borders stands for 0.
+                        if let Some(&x) = line.get((left + place * stride[1]).wrapping_sub(padding[1])) {
+                            *sum = sum.wrapping_add((x.into() - x_zero).wrapping_mul(weight));
+                        }
+                    }
+                }
+            }
+            for (place, sum) in sums[..width].iter().enumerate() {
+                finish(line * result[1] + first + place, channel, *sum);
+            }
+        }
+    }
+}
+
 /// The sizes of a transposed convolution, as those of a convolution; `padding` is cut off before the result.
 struct ConvTranspose2d {
     batch: usize,

@@ -162,15 +162,18 @@ fn quantized_linear<A: Copy + Into<i32>, B: Copy + Into<i32>>(
     weight_zero: Option<&[B]>,
     scale: &[f32],
     bias: Option<&[f32]>,
+    integer_bias: Option<&[i32]>,
     residual: Option<&[f32]>,
     inputs: usize,
     activation: impl Fn(f32) -> f32,
     out: &mut [f32],
 ) {
     let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
-    let x_scale = x_scale.map_or(1.0, |scale| scale[0]);
-    let centered = |x: &A| (*x).into() - x_zero;
-    add_quantized(x, centered, weight, weight_zero, [&[x_scale], scale], [bias, residual], inputs, activation, out);
+    let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
+    let finish = |at: usize, channel: usize, sum: i32| {
+        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+    };
+    add_quantized(x, |x| (*x).into() - x_zero, weight, weight_zero, inputs, finish);
 }
 
 /// [`quantized_linear`] of numbers that are quantized by their range first.
@@ -181,6 +184,7 @@ fn quantized_linear_of_floats<B: Copy + Into<i32>>(
     weight_zero: Option<&[B]>,
     scale: &[f32],
     bias: Option<&[f32]>,
+    integer_bias: Option<&[i32]>,
     residual: Option<&[f32]>,
     inputs: usize,
     activation: impl Fn(f32) -> f32,
@@ -191,22 +195,70 @@ fn quantized_linear_of_floats<B: Copy + Into<i32>>(
     for (centered, &x) in centered.iter_mut().zip(x) {
         *centered = nearest_byte(x, x_scale, zero) - zero;
     }
-    let whole = |x: &f32| *x as i32;
-    add_quantized(centered, whole, weight, weight_zero, [&[x_scale], scale], [bias, residual], inputs, activation, out);
+    let scaled = Scaled { x_scale, scale, bias, integer_bias };
+    let finish = |at: usize, channel: usize, sum: i32| {
+        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+    };
+    add_quantized(centered, |x| *x as i32, weight, weight_zero, inputs, finish);
 }
 
-/// The sums of products of a weight and what `centered` makes of numbers, times both sides' scales; then what is added, and an activation.
+/// [`quantized_linear`] that yields integers: numbers are steps of these.
 #[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
+fn requantized_linear<A: Copy + Default + Into<i32> + TryFrom<i32>, B: Copy + Into<i32>>(
+    x: &[A],
+    weight: &[B],
+    x_zero: Option<&[A]>,
+    x_scale: Option<&[f32]>,
+    weight_zero: Option<&[B]>,
+    scale: &[f32],
+    bias: Option<&[f32]>,
+    integer_bias: Option<&[i32]>,
+    inputs: usize,
+    activation: impl Fn(f32) -> f32,
+    zero: &[A],
+    least: f32,
+    greatest: f32,
+    out: &mut [A],
+) {
+    let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
+    let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
+    let finish = |at: usize, channel: usize, sum: i32| {
+        out[at] = nearest_integer(activation(scaled.number(sum, channel)), zero[0], [least, greatest]);
+    };
+    add_quantized(x, |x| (*x).into() - x_zero, weight, weight_zero, inputs, finish);
+}
+
+/// What the sums of a layer of integers stand for: scales and biases are one number or one for each output.
+struct Scaled<'a> {
+    x_scale: f32,
+    scale: &'a [f32],
+    bias: Option<&'a [f32]>,
+    integer_bias: Option<&'a [i32]>,
+}
+
+impl Scaled<'_> {
+    fn number(&self, sum: i32, channel: usize) -> f32 {
+        let sum = sum.wrapping_add(self.integer_bias.map_or(0, |bias| bias[channel]));
+        let scale = self.x_scale * self.scale[channel % self.scale.len()];
+        sum as f32 * scale + self.bias.map_or(0.0, |bias| bias[channel])
+    }
+}
+
+/// The integer that stands for a number of steps, within bounds.
+fn nearest_integer<A: Copy + Default + Into<i32> + TryFrom<i32>>(steps: f32, zero: A, bounds: [f32; 2]) -> A {
+    let zero: i32 = zero.into();
+    let [least, greatest] = bounds;
+    A::try_from((round(steps) + zero as f32).clamp(least, greatest) as i32).unwrap_or_default()
+}
+
+/// The sums of products of a weight and what `centered` makes of numbers, each with its place and its output.
 fn add_quantized<A, B: Copy + Into<i32>>(
     x: &[A],
     centered: impl Fn(&A) -> i32,
     weight: &[B],
     weight_zero: Option<&[B]>,
-    [x_scale, scale]: [&[f32]; 2],
-    [bias, residual]: [Option<&[f32]>; 2],
     inputs: usize,
-    activation: impl Fn(f32) -> f32,
-    out: &mut [f32],
+    mut finish: impl FnMut(usize, usize, i32),
 ) {
     let outputs = weight.len() / inputs;
     for (row, x) in x.chunks_exact(inputs).enumerate() {
@@ -223,15 +275,7 @@ fn add_quantized<A, B: Copy + Into<i32>>(
             }
             for (column, total) in (first..).zip(&sums[..width]) {
                 let zero: i32 = weight_zero.map_or(0, |zero| zero[column % zero.len()].into());
-                let scale = x_scale[0] * scale[column % scale.len()];
-                let mut y = total.wrapping_sub(sum.wrapping_mul(zero)) as f32 * scale;
-                if let Some(bias) = bias {
-                    y += bias[column];
-                }
-                if let Some(residual) = residual {
-                    y += residual[start + column];
-                }
-                out[start + column] = activation(y);
+                finish(start + column, column, total.wrapping_sub(sum.wrapping_mul(zero)));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The kernels beside what operations yield at build time.
 
 use super::*;
-use kiln_importer::ir::{AdaptiveAvgPool, Conv, Op, Pool, QuantizedConv};
+use kiln_importer::ir::{AdaptiveAvgPool, Conv, Op, Pool, QuantizedConv, QuantizedLinear, ScaledConv};
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, TensorData};
 use proptest::prelude::*;
 
@@ -187,6 +187,93 @@ proptest! {
         ];
         let expected: Vec<i32> = evaluated(&op, &operands.each_ref().map(Some)).to_vec().expect("integers");
         prop_assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn layers_of_integers_that_are_convolutions(sizes in sizes(), of_channels: bool, floats_out: bool) {
+        let (x, weight) = (bytes(count(sizes.image()), 1), bytes(count(sizes.weight()), 2));
+        let shape = sizes.of(sizes.result());
+        let channels = shape[1];
+        let zeros = bytes(if of_channels { channels } else { 1 }, 3);
+        let scale: Vec<f32> = floats(zeros.len(), 4).iter().map(|x| x.abs() * 0.001 + 1e-4).collect();
+        let (bias, residual) = (floats(channels, 5), floats(count(shape), 6));
+        let integer_bias: Vec<i32> = bytes(channels, 7).iter().map(|&bias| i32::from(bias) * 9).collect();
+        let op = Op::ScaledConv(ScaledConv { options: sizes.options(), activation: Some(Activation::Relu) });
+        let parameters = [
+            TensorData::new(x.clone(), sizes.image()),
+            TensorData::new(vec![7i8], [1]),
+            TensorData::new(vec![0.5f32], []),
+            TensorData::new(weight.clone(), sizes.weight()),
+            TensorData::new(zeros.clone(), [zeros.len()]),
+            TensorData::new(scale.clone(), [scale.len()]),
+            TensorData::new(bias.clone(), [channels]),
+            TensorData::new(residual.clone(), shape),
+            TensorData::new(integer_bias.clone(), [channels]),
+            TensorData::new(vec![-3i8], [1]),
+        ];
+        let mut operands = parameters.each_ref().map(Some);
+        let (conv, half) = (sizes.conv2d(), [0.5]);
+        let (zero, of_weight) = (Some(&[7i8][..]), Some(&zeros[..]));
+        if floats_out {
+            operands[9] = None;
+            let mut out = vec![9.0; count(shape)];
+            scaled_conv2d(
+                &x, &weight, zero, Some(&half), of_weight, &scale, Some(&bias), Some(&integer_bias), Some(&residual), &conv, relu,
+                &mut out,
+            );
+            assert_close(&out, &evaluated(&op, &operands));
+        } else {
+            operands[7] = None;
+            let mut out = vec![9; count(shape)];
+            requantized_conv2d(
+                &x, &weight, zero, Some(&half), of_weight, &scale, Some(&bias), Some(&integer_bias), &conv, relu, &[-3], -128.0,
+                127.0, &mut out,
+            );
+            let expected: Vec<i8> = evaluated(&op, &operands).to_vec().expect("integers");
+            prop_assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
+    fn layers_of_integers(rows in 1..4usize, inputs in 1..9usize, outputs in 1..40usize, of_columns: bool, floats_out: bool) {
+        let (x, weight) = (bytes(rows * inputs, 1), bytes(inputs * outputs, 2));
+        let zeros = bytes(if of_columns { outputs } else { 1 }, 3);
+        let scale: Vec<f32> = floats(zeros.len(), 4).iter().map(|x| x.abs() * 0.001 + 1e-4).collect();
+        let (bias, residual) = (floats(outputs, 5), floats(rows * outputs, 6));
+        let integer_bias: Vec<i32> = bytes(outputs, 7).iter().map(|&bias| i32::from(bias) * 9).collect();
+        let op = Op::QuantizedLinear(QuantizedLinear { activation: Some(Activation::Relu) });
+        let parameters = [
+            TensorData::new(x.clone(), [rows, inputs]),
+            TensorData::new(vec![7i8], [1]),
+            TensorData::new(vec![0.5f32], []),
+            TensorData::new(weight.clone(), [inputs, outputs]),
+            TensorData::new(zeros.clone(), [zeros.len()]),
+            TensorData::new(scale.clone(), [scale.len()]),
+            TensorData::new(bias.clone(), [outputs]),
+            TensorData::new(residual.clone(), [rows, outputs]),
+            TensorData::new(integer_bias.clone(), [outputs]),
+            TensorData::new(vec![-3i8], [1]),
+        ];
+        let mut operands = parameters.each_ref().map(Some);
+        let (zero, half, of_weight) = (Some(&[7i8][..]), [0.5], Some(&zeros[..]));
+        if floats_out {
+            operands[9] = None;
+            let mut out = vec![9.0; rows * outputs];
+            quantized_linear(
+                &x, &weight, zero, Some(&half), of_weight, &scale, Some(&bias), Some(&integer_bias), Some(&residual), inputs, relu,
+                &mut out,
+            );
+            assert_close(&out, &evaluated(&op, &operands));
+        } else {
+            operands[7] = None;
+            let mut out = vec![9; rows * outputs];
+            requantized_linear(
+                &x, &weight, zero, Some(&half), of_weight, &scale, Some(&bias), Some(&integer_bias), inputs, relu, &[-3], -128.0,
+                127.0, &mut out,
+            );
+            let expected: Vec<i8> = evaluated(&op, &operands).to_vec().expect("integers");
+            prop_assert_eq!(out, expected);
+        }
     }
 
     #[test]

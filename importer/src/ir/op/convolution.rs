@@ -78,7 +78,7 @@ impl Operation for Conv {
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        let sizes = conv_sizes(&self.options, cx)?;
+        let sizes = conv_sizes(&self.options, cx, 1)?;
         let operands =
             [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
         let [x, weight, bias, residual] = operands;
@@ -112,13 +112,7 @@ impl Operation for Conv {
         let (Some(weight), Some(value)) = (weight(cx), cx.input(1)) else {
             return Implementation::Call(function);
         };
-        let (channels_out, channels_in) = (weight.shape[0], weight.shape[1] * options.groups);
-        let mut config = new_config(&CONV, &weight, [channels_in, channels_out]);
-        config = with_sizes(config, "stride", &options.stride, 1);
-        config = with_sizes(config, "dilation", &options.dilation, 1);
-        config = config.with("groups", Arg::named("groups", options.groups), options.groups == 1);
-        let unpadded = options.padding.iter().all(|&pad| pad == (0, 0));
-        config = config.with("padding", padding(&options.padding), unpadded);
+        let mut config = windowed_config(&CONV, &weight, options);
         let bias = cx.input(2).is_some();
         config = config.with("bias", Arg::Bool(bias), bias);
         let (method, args) = match residual {
@@ -130,9 +124,9 @@ impl Operation for Conv {
     }
 }
 
-/// The sizes of a convolution for a kernel.
-pub(super) fn conv_sizes(options: &ConvOptions, cx: &Site<'_>) -> Option<KernelArg> {
-    let (x, weight, result) = (cx.shape(0)?, cx.shape(1)?, cx.result_shape()?);
+/// The sizes of a convolution for a kernel; the weight is the operand at a place.
+pub(super) fn conv_sizes(options: &ConvOptions, cx: &Site<'_>, weight: usize) -> Option<KernelArg> {
+    let (x, weight, result) = (cx.shape(0)?, cx.shape(weight)?, cx.result_shape()?);
     let padding: Vec<usize> = options.padding.iter().map(|&(before, _)| before).collect();
     // Kernels count places in 32 bits.
     const MOST: usize = 1 << 28;
@@ -327,7 +321,7 @@ fn infer_conv(cx: &mut Infer<'_>, options: &ConvOptions) -> RuleResult<TensorTyp
     let weight = cx.ty(1)?;
     need_float("x", x)?;
     same_dtype("x", x, "weight", weight)?;
-    let result = x.with_dims(conv_dims(cx, options)?);
+    let result = x.with_dims(conv_dims(cx, 1, options)?);
     check_bias(cx, x, &weight.dims[0])?;
     if let Some(residual) = cx.optional(3) {
         of_rank(cx, 3, "residual", x.rank())?;
@@ -339,11 +333,11 @@ fn infer_conv(cx: &mut Infer<'_>, options: &ConvOptions) -> RuleResult<TensorTyp
     Ok(result)
 }
 
-/// The dims of a convolution of `x` with a weight, the first two operands.
-pub(super) fn conv_dims(cx: &Infer<'_>, options: &ConvOptions) -> RuleResult<Vec<Dim>> {
+/// The dims of a convolution of `x`, the first operand, with a weight at a place.
+pub(super) fn conv_dims(cx: &Infer<'_>, weight: usize, options: &ConvOptions) -> RuleResult<Vec<Dim>> {
     let x = cx.ty(0)?;
     let rank = spatial_rank(x)?;
-    let weight = of_rank(cx, 1, "weight", x.rank())?;
+    let weight = of_rank(cx, weight, "weight", x.rank())?;
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
     check_options(rank, &lengths, &[&options.stride, &options.dilation])?;
     let groups = Dim::from(options.groups);
@@ -393,23 +387,43 @@ fn infer_conv_transpose(cx: &mut Infer<'_>, options: &ConvTransposeOptions) -> R
     need_places(x, dims)
 }
 
+/// The configuration of a convolution but for what else it adds.
+pub(super) fn windowed_config(
+    of: &[&'static layers::Layer; 3],
+    weight: &Weight,
+    options: &ConvOptions,
+) -> Config {
+    let (channels_out, channels_in) = (weight.shape[0], weight.shape[1] * options.groups);
+    let mut config = new_config(of, weight, [channels_in, channels_out]);
+    config = with_sizes(config, "stride", &options.stride, 1);
+    config = with_sizes(config, "dilation", &options.dilation, 1);
+    config = config.with("groups", Arg::named("groups", options.groups), options.groups == 1);
+    let unpadded = options.padding.iter().all(|&pad| pad == (0, 0));
+    config.with("padding", padding(&options.padding), unpadded)
+}
+
 const CONV: [&layers::Layer; 3] = [&layers::CONV_1D, &layers::CONV_2D, &layers::CONV_3D];
 
 const CONV_TRANSPOSE: [&layers::Layer; 3] =
     [&layers::CONV_TRANSPOSE_1D, &layers::CONV_TRANSPOSE_2D, &layers::CONV_TRANSPOSE_3D];
 
 /// Kernel and channels of a constant weight, with the index of its rank among the layers.
-struct Weight {
+pub(super) struct Weight {
     shape: Vec<usize>,
     kernel: Vec<usize>,
     at: usize,
 }
 
 fn weight(cx: &Site<'_>) -> Option<Weight> {
-    let shape = cx.shape(1).filter(|_| cx.is_constant(1))?;
     let settled = cx.input(2).is_none() || cx.is_constant(2);
+    weight_at(cx, 1).filter(|_| settled)
+}
+
+/// A weight that is the operand at a place.
+pub(super) fn weight_at(cx: &Site<'_>, place: usize) -> Option<Weight> {
+    let shape = cx.shape(place).filter(|_| cx.is_constant(place))?;
     let kernel = shape.get(2..)?.to_vec();
-    let at = kernel.len().checked_sub(1).filter(|&at| at < 3 && settled)?;
+    let at = kernel.len().checked_sub(1).filter(|&at| at < 3)?;
     Some(Weight { shape, kernel, at })
 }
 
@@ -422,7 +436,7 @@ fn new_config(
         (Arg::named("channels_in", channels_in), Arg::named("channels_out", channels_out));
     let kernel = spatial("kernel", &weight.kernel);
     let layer = of[weight.at];
-    let args = if *layer == layers::CONV_1D {
+    let args = if *layer == layers::CONV_1D || *layer == layers::QUANTIZED_CONV_1D {
         vec![channels_in, channels_out, kernel]
     } else {
         vec![Arg::Array(vec![channels_in, channels_out]), kernel]

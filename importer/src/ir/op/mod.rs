@@ -33,6 +33,7 @@ mod operation;
 mod pad;
 mod pooling;
 mod quantized;
+mod quantized_layers;
 mod recurrence;
 mod reduce;
 mod root;
@@ -76,7 +77,9 @@ pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
-pub use quantized::{Dequantize, Quantize, QuantizeDynamic, QuantizedConv, QuantizedLinear, QuantizedMatMul};
+pub use quantized::{Dequantize, FakeQuantize, Quantize, QuantizeDynamic, QuantizedConv, QuantizedMatMul};
+pub(crate) use quantized_layers::LayerOperands;
+pub use quantized_layers::{QuantizedAdd, QuantizedLinear, QuantizedMul, ScaledConv};
 pub use reduce::{ArgReduce, Reduce};
 pub use root::RootOfSquares;
 pub(crate) use rules::may_equal;
@@ -322,6 +325,8 @@ operations! {
         ConvTranspose(ConvTransposeOptions),
         /// A convolution of quantized integers.
         QuantizedConv(QuantizedConv),
+        /// A convolution of quantized integers, whose sums are scaled.
+        ScaledConv(ScaledConv),
         /// A pooling.
         Pool(Pool),
         /// Maxima and where they are.
@@ -376,6 +381,12 @@ operations! {
         Quantize,
         /// The floats that integers stand for.
         Dequantize,
+        /// The floats that integers for floats stand for.
+        FakeQuantize,
+        /// The sum of what integers stand for, as integers.
+        QuantizedAdd,
+        /// The product of what integers stand for, as integers.
+        QuantizedMul,
     }
 }
 

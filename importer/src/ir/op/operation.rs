@@ -163,7 +163,10 @@ plain!(
     super::QuantizedMatMul,
     super::QuantizeDynamic,
     super::Quantize,
-    super::Dequantize
+    super::Dequantize,
+    super::FakeQuantize,
+    super::QuantizedAdd,
+    super::QuantizedMul
 );
 plain!(UnaryOp, BinaryOp, CompareOp, Activation, Expression, ReduceOp, ArgReduceOp, CumulativeOp, ScatterOp);
 plain!(AttentionOptions, ConvOptions, ConvTransposeOptions, PoolOp, PoolOptions, PadMode, RnnOptions);

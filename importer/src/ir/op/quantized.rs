@@ -1,6 +1,5 @@
 //! Products of quantized integers: sums of `(a - a_zero) (b - b_zero)` in 32 bits.
 
-use super::activation::activate;
 use super::binary::binary;
 use super::broadcast::broadcasts_to;
 use super::convolution::{Conv, conv_dims, conv_sizes};
@@ -24,34 +23,14 @@ attributes! {
 /// Bytes that stand for floats, with the scale and the zero point of their range, 0 included: `(byte - zero) · scale`.
 pub struct QuantizeDynamic;
 
-attributes! {
-    /// A linear layer of integers: the sums of `(x - x_zero) (weight - weight_zero)`, times scales, plus a bias and a residual. `weight` is a
-    /// constant `[in, out]`; its zero point and its scale are one number, or one for each output. `x_scale` is a factor of the scale.
-    /// Where `x` is floats, they are quantized by their range first, as [`QuantizeDynamic`] does.
-    pub struct QuantizedLinear {
-        /// Applied to the result, after the residual.
-        pub activation: Option<Activation>,
-    }
-}
-
-/// Where the operands of a [`QuantizedLinear`] stand.
-impl QuantizedLinear {
-    const X_ZERO: usize = 1;
-    const X_SCALE: usize = 2;
-    const WEIGHT: usize = 3;
-    const WEIGHT_ZERO: usize = 4;
-    const SCALE: usize = 5;
-    /// The bias.
-    pub(crate) const BIAS: usize = 6;
-    /// The residual.
-    pub(crate) const RESIDUAL: usize = 7;
-}
-
 /// Integers that stand for floats, `round(x / scale) + zero`, as far as the zero point's dtype has them. Without a scale `x` is in steps.
 pub struct Quantize;
 
 /// The floats that integers stand for, `(x - zero) · scale`.
 pub struct Dequantize;
+
+/// The floats that the integers of [`Quantize`] stand for.
+pub struct FakeQuantize;
 
 /// The steps of [`Quantize`] over its operands that are there; a zero point that is known is no operand.
 fn quantizing(dtype: DType, scaled: bool, zero: Option<f64>) -> Option<Expression> {
@@ -78,8 +57,18 @@ fn dequantizing(zero: Option<f64>) -> Expression {
     Expression::new(steps)
 }
 
+/// The steps of [`FakeQuantize`], likewise.
+fn fake_quantizing(dtype: DType, zero: Option<f64>) -> Option<Expression> {
+    let mut steps = quantizing(dtype, true, zero)?.steps;
+    let last = StepId::try_from(steps.len().checked_sub(1)?).ok()?;
+    let x = push(&mut steps, Step::Cast(DType::F32, last));
+    let x = shifted(&mut steps, BinaryOp::Sub, x, 2, zero);
+    push(&mut steps, Step::Binary(BinaryOp::Mul, x, 1));
+    Some(Expression::new(steps))
+}
+
 /// A step at the end of others.
-fn push(steps: &mut Vec<Step>, step: Step) -> StepId {
+pub(super) fn push(steps: &mut Vec<Step>, step: Step) -> StepId {
     steps.push(step);
     steps.len() as StepId - 1
 }
@@ -154,7 +143,7 @@ impl Operation for Quantize {
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
-        let args = [Arg::Operand(0), cx.option(1), named(cx, 2, "zero_point")];
+        let args = [Arg::Operand(0), cx.option(1), named(cx, 2, "zero_point"), Arg::DType(cx.dtype(2))];
         quantizer(cx, cx.dtype(2), "quantize", Arg::call("tensor::module::quantize", args))
     }
 }
@@ -181,6 +170,32 @@ impl Operation for Dequantize {
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let args = [Arg::Operand(0), named(cx, 1, "scale"), named(cx, 2, "zero_point")];
         quantizer(cx, cx.dtype(2), "dequantize", Arg::call("tensor::module::dequantize", args))
+    }
+}
+
+impl Operation for FakeQuantize {
+    facts!(operands: ["x", "scale", "zero"], parameters: [1, 2], effect: Pure, folding: Passes(5), result: Computed);
+    none!(host, derivation);
+
+    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
+        let x = at_least_rank(cx, 0, "x", 1)?;
+        need_float("x", x)?;
+        check_numbers(cx)?;
+        Ok(vec![TensorType { dtype: cx.ty(1)?.dtype, dims: x.dims.clone() }])
+    }
+
+    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
+        fake_quantizing(operands.get(2)?.dtype, None)?.evaluate(operands)
+    }
+
+    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
+        loops_of(cx, fake_quantizing(cx.dtype(2), known_zero(cx))?)
+    }
+
+    fn implementation(&self, cx: &Site<'_>) -> Implementation {
+        let args =
+            [Arg::Operand(0), named(cx, 1, "scale"), named(cx, 2, "zero_point"), Arg::DType(cx.dtype(2))];
+        quantizer(cx, cx.dtype(2), "fake_quantize", Arg::call("tensor::module::fake_quantize", args))
     }
 }
 
@@ -220,169 +235,6 @@ impl Operation for QuantizeDynamic {
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
         Implementation::Call(Arg::call("tensor::module::quantize_dynamic", [Arg::Operand(0)]))
-    }
-}
-
-impl Operation for QuantizedLinear {
-    facts!(
-        operands: ["x", "x_zero?", "x_scale?", "weight", "weight_zero?", "scale", "bias?", "residual?"],
-        parameters: [1, 3, 4, 5, 6], effect: Pure, folding: Never, result: Computed
-    );
-    none!(host, derivation);
-
-    fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
-        let x = at_least_rank(cx, 0, "x", 2)?;
-        let weight = of_rank(cx, Self::WEIGHT, "weight", 2)?;
-        let scale = of_rank(cx, Self::SCALE, "scale", 1)?;
-        let told = cx.optional(Self::X_ZERO).is_some() || cx.optional(Self::X_SCALE).is_some();
-        if told || !x.dtype.is_float() {
-            need_int("x", x)?;
-        }
-        need_int("weight", weight)?;
-        need_float("scale", scale)?;
-        let last = x.rank() - 1;
-        need_equal("inner dims of a linear layer", &x.dims[last], x, &weight.dims[0], weight)?;
-        let outputs = &weight.dims[1];
-        let parameters = [(Self::SCALE, "scale"), (Self::WEIGHT_ZERO, "weight_zero"), (Self::BIAS, "bias")];
-        for (n, name) in parameters {
-            let Some(parameter) = cx.optional(n) else { continue };
-            of_rank(cx, n, name, 1)?;
-            if n == Self::BIAS || !may_equal(&parameter.dims[0], &Dim::constant(1)) {
-                need_equal(name, &parameter.dims[0], parameter, outputs, weight)?;
-            }
-        }
-        for (n, name) in [(Self::X_ZERO, "x_zero"), (Self::X_SCALE, "x_scale")] {
-            let Some(number) = cx.optional(n) else { continue };
-            if number.num_elements() != Dim::constant(1) {
-                return Err(dims_error(name, number, x));
-            }
-        }
-        let mut dims = x.dims.clone();
-        dims[last] = outputs.clone();
-        let result = TensorType { dtype: scale.dtype, dims };
-        if let Some(residual) = cx.optional(Self::RESIDUAL) {
-            same_dtype("residual", residual, "scale", scale)?;
-            broadcasts_to(residual, &result.dims)?;
-        }
-        Ok(vec![result])
-    }
-
-    fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
-        let (x, weight) = (operands.get(0)?, operands.get(Self::WEIGHT)?);
-        if x.dtype.is_float() {
-            let [bytes, scale, zero] = QuantizeDynamic.evaluate(operands)?.try_into().ok()?;
-            let rest = operands.operands.get(Self::WEIGHT..)?.iter().copied();
-            let operands: Vec<_> = [&bytes, &zero, &scale].into_iter().map(Some).chain(rest).collect();
-            return self.evaluate(&Known { operands: &operands });
-        }
-        let &[inputs, outputs] = weight.shape.as_slice() else { return None };
-        let (_, lead) = x.shape.split_last()?;
-        let number = |n: usize| operands.get(n).map(|data| Elements::load(data).floats());
-        let first = |n: usize| number(n).and_then(|numbers| numbers.first().copied());
-        let (xs, weights) = (number(0)?, number(Self::WEIGHT)?);
-        let (x_zero, zeros) = (first(Self::X_ZERO).unwrap_or(0.0), number(Self::WEIGHT_ZERO));
-        let (x_scale, scales) = (first(Self::X_SCALE), number(Self::SCALE)?);
-        let (bias, residual) = (number(Self::BIAS), number(Self::RESIDUAL));
-        let of = |numbers: &[f64], column: usize| numbers.get(column % numbers.len().max(1)).copied();
-        let mut out = Vec::new();
-        for (row, x) in xs.chunks_exact(inputs.max(1)).enumerate() {
-            for column in 0..outputs {
-                let zero = zeros.as_ref().map_or(Some(0.0), |zeros| of(zeros, column))?;
-                let terms =
-                    x.iter().enumerate().map(|(k, x)| (x - x_zero) * (weights[k * outputs + column] - zero));
-                let sum: f64 = terms.sum();
-                let scale = of(&scales, column)? as f32;
-                let scale = x_scale.map_or(scale, |factor| factor as f32 * scale);
-                let mut y = sum as f32 * scale;
-                if let Some(bias) = &bias {
-                    y += of(bias, column)? as f32;
-                }
-                if let Some(residual) = &residual {
-                    y += *residual.get(row * outputs + column)? as f32;
-                }
-                let y = f64::from(y);
-                out.push(self.activation.map_or(y, |activation| activate(activation, y)));
-            }
-        }
-        let dtype = operands.get(Self::SCALE)?.dtype;
-        Some(vec![Elements::Float(out).store(dtype, [lead, &[outputs]].concat())])
-    }
-
-    fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        let inputs = *cx.shape(Self::WEIGHT)?.first()?;
-        let floats = cx.dtype(0).is_float();
-        let mut args = vec![KernelArg::Operand(0), KernelArg::Operand(Self::WEIGHT)];
-        if !floats {
-            args.extend([Self::X_ZERO, Self::X_SCALE].map(KernelArg::Optional));
-        }
-        args.extend([KernelArg::Optional(Self::WEIGHT_ZERO), KernelArg::Operand(Self::SCALE)]);
-        args.extend([Self::BIAS, Self::RESIDUAL].map(KernelArg::Optional));
-        args.extend([KernelArg::Size(inputs), KernelArg::Function(self.activation)]);
-        if floats {
-            args.push(KernelArg::Scratch(elements(&cx.shape(0)?)));
-        }
-        Some(Loops::kernel(if floats { "quantized_linear_of_floats" } else { "quantized_linear" }, args))
-    }
-
-    fn implementation(&self, cx: &Site<'_>) -> Implementation {
-        let zero_is_given = cx.is_constant(Self::X_ZERO);
-        let input = |held: bool| {
-            let part = |n: usize, role: &'static str| Arg::role(role, Arg::Operand(n));
-            let mut parts = vec![part(0, "quantized")];
-            parts.extend(cx.input(Self::X_SCALE).map(|_| part(Self::X_SCALE, "scale")));
-            parts.extend(cx.input(Self::X_ZERO).filter(|_| !held).map(|_| part(Self::X_ZERO, "zero_point")));
-            if parts.len() == 1 { Arg::Operand(0) } else { Arg::Tuple(parts) }
-        };
-        let activation = Arg::option(self.activation.map(|activation| Arg::options(&activation)));
-        let weight = Arg::fields(
-            "tensor::module::QuantizedWeight",
-            [
-                ("weight", Arg::role("weight", Arg::Operand(Self::WEIGHT))),
-                ("zero_point", cx.option(Self::WEIGHT_ZERO)),
-                ("scale", Arg::role("scale", Arg::Operand(Self::SCALE))),
-                ("bias", cx.option(Self::BIAS)),
-            ],
-        );
-        let args = [input(false), weight, cx.option(Self::RESIDUAL), activation.clone()];
-        let function = Arg::call("tensor::module::quantized_linear", args);
-        let parameters = [Self::WEIGHT, Self::WEIGHT_ZERO, Self::SCALE, Self::BIAS];
-        let shape = cx.shape(Self::WEIGHT);
-        let (Some(&[inputs, outputs]), true) =
-            (shape.as_deref(), parameters.iter().all(|&n| cx.input(n).is_none() || cx.is_constant(n)))
-        else {
-            return Implementation::Call(function);
-        };
-        let flag = |config: Config, name, set: bool, default: bool| {
-            config.with(name, Arg::Bool(set), set == default)
-        };
-        let sizes = [Arg::named("d_input", inputs), Arg::named("d_output", outputs)];
-        let config = Config::new(&layers::QUANTIZED_LINEAR, sizes);
-        let config = flag(config, "bias", cx.input(Self::BIAS).is_some(), true);
-        let config = flag(config, "unsigned", cx.dtype(Self::WEIGHT) == DType::U8, false);
-        let channels = cx.shape(Self::SCALE).is_some_and(|scale| scale != [1]);
-        let config = flag(config, "per_channel", channels, false);
-        let mut config = flag(config, "weight_zero_point", cx.input(Self::WEIGHT_ZERO).is_some(), false);
-        if zero_is_given {
-            let dtype = Arg::Some(Box::new(Arg::DType(cx.dtype(Self::X_ZERO))));
-            config = config.with("input_zero_point", dtype, false);
-        }
-        let mut args = vec![input(zero_is_given)];
-        let method = match (cx.input(Self::RESIDUAL), self.activation) {
-            (Some(_), _) => {
-                args.extend([Arg::Operand(Self::RESIDUAL), activation]);
-                "forward_added"
-            }
-            (None, Some(activation)) => {
-                args.push(Arg::options(&activation));
-                "forward_activated"
-            }
-            (None, None) => "forward",
-        };
-        let held = parameters.map(|n| cx.input(n));
-        let [weight, weight_zero, scale, bias] = held;
-        let zero = cx.input(Self::X_ZERO).filter(|_| zero_is_given);
-        let layer = Layer::new(config, [weight, weight_zero, scale, bias, zero], function);
-        Implementation::Layer(layer.called(method, args))
     }
 }
 
@@ -432,7 +284,7 @@ impl Operation for QuantizedConv {
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
-        let (x, dims) = (cx.ty(0)?, conv_dims(cx, &self.options)?);
+        let (x, dims) = (cx.ty(0)?, conv_dims(cx, 1, &self.options)?);
         let weight = cx.ty(1)?;
         need_int("x", x)?;
         need_int("weight", weight)?;
@@ -448,7 +300,7 @@ impl Operation for QuantizedConv {
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        let sizes = conv_sizes(&self.options, cx)?;
+        let sizes = conv_sizes(&self.options, cx, 1)?;
         let channels = *cx.shape(1)?.first()?;
         let is_one = |n| cx.shape(n).is_none_or(|shape| elements(&shape) == 1);
         if !is_one(2) || !cx.shape(3).is_none_or(|shape| [1, channels].contains(&elements(&shape))) {
@@ -509,6 +361,6 @@ fn sides(cx: &Site<'_>) -> [Arg; 4] {
 }
 
 /// An operand, which has a name where it is a constant.
-fn named(cx: &Site<'_>, n: usize, name: &'static str) -> Arg {
+pub(super) fn named(cx: &Site<'_>, n: usize, name: &'static str) -> Arg {
     if cx.is_constant(n) { Arg::role(name, Arg::Operand(n)) } else { Arg::Operand(n) }
 }

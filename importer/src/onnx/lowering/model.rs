@@ -5,7 +5,7 @@ use crate::onnx::parameters::Parameters;
 use crate::onnx::proto::{
     FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TypeValue, ValueInfoProto,
 };
-use crate::onnx::scope::SlashPaths;
+use crate::onnx::scope::{QuantizedScopes, SlashPaths};
 use crate::onnx::source::Folder;
 use std::collections::HashMap;
 
@@ -19,6 +19,8 @@ pub(crate) struct Model<'m> {
     pub(crate) parameters: Parameters,
     /// Modules that names tell.
     pub(crate) paths: SlashPaths,
+    /// Where nodes that a quantizer made are.
+    pub(crate) quantized: QuantizedScopes,
     /// Ranks of the outputs, as far as the file declares them.
     pub(crate) output_ranks: HashMap<&'m str, usize>,
 }
@@ -43,13 +45,15 @@ impl<'m> Model<'m> {
         }
         let parameters = Parameters::of(proto);
         let paths = proto.graph.as_ref().map(SlashPaths::of).unwrap_or_default();
+        let quantized =
+            proto.graph.as_ref().map(|graph| QuantizedScopes::of(graph, &paths)).unwrap_or_default();
         let outputs = proto.graph.iter().flat_map(|graph| &graph.output);
         let output_ranks =
             outputs.filter_map(|output| Some((output.name.as_str(), declared_rank(output)?))).collect();
         let mut opsets = opsets(&proto.opset_import);
         // ONNX Runtime's tools may not declare their own domain, of which there is one version; ONNX Runtime loads such models.
         opsets.entry("com.microsoft").or_insert(1);
-        Ok(Self { folder, functions, opsets, parameters, paths, output_ranks })
+        Ok(Self { folder, functions, opsets, parameters, paths, quantized, output_ranks })
     }
 }
 

@@ -1,9 +1,9 @@
 //! `QGemm`: `alpha · A · B + C` of matrices of integers that stand for numbers.
 
 use super::gemm::oriented;
-use super::matmul_integer::quantized_product;
+use super::matmul_integer::{quantized_product, requantized};
 use super::prelude::*;
-use super::quantization::{Quantization, single};
+use super::quantization::single;
 
 pub(super) struct QGemm {
     alpha: f64,
@@ -43,14 +43,7 @@ impl<'m> Operator<'m> for QGemm {
         })?;
         let result = match (args.optional("y_scale")?, args.optional("y_zero_point")?) {
             (None, None) => to.formula(|f| f.value(sum).cast(DType::F32) * f.value(step))?,
-            (Some(scale), Some(zero)) => {
-                let of_y =
-                    Quantization::new(to, to.dtype(zero), ("y_scale", scale), Some(("y_zero_point", zero)))?;
-                to.formula(|f| {
-                    let step = f.value(step) / f.value(of_y.scale);
-                    of_y.shifted_after(f, f.value(sum).cast(DType::F32) * step)
-                })?
-            }
+            (Some(scale), Some(zero)) => requantized(to, sum, step, scale, zero)?,
             (None, Some(_)) => return Err(RuleError::MissingInput { input: "y_scale".to_owned() }),
             (Some(_), None) => return Err(RuleError::MissingInput { input: "y_zero_point".to_owned() }),
         };

@@ -20,7 +20,8 @@ impl<'m> Operator<'m> for QLinearActivation {
         let dtype = to.dtype(x);
         let of_x = Quantization::read(args, to, dtype, ["X_scale", "X_zero_point"])?;
         let of_y = Quantization::read(args, to, dtype, ["Y_scale", "Y_zero_point"])?;
-        let y = to.formula(|f| of_y.integers(f, of_x.numbers(f, x).activation(self.0)))?;
-        Ok(y.into())
+        let numbers = of_x.dequantized(to, x)?;
+        let y = to.formula(|f| f.value(numbers).activation(self.0))?;
+        Ok(of_y.quantized(to, y)?.into())
     }
 }

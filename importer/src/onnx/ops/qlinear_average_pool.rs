@@ -87,7 +87,7 @@ impl Local {
             ceil_mode = false;
         }
         let op = PoolOp::Average { include_pad: self.include_pad };
-        let numbers = to.formula(|f| of_x.numbers(f, x))?;
+        let numbers = of_x.dequantized(to, x)?;
         let means = pool(to, numbers, op, window, padding, ceil_mode)?;
         to.formula(|f| of_y.shifted_before(f, f.value(means) / f.value(of_y.scale)))
     }
@@ -120,9 +120,10 @@ fn global(
     let axes: Vec<usize> = (2..to.rank(x)).collect();
     let count = Dim::product(to.dims(x).get(2..).unwrap_or_default());
     let count = to.builder.host_tensor(vec![count], Vec::new())?;
-    to.formula(|f| {
+    let steps = to.formula(|f| {
         let sum = of_x.centered(f, x).cast(DType::I32).sum(&axes).cast(DType::F32);
         let step = f.value(of_x.scale) / (f.value(of_y.scale) * f.value(count).cast(DType::F32));
-        of_y.shifted_after(f, sum * step)
-    })
+        sum * step
+    })?;
+    of_y.quantized_steps(to, steps)
 }

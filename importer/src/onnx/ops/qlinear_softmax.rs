@@ -1,7 +1,7 @@
 //! `QLinearSoftmax`: a softmax of integers that stand for numbers.
 
 use super::prelude::*;
-use super::quantization::{Quantization, single};
+use super::quantization::Quantization;
 use super::softmax::softmax;
 
 pub(super) struct QLinearSoftmax {
@@ -26,15 +26,16 @@ impl<'m> Operator<'m> for QLinearSoftmax {
         let x = args.value("X")?;
         let dtype = to.dtype(x);
         // A softmax does not depend on the zero point of what it is taken of.
-        let x_scale = single(to, "X_scale", args.value("X_scale")?)?;
+        let of_x = Quantization::new(to, dtype, ("X_scale", args.value("X_scale")?), None)?;
         let of_y = Quantization::read(args, to, dtype, ["y_scale", "y_zero_point"])?;
-        let numbers = to.formula(|f| f.value(x).cast(DType::F32) * f.value(x_scale).cast(DType::F32))?;
+        let numbers = of_x.dequantized(to, x)?;
         let shares = softmax(to, numbers, self.axis, self.flatten)?;
         // ONNX Runtime takes a whole number of steps for all of a softmax, also where the scale is no whole part of 1.
-        let y = to.formula(|f| {
+        let steps = to.formula(|f| {
             let steps = f.value(of_y.scale).recip().unary(UnaryOp::Floor);
-            of_y.shifted_after(f, f.value(shares) * steps)
+            f.value(shares) * steps
         })?;
+        let y = of_y.quantized_steps(to, steps)?;
         Ok(y.into())
     }
 }

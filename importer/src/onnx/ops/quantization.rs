@@ -2,7 +2,7 @@
 
 use super::super::lowering::Formula;
 use super::prelude::*;
-use super::quantize_linear::range_of;
+use super::quantize_linear::{measured_number, measured_zero, range_of};
 
 /// Integers `q` of a dtype stand for `(q - zero) · scale`, all of a tensor likewise.
 #[derive(Clone, Copy)]
@@ -16,6 +16,8 @@ pub(super) struct Quantization {
     range: [i64; 2],
     /// Scale and zero point, where the graph alone tells them.
     given: Option<[f64; 2]>,
+    /// Both as what was measured, `[1]` each, where the file has them.
+    measured: Option<[ValueId; 2]>,
 }
 
 impl Quantization {
@@ -49,10 +51,14 @@ impl Quantization {
             return Err(RuleError::DType { input: scale_name.to_owned(), actual, expected });
         }
         let mut given = given_number(to, scale).map(|scale| [scale, 0.0]);
-        let scale = single(to, scale_name, scale)?;
+        let is_f32 = actual == DType::F32;
+        let measured_scale = measured_number(to, scale).filter(|_| is_f32);
+        single(to, scale_name, scale)?;
+        let scale = single(to, scale_name, measured_scale.unwrap_or(scale))?;
         let scale = to.cast(scale, DType::F32)?;
         let Some((name, zero)) = zero else {
-            return Ok(Self { scale, zero: None, dtype, range, given });
+            let measured = measured_scale.map(|scale| [scale, measured_zero(to, dtype)]);
+            return Ok(Self { scale, zero: None, dtype, range, given, measured });
         };
         if to.dtype(zero) != dtype {
             let expected = format!("expected {dtype}, that of what it shifts");
@@ -60,9 +66,48 @@ impl Quantization {
         }
         let number = given_number(to, zero);
         given = given.zip(number).map(|([scale, _], zero)| [scale, zero]);
-        let zero = single(to, name, zero)?;
+        single(to, name, zero)?;
+        let measured_zero = measured_number(to, zero);
+        let zero = single(to, name, measured_zero.unwrap_or(zero))?;
         let zero = to.cast(zero, DType::F32)?;
-        Ok(Self { scale, zero: Some(zero).filter(|_| number != Some(0.0)), dtype, range, given })
+        let measured = measured_scale.zip(measured_zero).map(|(scale, zero)| [scale, zero]);
+        Ok(Self { scale, zero: Some(zero).filter(|_| number != Some(0.0)), dtype, range, given, measured })
+    }
+
+    /// The zero point, `[1]` of its dtype.
+    pub(super) fn zero_point(&self, to: &mut Lowering<'_, '_>) -> RuleResult<ValueId> {
+        match (self.measured, self.zero) {
+            (Some([_, zero]), _) => Ok(zero),
+            (None, None) => Ok(measured_zero(to, self.dtype)),
+            (None, Some(zero)) => {
+                let zero = to.cast(zero, self.dtype)?;
+                to.reshape(zero, vec![Dim::constant(1)])
+            }
+        }
+    }
+
+    /// The numbers that integers stand for: [`Quantization::numbers`] as one operation where scale and zero point were measured.
+    pub(super) fn dequantized(&self, to: &mut Lowering<'_, '_>, q: ValueId) -> RuleResult<ValueId> {
+        match self.measured.filter(|_| to.rank(q) > 0) {
+            Some([scale, zero]) => to.add(Op::Dequantize, &[q, scale, zero]),
+            None => to.formula(|f| self.numbers(f, q)),
+        }
+    }
+
+    /// The integers that stand for numbers: [`Quantization::integers`], likewise.
+    pub(super) fn quantized(&self, to: &mut Lowering<'_, '_>, numbers: ValueId) -> RuleResult<ValueId> {
+        match self.measured.filter(|_| to.rank(numbers) > 0) {
+            Some([scale, zero]) => to.add(Op::Quantize, &[numbers, scale, zero]),
+            None => to.formula(|f| self.integers(f, f.value(numbers))),
+        }
+    }
+
+    /// The integers that stand for numbers that were divided by the scale: [`Quantization::shifted_after`], likewise.
+    pub(super) fn quantized_steps(&self, to: &mut Lowering<'_, '_>, steps: ValueId) -> RuleResult<ValueId> {
+        match self.measured.filter(|_| to.rank(steps) > 0) {
+            Some([_, zero]) => to.add_optional(Op::Quantize, &[Some(steps), None, Some(zero)]),
+            None => to.formula(|f| self.shifted_after(f, f.value(steps))),
+        }
     }
 
     /// `q - zero` in f32, which holds it exactly.
@@ -114,7 +159,8 @@ impl Quantization {
         if self.equals(other) {
             return Ok(q);
         }
-        to.formula(|f| other.integers(f, self.numbers(f, q)))
+        let numbers = self.dequantized(to, q)?;
+        other.quantized(to, numbers)
     }
 
     /// Whether both are known to be the same.

@@ -2,7 +2,7 @@
 
 use super::super::tensor::{DataType, Narrow};
 use super::prelude::*;
-use crate::ir::Provenance;
+use crate::ir::{Provenance, is_anonymous};
 use kiln_types::TensorData;
 use std::sync::Arc;
 
@@ -119,6 +119,13 @@ impl QuantizeLinear {
         if let Some(value) = self.measured(to, x, scale, zero)? {
             return Ok(value);
         }
+        let number = of_no_parameter(to, x);
+        let (x, scale, zero) = match self.kind {
+            Kind::Dequantize if number != x => {
+                (number, of_no_parameter(to, scale), zero.map(|zero| of_no_parameter(to, zero)))
+            }
+            Kind::Dequantize | Kind::Quantize | Kind::Dynamic => (x, scale, zero),
+        };
         let result = to.dtype(scale);
         let scale = to.cast(scale, DType::F32)?;
         let scale = self.along(to, scale, x, in_blocks)?;
@@ -201,8 +208,21 @@ pub(super) fn measured_number(to: &mut Lowering<'_, '_>, value: ValueId) -> Opti
     Some(to.builder.graph.add_derived(None, data, Some(Arc::new(made))))
 }
 
+/// A number that the network's own code has, a root or a half, is none of its parameters, though it was quantized as these were.
+fn of_no_parameter(to: &mut Lowering<'_, '_>, value: ValueId) -> ValueId {
+    let own = to.builder.graph.constant(value).filter(|constant| {
+        let anonymous = constant.name.as_deref().is_none_or(is_anonymous);
+        let exporters = matches!(constant.provenance.as_deref(), Some(Provenance::Exporter { keys, .. }) if keys.is_empty());
+        constant.data.num_elements() == 1 && anonymous && (exporters || constant.provenance.is_none())
+    });
+    match own.map(|constant| constant.data.clone()) {
+        Some(data) => to.builder.graph.add_derived(None, data, None),
+        None => value,
+    }
+}
+
 /// A zero point of 0, likewise.
-fn measured_zero(to: &mut Lowering<'_, '_>, dtype: DType) -> ValueId {
+pub(super) fn measured_zero(to: &mut Lowering<'_, '_>, dtype: DType) -> ValueId {
     let data = TensorData::new(vec![0i64], [1]).convert_dtype(dtype);
     let made = Provenance::Exporter { name: String::new(), keys: Vec::new() };
     to.builder.graph.add_derived(None, data, Some(Arc::new(made)))

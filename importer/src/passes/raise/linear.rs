@@ -1,6 +1,6 @@
 //! Linear layers from products with constant matrices.
 
-use crate::ir::{Dim, Linear, Node, Op, QuantizedLinear, ValueId};
+use crate::ir::{Dim, LayerOperands, Linear, Node, Op, QuantizedLinear, ValueId};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::BinaryOp;
@@ -47,7 +47,7 @@ fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 fn without_bias(layer: &Node) -> Option<Vec<Option<ValueId>>> {
     let at = match layer.op {
         Op::Linear(Linear { activation: None }) => 2,
-        Op::QuantizedLinear(QuantizedLinear { activation: None }) => QuantizedLinear::BIAS,
+        Op::QuantizedLinear(QuantizedLinear { activation: None }) => LayerOperands::BIAS,
         _ => return None,
     };
     let mut operands = layer.inputs.clone();

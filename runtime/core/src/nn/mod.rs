@@ -33,7 +33,10 @@ pub use padding::{PaddingConfig1d, PaddingConfig2d, PaddingConfig3d};
 pub use position::{
     PositionalEncoding, PositionalEncodingConfig, RotaryEncoding, RotaryEncodingConfig, generate_sinusoids,
 };
-pub use quantized::{QuantizedLinear, QuantizedLinearConfig, Quantizer, QuantizerConfig};
+pub use quantized::{
+    QuantizedAdd, QuantizedAddConfig, QuantizedLinear, QuantizedLinearConfig, QuantizedMul,
+    QuantizedMulConfig, Quantizer, QuantizerConfig,
+};
 pub use rnn::*;
 pub use unfold::{Unfold4d, Unfold4dConfig};
 

@@ -1,9 +1,14 @@
 //! Convolutions and transposed convolutions.
 
 mod deformed;
+mod quantized;
 mod transposed;
 
 pub use deformed::{DeformConv2d, DeformConv2dConfig};
+pub use quantized::{
+    QuantizedConv1d, QuantizedConv1dConfig, QuantizedConv2d, QuantizedConv2dConfig, QuantizedConv3d,
+    QuantizedConv3dConfig,
+};
 pub use transposed::{
     ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose2d, ConvTranspose2dConfig, ConvTranspose3d,
     ConvTranspose3dConfig,
