@@ -34,6 +34,8 @@ impl Binary {
 impl<'m> Operator<'m> for Binary {
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("Add", 1, AB).reads(|node| Self::read(node, BinaryOp::Add)),
+        // The angle of the point `(B, A)`.
+        Spec::kiln("Atan2", AB).reads(|_| Ok(Self { op: BinaryOp::Atan2, limited: None })),
         Spec::onnx("And", 1, AB).reads(|node| Self::read(node, BinaryOp::And)),
         Spec::onnx("BitShift", 11, AB).reads(Self::read_shift),
         Spec::onnx("BitwiseAnd", 18, AB).reads(|node| Self::read(node, BinaryOp::BitwiseAnd)),

@@ -616,36 +616,10 @@ fn ignoring_nan(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     Ok(vec![call.op("Where", &[&no_x, &y, &chosen], Vec::new())])
 }
 
-/// The angle of a point `(other, self)`, by quadrants, as ONNX has no such operator.
+/// The angle of the point `(other, self)` with the first axis.
 fn atan2(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let dtype = call.result_dtype()?;
     let [y, x] = operands(call, ["self", "other"])?;
-    Ok(vec![angle(call, &y, &x, dtype)])
-}
-
-/// The angle of a point with the first axis.
-pub(super) fn angle(call: &mut Call<'_, '_>, y: &str, x: &str, dtype: DType) -> String {
-    // Of two infinities the signs count.
-    let infinite = [x, y].map(|value| call.op("IsInf", &[value], Vec::new()));
-    let infinite = call.op("And", &[&infinite[0], &infinite[1]], Vec::new());
-    let [near_x, near_y] = [x, y].map(|value| {
-        let sign = call.op("Sign", &[value], Vec::new());
-        call.op("Where", &[&infinite, &sign, value], Vec::new())
-    });
-    let slope = call.op("Div", &[&near_y, &near_x], Vec::new());
-    let angle = call.op("Atan", &[&slope], Vec::new());
-    // The slope of the origin is none.
-    let zero = call.number_of(0.0, dtype);
-    let origin = [x, y].map(|value| call.op("Equal", &[value, &zero], Vec::new()));
-    let origin = call.op("And", &[&origin[0], &origin[1]], Vec::new());
-    let angle = call.op("Where", &[&origin, y, &angle], Vec::new());
-    let pi = call.number_of(std::f64::consts::PI, dtype);
-    let (above, below) =
-        (call.op("Add", &[&angle, &pi], Vec::new()), call.op("Sub", &[&angle, &pi], Vec::new()));
-    let lower = has_sign(call, y, dtype);
-    let turned = call.op("Where", &[&lower, &below, &above], Vec::new());
-    let left = has_sign(call, x, dtype);
-    call.op("Where", &[&left, &turned, &angle], Vec::new())
+    Ok(vec![call.kiln("Atan2", &[&y, &x], Vec::new())])
 }
 
 fn copysign(call: &mut Call<'_, '_>) -> Result<Outputs> {

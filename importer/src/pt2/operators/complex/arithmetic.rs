@@ -2,7 +2,6 @@
 
 use super::{Table, by_rule, parts_of, products};
 use crate::pt2::call::{Call, Result, Tensor, unsupported};
-use crate::pt2::operators::pointwise;
 use crate::pt2::value::{Output, Part, Value};
 use kiln_types::{DType, Scalar};
 
@@ -233,7 +232,7 @@ fn size(call: &mut Call<'_, '_>, z: &Parts) -> String {
 }
 
 fn angle(call: &mut Call<'_, '_>, z: &Parts) -> String {
-    pointwise::angle(call, &z.imaginary, &z.real, z.dtype)
+    call.kiln("Atan2", &[&z.imaginary, &z.real], Vec::new())
 }
 
 /// The number of an absolute value and an angle.
