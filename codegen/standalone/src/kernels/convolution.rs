@@ -321,7 +321,34 @@ fn scaled_conv2d<X: Copy + Into<i32>, W: Copy + Into<i32>>(
     let finish = |at: usize, channel: usize, sum: i32| {
         out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
     };
-    each_quantized_sum((x, weight), (x_zero, weight_zero), sizes, finish);
+    let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
+    each_quantized_sum((x, weight), (|x: X| x.into() - x_zero, weight_zero), sizes, finish);
+}
+
+/// [`scaled_conv2d`] of numbers that are quantized by their range first.
+#[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
+fn scaled_conv2d_of_floats<W: Copy + Into<i32>>(
+    x: &[f32],
+    weight: &[W],
+    weight_zero: Option<&[W]>,
+    scale: &[f32],
+    bias: Option<&[f32]>,
+    integer_bias: Option<&[i32]>,
+    residual: Option<&[f32]>,
+    sizes: &Conv2d,
+    activation: impl Fn(f32) -> f32,
+    centered: &mut [f32],
+    out: &mut [f32],
+) {
+    let (x_scale, zero) = byte_range(x);
+    for (centered, &x) in centered.iter_mut().zip(x) {
+        *centered = nearest_byte(x, x_scale, zero) - zero;
+    }
+    let scaled = Scaled { x_scale, scale, bias, integer_bias };
+    let finish = |at: usize, channel: usize, sum: i32| {
+        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+    };
+    each_quantized_sum((&*centered, weight), (|x: f32| x as i32, weight_zero), sizes, finish);
 }
 
 /// [`scaled_conv2d`] that yields integers: numbers are steps of these.
@@ -346,18 +373,18 @@ fn requantized_conv2d<X: Copy + Default + Into<i32> + TryFrom<i32>, W: Copy + In
     let finish = |at: usize, channel: usize, sum: i32| {
         out[at] = nearest_integer(activation(scaled.number(sum, channel)), zero[0], [least, greatest]);
     };
-    each_quantized_sum((x, weight), (x_zero, weight_zero), sizes, finish);
+    let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
+    each_quantized_sum((x, weight), (|x: X| x.into() - x_zero, weight_zero), sizes, finish);
 }
 
-/// The sums of a convolution of integers less their zero points, each with its place in the result and its channel.
-fn each_quantized_sum<X: Copy + Into<i32>, W: Copy + Into<i32>>(
+/// The sums of a convolution of what `centered` makes of numbers and a weight less its zero points, each with its place in the result and its channel.
+fn each_quantized_sum<X: Copy, W: Copy + Into<i32>>(
     (x, weight): (&[X], &[W]),
-    (x_zero, weight_zero): (Option<&[X]>, Option<&[W]>),
+    (centered, weight_zero): (impl Fn(X) -> i32, Option<&[W]>),
     sizes: &Conv2d,
     mut finish: impl FnMut(usize, usize, i32),
 ) {
     let &Conv2d { batch, channels: [inputs, outputs], groups, size, result, kernel, stride, padding, dilation } = sizes;
-    let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
     let (of_group, outputs_of_group) = (inputs / groups, outputs / groups);
     for line in 0..batch * outputs * result[0] {
         let (row, channel, image) = (line % result[0], line / result[0] % outputs, line / result[0] / outputs);
@@ -378,7 +405,7 @@ fn each_quantized_sum<X: Copy + Into<i32>, W: Copy + Into<i32>>(
                     for (place, sum) in sums[..width].iter_mut().enumerate() {
                         // What is beyond the borders stands for 0.
                         if let Some(&x) = line.get((left + place * stride[1]).wrapping_sub(padding[1])) {
-                            *sum = sum.wrapping_add((x.into() - x_zero).wrapping_mul(weight));
+                            *sum = sum.wrapping_add(centered(x).wrapping_mul(weight));
                         }
                     }
                 }

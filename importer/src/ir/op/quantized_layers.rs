@@ -428,17 +428,24 @@ impl Operation for ScaledConv {
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        if cx.dtype(0).is_float() {
-            return None;
-        }
-        let mut args = kernel_operands(false);
+        let floats = cx.dtype(0).is_float();
+        let mut args = kernel_operands(floats);
         let (bounds, sizes) = (kernel_bounds(cx)?, conv_sizes(&self.options, cx, At::WEIGHT)?);
         if bounds.is_none() {
             args.push(KernelArg::Optional(At::RESIDUAL));
         }
         args.extend([sizes, KernelArg::Function(self.activation)]);
-        let function = if bounds.is_some() { "requantized_conv2d" } else { "scaled_conv2d" };
-        args.extend(bounds.into_iter().flatten());
+        let function = match bounds {
+            Some(bounds) => {
+                args.extend(bounds);
+                "requantized_conv2d"
+            }
+            None if floats => {
+                args.push(KernelArg::Scratch(elements(&cx.shape(0)?)));
+                "scaled_conv2d_of_floats"
+            }
+            None => "scaled_conv2d",
+        };
         Some(Loops::kernel(function, args))
     }
 
