@@ -1,6 +1,7 @@
 //! One model from file to source and record.
 
 use crate::cargo::checked;
+use crate::destination::{self, Writing};
 use crate::golden::DataSet;
 use crate::{BuildError, RecordType};
 use kiln_codegen::{Generated, GoldenTest, Options, RecordPath, generate, golden_tests};
@@ -116,6 +117,8 @@ pub struct Compiled {
     stem: String,
     weights: Weights,
     golden: Vec<DataSet>,
+    /// Whether it goes below `OUT_DIR`, where all files are those of build scripts.
+    below_out_dir: bool,
 }
 
 /// The weights of a compiled model.
@@ -125,6 +128,15 @@ enum Weights {
     Record(Generated),
     /// Numbers that source without a runtime has compiled into it.
     Numbers(Vec<u8>),
+}
+
+impl Weights {
+    fn write(&self, path: &Path) -> Result<(), RecordError> {
+        match self {
+            Weights::Record(generated) => generated.write_record(path),
+            Weights::Numbers(bytes) => write_bytes(path, bytes),
+        }
+    }
 }
 
 /// An optimized graph and what the passes did.
@@ -186,6 +198,7 @@ pub fn compile(model: &Path, options: &CompileOptions) -> Result<Compiled, Build
         stem,
         weights,
         golden: Vec::new(),
+        below_out_dir: options.below_out_dir.is_some(),
     })
 }
 
@@ -267,10 +280,15 @@ fn data_path(file: &str, options: &CompileOptions) -> RecordPath {
     }
 }
 
+/// How source calls a crate that has this name in a manifest.
+pub(crate) fn crate_name(in_manifest: &str) -> String {
+    in_manifest.replace('-', "_")
+}
+
 /// What generated source needs to know that is the same for every model.
 fn codegen_options(options: &CompileOptions) -> Options {
     Options {
-        runtime_crate: options.runtime_crate.clone(),
+        runtime_crate: crate_name(&options.runtime_crate),
         record: options.record_type,
         half_precision: options.half_precision,
         precision: options.precision,
@@ -292,32 +310,49 @@ impl Compiled {
         self.outputs.iter().map(|port| port.name.clone()).collect()
     }
 
-    /// Writes source, record and golden data to a folder, which is made when it is not there. A file is replaced in one
-    /// step, so that a build that breaks off leaves the old one or the new one.
+    /// Writes source, record and golden data to a folder, which is made when it is not there. None is replaced before all are
+    /// written, and each in one step, so that a build that breaks off leaves the old ones or the new ones.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// When a file cannot be written, or would take the place of one that the model was read from or that others wrote.
     pub fn write(&mut self, dir: &Path) -> Result<(), BuildError> {
         self.written.clear();
+        self.check_places(dir)?;
         fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
-        self.write_record(dir)?;
-        for (i, set) in self.golden.iter().enumerate() {
-            let path = dir.join(self.golden_file(i));
-            match self.weights {
-                Weights::Record(_) => write_golden(set, &path)?,
-                Weights::Numbers(_) => {
-                    replace_bytes(
-                        &path,
-                        &kiln_standalone::GoldenTest::bytes(set.inputs.iter().chain(&set.outputs)),
-                    )?;
-                }
-            }
-            self.written.push(path);
-        }
+        let mut writing = Writing::default();
         let path = self.source_path(dir);
-        replace_text(&path, &self.source)?;
-        self.written.insert(0, path);
+        writing.add(&path, |part| write_bytes(part, self.source.as_bytes()))?;
+        writing.add(&self.record_path(dir), |part| self.weights.write(part))?;
+        for (i, set) in self.golden.iter().enumerate() {
+            writing.add(&dir.join(self.golden_file(i)), |part| match self.weights {
+                Weights::Record(_) => save_golden(set, part),
+                Weights::Numbers(_) => {
+                    let numbers = set.inputs.iter().chain(&set.outputs);
+                    write_bytes(part, &kiln_standalone::GoldenTest::bytes(numbers))
+                }
+            })?;
+        }
+        self.written = writing.commit()?;
         Ok(())
+    }
+
+    /// Refuses to replace what the model is read from, and what Kiln did not write.
+    fn check_places(&self, dir: &Path) -> Result<(), BuildError> {
+        let (source, record) = (self.source_path(dir), self.record_path(dir));
+        let golden = (0..self.golden.len()).map(|i| dir.join(self.golden_file(i)));
+        let data: Vec<(&str, PathBuf)> = std::iter::once(("the record", record))
+            .chain(golden.map(|path| ("the golden data", path)))
+            .collect();
+        destination::check_read("the source", &source, &self.sources)?;
+        data.iter().try_for_each(|(what, path)| destination::check_read(what, path, &self.sources))?;
+        if self.below_out_dir {
+            return Ok(());
+        }
+        destination::check_source(&source)?;
+        data.iter().try_for_each(|(what, path)| match self.weights {
+            Weights::Record(_) => destination::check_record(what, path),
+            Weights::Numbers(_) => destination::check_numbers(what, path, &source),
+        })
     }
 
     /// Where the source goes, of a folder.
@@ -347,13 +382,9 @@ impl Compiled {
     pub(crate) fn write_record(&mut self, dir: &Path) -> Result<PathBuf, BuildError> {
         fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
         let path = self.record_path(dir);
-        match &mut self.weights {
-            Weights::Record(generated) => generated
-                .write_record(&path)
-                .map_err(|source| BuildError::Record { path: path.clone(), source: Box::new(source) })?,
-            Weights::Numbers(bytes) => replace_bytes(&path, bytes)?,
-        }
-        self.written.push(path.clone());
+        let mut writing = Writing::default();
+        writing.add(&path, |part| self.weights.write(part))?;
+        self.written.extend(writing.commit()?);
         Ok(path)
     }
 
@@ -428,7 +459,13 @@ impl Compiled {
 }
 
 /// Writes a data set in the form that the runtime's `golden` module reads.
+#[cfg(feature = "cli")]
 pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError> {
+    save_golden(set, path)
+        .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
+}
+
+fn save_golden(set: &DataSet, path: &Path) -> Result<(), RecordError> {
     let named = |prefix: &'static str, data: &[TensorData]| -> Vec<TensorToWrite> {
         // Integers of four bits as devices hold them.
         let tensors = data.iter().map(|data| data.clone().convert_dtype(data.dtype.widened())).enumerate();
@@ -437,17 +474,16 @@ pub(crate) fn write_golden(set: &DataSet, path: &Path) -> Result<(), BuildError>
     let mut tensors = named("input", &set.inputs);
     tensors.extend(named("output", &set.outputs));
     save(path, &tensors, &BTreeMap::new())
-        .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
 }
 
 /// Writes a text file in one step.
 pub(crate) fn replace_text(path: &Path, text: &str) -> Result<(), BuildError> {
-    replace_bytes(path, text.as_bytes())
+    write_bytes(path, text.as_bytes())
+        .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
 }
 
 /// Writes a file in one step.
-fn replace_bytes(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
+pub(crate) fn write_bytes(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
     let write = |source| RecordError::Io { path: path.display().to_string(), source };
     replace_file(path, |file| file.write_all(bytes).map_err(write))
-        .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
 }

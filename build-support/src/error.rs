@@ -53,6 +53,16 @@ pub enum BuildError {
         /// Why.
         source: Box<RecordError>,
     },
+    /// A file would take the place of one that is not Kiln's to replace.
+    #[error("{what} would replace {}, {reason}", path.display())]
+    Replaces {
+        /// What is written: `the record`.
+        what: &'static str,
+        /// The file that is there.
+        path: PathBuf,
+        /// Why it stays, and what to do.
+        reason: String,
+    },
     /// Golden data does not fit the model.
     #[error("golden data {}: {reason}", path.display())]
     Golden {

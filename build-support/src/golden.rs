@@ -167,11 +167,27 @@ pub(crate) fn attach(
     compiled.attach_golden(sets, options)
 }
 
+/// Tensors must be of the dtypes that the model has: the runner could not even pass others to it.
+#[cfg(feature = "cli")]
+pub(crate) fn check_dtypes(case: &Path, set: &DataSet, model: &Compiled) -> Result<(), BuildError> {
+    let dir = case.join(&set.name);
+    let inputs = set.inputs.iter().zip(&model.inputs).map(|(data, port)| ("input", data, port));
+    let outputs = set.outputs.iter().zip(&model.outputs).map(|(data, port)| ("output", data, port));
+    match inputs.chain(outputs).find(|(_, data, port)| data.dtype != port.dtype) {
+        Some((prefix, data, port)) => Err(misfit(&dir, prefix, data, port)),
+        None => Ok(()),
+    }
+}
+
 /// A tensor must be what the model says of its port: a test that cannot pass is better refused now.
 fn check(dir: &Path, prefix: &str, data: &TensorData, port: &Port) -> Result<(), BuildError> {
     if data.dtype == port.dtype && port.has(&data.shape) {
         return Ok(());
     }
+    Err(misfit(dir, prefix, data, port))
+}
+
+fn misfit(dir: &Path, prefix: &str, data: &TensorData, port: &Port) -> BuildError {
     let wanted: Vec<String> = port
         .sizes
         .iter()
@@ -186,5 +202,5 @@ fn check(dir: &Path, prefix: &str, data: &TensorData, port: &Port) -> Result<(),
         port.dtype,
         wanted.join(", ")
     );
-    Err(BuildError::Golden { path: dir.to_owned(), reason })
+    BuildError::Golden { path: dir.to_owned(), reason }
 }

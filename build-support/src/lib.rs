@@ -23,6 +23,7 @@
 
 mod cargo;
 mod compile;
+mod destination;
 mod error;
 mod golden;
 mod model_gen;

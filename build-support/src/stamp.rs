@@ -2,7 +2,7 @@
 
 use crate::compile::replace_text;
 use crate::golden::data_set_dirs;
-use crate::{BuildError, CompileOptions, Compiled};
+use crate::{BuildError, CompileOptions, Compiled, destination};
 use kiln_importer::onnx::SourceFile;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,7 @@ impl Stamp {
     /// Remembers what `compiled` was made from, as it was before, and what was written for it: a model that was saved in the
     /// meantime has changed.
     pub(crate) fn write(&self, compiled: &Compiled) -> Result<(), BuildError> {
+        destination::check_read("the stamp", &self.file, &compiled.sources)?;
         let mut text = self.key.clone();
         let written = compiled.written.iter().map(|path| SourceFile::now(path));
         for file in compiled.sources.iter().cloned().map(Some).chain(written) {

@@ -1,6 +1,6 @@
 //! What a build says of models that cannot be compiled: one report, with everything in it.
 
-use kiln_build::{CompileOptions, ModelGen, compile};
+use kiln_build::{CompileOptions, ModelGen, RecordType, compile};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -130,4 +130,36 @@ fn what_training_lacks_is_a_warning() {
             assert!(found[0].contains(part), "{found:?}");
         }
     }
+}
+
+/// Builds replace what builds wrote, and neither what a model is read from nor what others wrote; below `OUT_DIR` all is the build's.
+#[test]
+fn files_of_others_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("more")).expect("a folder");
+    for (from, to) in
+        [("model.onnx", "weights.onnx"), ("weights.bin", "weights.bin"), ("more/w2.bin", "more/w2.bin")]
+    {
+        fs::copy(case("external_data").join(from), path(to)).expect("a copy");
+    }
+    let weights = fs::read(path("weights.bin")).expect("weights");
+    let mut model = ModelGen::new();
+    model.input(path("weights.onnx")).record_type(RecordType::Bincode);
+    let text = report(model.clone().out_dir(folder.path()));
+    assert!(text.contains("which the model is read from"), "{text}");
+    let lines = model.run_below(folder.path());
+    assert!(lines.iter().any(|line| line.contains("which the model is read from")), "{lines:?}");
+    assert_eq!(fs::read(path("weights.bin")).expect("weights"), weights);
+
+    let out = path("out");
+    fs::create_dir(&out).expect("a folder");
+    fs::write(out.join("weights.bin"), "mine").expect("a file");
+    let text = report(model.clone().out_dir(&out));
+    assert!(text.contains("which Kiln did not write"), "{text}");
+    assert_eq!(fs::read(out.join("weights.bin")).expect("a file"), b"mine");
+    let lines = model.run_below(&out);
+    assert!(!lines.iter().any(|line| line.contains("error")), "{lines:?}");
+    assert_ne!(fs::read(out.join("weights.bin")).expect("a record"), b"mine");
+    model.out_dir(&out).run_from_cli().expect("a record is replaced");
 }

@@ -105,7 +105,7 @@ pub enum ImportErrorKind {
         newest: i64,
     },
     /// Nodes whose inputs depend on their own outputs.
-    #[error("the nodes {} form a cycle", list(nodes))]
+    #[error("{}", cycle(nodes))]
     Cycle {
         /// Their names.
         nodes: Vec<String>,
@@ -116,6 +116,9 @@ pub enum ImportErrorKind {
     /// A value defined twice in one graph.
     #[error("the value {} is defined more than once", quoted(.0))]
     Duplicate(String),
+    /// A function defined twice in one model.
+    #[error("{} is defined more than once", if .0.is_empty() { "a function without a name".to_owned() } else { format!("the function {}", quoted(.0)) })]
+    DuplicateFunction(String),
     /// A graph input or output that cannot be imported.
     #[error("{} {}: {reason}", what, quoted(name))]
     Interface {
@@ -290,6 +293,13 @@ fn ties_there_are(known: &[String]) -> String {
 }
 
 /// A few names, and how many more there are.
+fn cycle(nodes: &[String]) -> String {
+    match nodes {
+        [node] => format!("the node {} depends on its own output", quoted(node)),
+        nodes => format!("the nodes {} form a cycle", list(nodes)),
+    }
+}
+
 fn list(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let mut text: Vec<String> = names.iter().take(SHOWN).map(|name| quoted(name)).collect();

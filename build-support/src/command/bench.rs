@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// How long to measure each case, but for five runs at least
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     seconds: f64,
     /// Print one JSON object a case
     #[arg(long)]

@@ -1,10 +1,11 @@
 //! `kiln convert`.
 
-use super::{Outcome, destination, show, spinner, warn, weights};
+use super::{CommandError, Outcome, plain, show, spinner, warn, weights};
 use crate::compile::losses;
 use crate::{CompileOptions, FloatDType, Precision, RecordType, compile};
 use clap::{Args, ValueEnum};
 use kiln_types::Scalar;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Arguments of `kiln convert`.
@@ -67,13 +68,30 @@ impl Bindings {
     }
 
     /// The default options with these.
-    pub(super) fn options(&self) -> CompileOptions {
-        CompileOptions {
-            bind_dims: self.bind.iter().cloned().collect(),
-            bind_inputs: self.bind_input.iter().cloned().collect(),
+    pub(super) fn options(&self) -> Result<CompileOptions, CommandError> {
+        Ok(CompileOptions {
+            bind_dims: each_once("--bind", &self.bind)?,
+            bind_inputs: each_once("--bind-input", &self.bind_input)?,
             ..CompileOptions::default()
+        })
+    }
+}
+
+/// What is settled by name; a name that is settled in two ways is a slip.
+fn each_once<T: Clone + PartialEq>(
+    option: &str,
+    pairs: &[(String, T)],
+) -> Result<BTreeMap<String, T>, CommandError> {
+    let mut settled = BTreeMap::new();
+    for (name, value) in pairs {
+        if settled.insert(name.clone(), value.clone()).is_some_and(|other| other != *value) {
+            let name = plain(name);
+            return Err(CommandError::Usage(format!(
+                "{option} is given for {name} twice, with different values"
+            )));
         }
     }
+    Ok(settled)
 }
 
 /// [`RecordType`] as the command line names it.
@@ -204,12 +222,10 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         untie: arguments.untie.clone(),
         standalone: arguments.standalone,
         runtime_crate: arguments.runtime_crate.clone(),
-        ..arguments.bindings.options()
+        ..arguments.bindings.options()?
     };
     let bar = spinner(format!("converting {}", arguments.model.display()));
     let mut compiled = compile(&arguments.model, &options)?;
-    destination::check_source(&compiled.source_path(&arguments.output))?;
-    destination::check_record(&compiled.record_path(&arguments.output))?;
     compiled.write(&arguments.output)?;
     bar.finish_and_clear();
     if arguments.trainable {

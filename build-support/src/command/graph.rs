@@ -6,7 +6,8 @@ mod svg;
 
 use super::convert::Bindings;
 use super::{CommandError, Outcome, show};
-use crate::compile::import;
+use crate::compile::{Imported, import};
+use crate::{BuildError, destination};
 use clap::Args;
 use kiln_importer::ir::{Graph, Node, NodeId, ValueDef, ValueId};
 use std::collections::BTreeMap;
@@ -32,12 +33,16 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
             arguments.output.display()
         )));
     }
-    let graph = import(&arguments.model, &arguments.bindings.options())?.graph;
+    let Imported { graph, sources, .. } = import(&arguments.model, &arguments.bindings.options()?)?;
+    destination::check_read("the picture", &arguments.output, &sources)?;
     let tree = Module::tree(&graph);
     let text = match extension {
         "dot" => dot::print(&graph, &tree),
         _ => svg::print(&graph, &tree),
     };
+    if let Some(folder) = arguments.output.parent() {
+        std::fs::create_dir_all(folder).map_err(BuildError::folder(folder))?;
+    }
     crate::compile::replace_text(&arguments.output, &text)?;
     show(&format!("{}\n", arguments.output.display()));
     Ok(true)

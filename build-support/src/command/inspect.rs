@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let summary = summarize(&arguments.model).map_err(import_error)?;
     let training = training_losses(&arguments.model).map_err(import_error)?;
     // A model that cannot be imported still has an outline to show.
-    let (imported, problem) = match import(&arguments.model, &arguments.bindings.options()) {
+    let (imported, problem) = match import(&arguments.model, &arguments.bindings.options()?) {
         Ok(imported) => (Some(imported), None),
         Err(error) => (None, Some(error)),
     };

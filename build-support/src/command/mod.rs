@@ -5,7 +5,6 @@
 mod bench;
 mod checkpoint;
 mod convert;
-mod destination;
 mod graph;
 mod inspect;
 mod json;
@@ -21,6 +20,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use kiln_types::{Line, Lines};
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Compile trained networks to Rust, and prove that the import is right
 #[derive(Debug, Parser)]
@@ -201,6 +201,9 @@ pub(crate) enum CommandError {
     /// A file could not be written.
     #[error(transparent)]
     Record(#[from] kiln_record::RecordError),
+    /// Standard output took less than all.
+    #[error("standard output cannot be written: {0}")]
+    Print(String),
     /// An argument that clap could not judge.
     #[error("{0}")]
     Usage(String),
@@ -216,9 +219,14 @@ pub fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Graph(arguments) => graph::run(&arguments),
     };
+    let outcome = outcome.and_then(|all_well| match UNPRINTED.get() {
+        Some(reason) => Err(CommandError::Print(reason.clone())),
+        None => Ok(all_well),
+    });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
+        Err(CommandError::Build(error @ BuildError::Replaces { .. })) => fail(&error.report(), 2),
         Err(CommandError::Build(error)) => fail(&error.report(), 1),
         Err(error @ CommandError::Usage(_)) => fail(&error.to_string(), 2),
         Err(error) => fail(&error.to_string(), 1),
@@ -226,11 +234,19 @@ pub fn main() -> ExitCode {
 }
 
 /// Prints a text of any length: all that the command says goes through here or [`warn`], and no name in a file reaches the terminal
-/// but as text. That a reader such as `head` has seen enough is no failure.
+/// but as text. That a reader such as `head` has seen enough is no failure; any other is one of the command.
 pub(crate) fn show(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = write!(out, "{}", Lines(text)).and_then(|()| out.flush());
+    if let Err(error) = write!(out, "{}", Lines(text)).and_then(|()| out.flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        // The first reason is told.
+        let _ = UNPRINTED.set(error.to_string());
+    }
 }
+
+/// Why something could not be printed.
+static UNPRINTED: OnceLock<String> = OnceLock::new();
 
 /// Prints a line, or several, to standard error.
 pub(crate) fn warn(text: &str) {

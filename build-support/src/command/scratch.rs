@@ -6,7 +6,7 @@
 use super::convert::Bindings;
 use super::{CommandError, Target, json, runner, show, spinner, warn};
 use crate::compile::{import, write_golden};
-use crate::golden::{DataSet, data_set_dirs, read_data_set, sizes_in};
+use crate::golden::{DataSet, check_dtypes, data_set_dirs, read_data_set, sizes_in};
 use crate::{BuildError, CompileOptions, Compiled, RecordType, compile};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ pub(super) struct Scratch {
     profiled: bool,
     root: PathBuf,
     /// What is settled in all cases.
-    bindings: Bindings,
+    settled: CompileOptions,
     modules: Vec<runner::Module>,
     /// What rustc says of modules that do not compile: defects of Kiln, each its own case's failure.
     broken: BTreeMap<usize, String>,
@@ -42,13 +42,13 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new(to: Target) -> Self {
         let (modules, broken) = (Vec::new(), BTreeMap::new());
-        let bindings = Bindings::default();
-        Self { to, profiled: false, root: cache_dir(), bindings, modules, broken, executable: None }
+        let settled = CompileOptions::default();
+        Self { to, profiled: false, root: cache_dir(), settled, modules, broken, executable: None }
     }
 
     /// One in whose models something is settled.
-    pub(super) fn bound(to: Target, bindings: Bindings) -> Self {
-        Self { bindings, ..Self::new(to) }
+    pub(super) fn bound(to: Target, bindings: &Bindings) -> Result<Self, CommandError> {
+        Ok(Self { settled: bindings.options()?, ..Self::new(to) })
     }
 
     /// One whose runner records what operations take.
@@ -83,7 +83,7 @@ impl Scratch {
             precision: self.to.precision.into(),
             profiled: self.profiled,
             standalone: self.to.standalone,
-            ..self.bindings.options()
+            ..self.settled.clone()
         };
         let sets = data_set_dirs(dir)?;
         if let (true, Some(first)) = (self.to.standalone, sets.first()) {
@@ -136,6 +136,7 @@ impl Scratch {
                 return Err(BuildError::Golden { path: dir.to_owned(), reason });
             }
         }
+        sets.iter().try_for_each(|set| check_dtypes(dir, set, compiled))?;
         for (i, set) in sets.iter().enumerate() {
             write_golden(set, &data.join(format!("golden_{i}.safetensors")))?;
         }
@@ -256,7 +257,8 @@ impl Scratch {
         let words = self.words(case, mode, arguments)?;
         let (program, arguments) = words.split_first().ok_or("nothing was compiled")?;
         let mut command = Command::new(program);
-        command.args(arguments);
+        // A case that fails says why; where in the runner is of no use to anybody.
+        command.args(arguments).env("RUST_BACKTRACE", "0");
         if let Some(threads) = threads {
             command.env("KILN_NUM_THREADS", threads.to_string());
         }

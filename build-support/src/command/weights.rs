@@ -1,7 +1,9 @@
 //! Checkpoints: `kiln convert` of weights without a graph.
 
-use super::{CommandError, Outcome, convert, destination, plain, show, warn};
+use super::{CommandError, Outcome, convert, plain, show, warn};
 use crate::BuildError;
+use crate::compile::crate_name;
+use crate::destination::{self, Writing};
 use clap::{Args, ValueEnum};
 use kiln_codegen::names::module_name;
 use kiln_skeletons::{Skeleton, SkeletonOptions, layer_names, skeleton};
@@ -90,6 +92,10 @@ pub(super) fn is_checkpoint(path: &Path) -> bool {
 
 /// Whether a file is a zip archive, a pickle or a tar archive, which no ONNX file begins like.
 fn begins_like_checkpoint(path: &Path) -> bool {
+    // A pipe would be waited for, and what is read of it is gone.
+    if !path.is_file() {
+        return false;
+    }
     let mut start = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(262).read_to_end(&mut start));
     let pickle = matches!(start.as_slice(), [0x80, 2..=5, ..]);
@@ -114,7 +120,7 @@ pub(super) fn convert(arguments: &convert::Arguments) -> Outcome {
     }
     let name = file_name(&arguments.model);
     let options = SkeletonOptions {
-        runtime_crate: arguments.runtime_crate.clone(),
+        runtime_crate: crate_name(&arguments.runtime_crate),
         source_name: name.clone(),
         pytorch: own.adapter.unwrap_or_default() == Adapter::Pytorch,
         settled: settled(&own.settled)?,
@@ -208,11 +214,13 @@ fn write(
         let path = record.display();
         return Err(CommandError::Usage(format!("the record would replace {path}; give another folder")));
     }
-    destination::check_record(&record)?;
-    made.write_record(&record)?;
-    if destination::is_anothers(&source, &made.generated.source) {
-        return Ok((Written::Kept(source), record));
+    destination::check_record("the record", &record)?;
+    let mut writing = Writing::default();
+    writing.add(&record, |part| made.write_record(part))?;
+    let kept = destination::is_anothers(&source, &made.generated.source);
+    if !kept {
+        writing.add(&source, |part| crate::compile::write_bytes(part, made.generated.source.as_bytes()))?;
     }
-    crate::compile::replace_text(&source, &made.generated.source)?;
-    Ok((Written::Source(source), record))
+    writing.commit()?;
+    Ok((if kept { Written::Kept(source) } else { Written::Source(source) }, record))
 }

@@ -4,6 +4,7 @@ mod command;
 mod matrix;
 #[path = "../../../runtime/tests/shared/net.rs"]
 mod net;
+mod places;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

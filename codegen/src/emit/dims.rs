@@ -254,7 +254,7 @@ fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
             let condition = compare(*op, a, b, scope)?;
             quote!(i64::from(#condition))
         }
-        // No operation is given one.
+        // No operation is given one, which the verifier checks.
         Atom::Beyond => return Err(CodegenError::UnknownSymbol(Atom::Beyond.to_string())),
     })
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::ir::{HostRead, HostTensor, Loop};
 use kiln_types::{BinaryOp, DType, TensorData, UnaryOp};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Contents of an integer constant of more elements stay in the tensor; shape arithmetic never needs so many.
 pub(crate) const MAX_HOST_ELEMENTS: usize = 64;
@@ -43,13 +44,15 @@ fn integer(chunk: &[u8], dtype: DType) -> Option<i64> {
 pub struct Infer<'a> {
     graph: &'a Graph,
     inputs: &'a [Option<ValueId>],
-    fresh: Vec<Symbol>,
+    fresh: BTreeSet<Symbol>,
+    /// The number that the next size of a hint begins to look for a name at.
+    next: BTreeMap<String, usize>,
 }
 
 impl<'a> Infer<'a> {
     /// A view of a node's operands.
     pub fn new(graph: &'a Graph, inputs: &'a [Option<ValueId>]) -> Self {
-        Self { graph, inputs, fresh: Vec::new() }
+        Self { graph, inputs, fresh: BTreeSet::new(), next: BTreeMap::new() }
     }
 
     /// The graph.
@@ -85,13 +88,18 @@ impl<'a> Infer<'a> {
 
     /// A size that only the run will tell. Its origin becomes the output dim where it stands alone.
     pub fn fresh(&mut self, hint: &str) -> Dim {
-        let mut name = self.graph.fresh_symbol(hint);
-        let mut n = 1;
-        while self.fresh.contains(&name) {
+        let mut n = self.next.get(hint).copied().unwrap_or(1);
+        let name = loop {
+            let name = match n {
+                1 => self.graph.fresh_symbol(hint),
+                n => self.graph.fresh_symbol(&format!("{hint}_{n}")),
+            };
             n += 1;
-            name = self.graph.fresh_symbol(&format!("{hint}_{n}"));
-        }
-        self.fresh.push(name.clone());
+            if self.fresh.insert(name.clone()) {
+                break name;
+            }
+        };
+        self.next.insert(hint.to_owned(), n);
         Dim::symbol(name)
     }
 }
@@ -153,10 +161,10 @@ impl<'a> Builder<'a> {
     }
 
     /// Declares where the sizes that inference made up are found.
-    fn declare_sizes(&mut self, outputs: &[ValueId], fresh: &[Symbol]) {
+    fn declare_sizes(&mut self, outputs: &[ValueId], fresh: &BTreeSet<Symbol>) {
         for &value in outputs {
             for (axis, dim) in self.graph.ty(value).dims.clone().iter().enumerate() {
-                if let Some(symbol) = dim.as_symbol().filter(|s| fresh.contains(s)) {
+                if let Some(symbol) = dim.as_symbol().filter(|s| fresh.contains(*s)) {
                     let origin = SymbolOrigin::Dim { value, axis };
                     self.graph.symbols.entry(symbol.clone()).or_insert(origin);
                 }

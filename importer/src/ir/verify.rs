@@ -157,6 +157,11 @@ impl<'a> Verifier<'a> {
                 self.violate(site(id, node), format!("uses `{symbol}` before its value is known"));
             }
         }
+        let mut is_beyond = false;
+        node.op.for_each_dim(&mut |dim| is_beyond |= dim.is_beyond());
+        if is_beyond {
+            self.violate(site(id, node), "holds a size that has grown too large");
+        }
         for region in node.op.regions() {
             for (n, &parameter) in region.parameters.iter().enumerate() {
                 let def = self.graph.values.get(parameter.index()).map(|value| value.def);
@@ -286,6 +291,14 @@ mod tests {
         let mut graph = sample();
         graph.root.nodes.reverse();
         assert_eq!(violations(&graph), ["n1 (Reshape, \"\"): uses %2 before it is defined"]);
+
+        let mut graph = sample();
+        let mut grown = Dim::symbol("batch");
+        for n in 0..40 {
+            grown = &grown * &grown.maximum(&Dim::constant(3 + n));
+        }
+        graph.node_mut(NodeId(1)).op = Op::Reshape(Reshape { dims: vec![grown] });
+        assert!(violations(&graph).iter().any(|v| v.ends_with("holds a size that has grown too large")));
 
         let mut graph = sample();
         graph.constants[0].data.bytes = kiln_types::Bytes::default();

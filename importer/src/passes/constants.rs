@@ -352,6 +352,10 @@ impl Fold<'_> {
         if values.iter().flat_map(Dim::symbols).any(|symbol| read(&symbol)) {
             return;
         }
+        // Arithmetic that has grown too large stays in tensors, as no operation holds it.
+        if values.iter().any(Dim::is_beyond) {
+            return;
+        }
         self.report.count("placed on the host");
         let dtype = value.ty.dtype;
         let tensor = Op::HostTensor(HostTensor { values: values.clone(), dims: dims.clone() });
@@ -446,6 +450,29 @@ mod tests {
         let g = optimized(g);
         let kinds: Vec<String> = g.root.nodes.iter().map(|&id| g.node(id).op.kind()).collect();
         assert_eq!(kinds, ["Softmax", "Binary(Mul)", "Binary(Div)"], "{g}");
+    }
+
+    /// Arithmetic on sizes that has grown too large for one expression is computed as tensors.
+    #[test]
+    fn what_has_grown_too_large_is_not_placed_on_the_host() {
+        let g = graph(&["f32[n, 3]"], |b, _| {
+            let n = b.host_tensor(vec![Dim::symbol("n")], Vec::new()).unwrap();
+            let two = b.host_tensor(vec![2.into()], Vec::new()).unwrap();
+            let mut sum = n;
+            for _ in 0..105 {
+                let half = b.add(Op::Binary(kiln_types::BinaryOp::Div), &[sum, two]).unwrap();
+                sum = b.add(Op::Binary(kiln_types::BinaryOp::Add), &[half, n]).unwrap();
+            }
+            vec![sum]
+        });
+        let g = optimized(g);
+        let is_grown = |op: &Op| {
+            let mut is_beyond = false;
+            op.for_each_dim(&mut |dim| is_beyond |= dim.is_beyond());
+            is_beyond
+        };
+        assert!(!g.root.nodes.iter().any(|&id| is_grown(&g.node(id).op)), "{g}");
+        assert!(g.root.nodes.iter().any(|&id| matches!(g.node(id).op, Op::Binary(_))), "{g}");
     }
 
     #[test]

@@ -96,6 +96,7 @@ fn structure() {
             vec![node("a", "Relu", &["z"], &["y"]), node("b", "Relu", &["y"], &["z"])],
             "the nodes `a`, `b` form a cycle",
         ),
+        case(vec![node("a", "Relu", &["y"], &["y"])], "the node `a` depends on its own output"),
         case(
             vec![node("a", "Add", &["x", "nothing"], &["y"])],
             "node `a` (Add, opset 18): the value `nothing` is used but nothing defines it",
@@ -124,6 +125,18 @@ fn structure() {
         let message = error(&model(x(), nodes, &["y"]));
         assert!(message.contains(text), "{message}");
         assert!(!message.contains('\u{1b}'), "{message:?}");
+    }
+}
+
+#[test]
+fn functions_are_defined_once() {
+    for (name, text) in [
+        ("f", "the function `f` is defined more than once"),
+        ("", "a function without a name is defined more than once"),
+    ] {
+        let mut model = model(vec![value("x", &[size(2)])], vec![node("a", "Relu", &["x"], &["y"])], &["y"]);
+        model.functions = vec![FunctionProto { name: name.into(), ..FunctionProto::default() }; 2];
+        assert_eq!(error(&model), text);
     }
 }
 

@@ -67,13 +67,12 @@ pub enum ErrorKind {
     /// [`MAX_EXPANDED`](crate::limits::MAX_EXPANDED) and [`MAX_EXPANSION`](crate::limits::MAX_EXPANSION).
     #[error(
         "the tensors are {bytes} bytes when each has elements of its own, and {limit} is the limit for a file of \
-         {file_bytes} bytes: the larger of {floor} and {times} times the file; these show the same elements again and again: \
-         {tensors}",
+         {file_bytes} bytes: the larger of {floor} and {times} times the file{tensors}",
         floor = crate::limits::MAX_EXPANDED,
         times = crate::limits::MAX_EXPANSION
     )]
     Expanded {
-        /// The tensors, as a list.
+        /// Those that show the same elements again and again, as the end of the sentence.
         tensors: String,
         /// Bytes of all tensors of the file.
         bytes: usize,

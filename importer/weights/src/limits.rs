@@ -39,7 +39,7 @@ pub const MAX_SPELLED_OUT: usize = 4 << 20;
 
 /// Most bytes that the compressed entries of an archive may inflate to, unless the file is a hundredth of it.
 /// PyTorch writes its storages uncompressed.
-pub const MAX_INFLATED: u64 = 1 << 30;
+pub const MAX_INFLATED: u64 = MAX_EXPANDED as u64;
 
 /// Above which size a tensor may not be larger than the storage that it views (by strides of zero, say), and all tensors of a
 /// checkpoint together not larger than [`MAX_EXPANSION`] times its file.

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Entry;
 use crate::identify::identify;
-use crate::tensor::{Source, Storage, contiguous_strides};
+use crate::tensor::{Source, Storage, check_rank, contiguous_strides};
 use crate::{ErrorKind, LazyTensor, Result, WeightsError, limits};
 use kiln_record::safetensors::{Elements, Safetensors};
 use kiln_record::{RecordError, Stored};
@@ -35,8 +35,7 @@ pub(crate) fn read(file: Bytes, key: Option<&str>) -> Result<(Vec<(String, Entry
     let mut tensors = Vec::new();
     for path in file.paths() {
         if let Some(below) = path.strip_prefix(&prefix) {
-            let missing = || WeightsError::tensor("it lies outside of the file").at_key(path);
-            tensors.push((below.to_owned(), entry(&file, path).ok_or_else(missing)?));
+            tensors.push((below.to_owned(), entry(&file, path).map_err(|error| error.at_key(path))?));
         }
     }
     if let (Some(key), true) = (key, tensors.is_empty()) {
@@ -48,17 +47,20 @@ pub(crate) fn read(file: Bytes, key: Option<&str>) -> Result<(Vec<(String, Entry
 }
 
 /// A tensor of a file; floats of eight bits are widened when they are read.
-fn entry(file: &Safetensors, path: &str) -> Option<Entry> {
-    let entry = file.entry(path)?;
+fn entry(file: &Safetensors, path: &str) -> Result<Entry> {
+    let missing = || WeightsError::tensor("it lies outside of the file");
+    let entry = file.entry(path).ok_or_else(missing)?;
+    check_rank(entry.shape.len())?;
     match entry.elements {
         Elements::Stored(Stored::DType(_)) => {
-            Some(Entry::Tensor(LazyTensor::whole(file.tensor(path)?, path)))
+            Ok(Entry::Tensor(LazyTensor::whole(file.tensor(path).ok_or_else(missing)?, path)))
         }
         Elements::Stored(stored @ Stored::Minifloat(_)) => {
-            let storage = Arc::new(Storage::new(path, Source::Mapped(file.bytes(path)?), false));
+            let bytes = Source::Mapped(file.bytes(path).ok_or_else(missing)?);
+            let storage = Arc::new(Storage::new(path, bytes, false));
             let (shape, strides) = (entry.shape.clone(), contiguous_strides(&entry.shape));
-            Some(Entry::Tensor(LazyTensor::new(stored, shape, strides, 0, storage).ok()?))
+            Ok(Entry::Tensor(LazyTensor::new(stored, shape, strides, 0, storage)?))
         }
-        Elements::Unsupported(elements) => Some(Entry::Unsupported(format!("a tensor of {elements}"))),
+        Elements::Unsupported(elements) => Ok(Entry::Unsupported(format!("a tensor of {elements}"))),
     }
 }

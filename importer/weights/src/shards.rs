@@ -70,7 +70,12 @@ pub(crate) fn open_index(path: &Path, options: &OpenOptions) -> Result<Checkpoin
 }
 
 fn read_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
-    let size = std::fs::metadata(path).map_err(ErrorKind::Io)?.len();
+    let metadata = std::fs::metadata(path).map_err(ErrorKind::Io)?;
+    // A pipe would be waited for.
+    if !metadata.is_file() {
+        return Err(ErrorKind::Io(std::io::Error::other("it is not a file")).into());
+    }
+    let size = metadata.len();
     if size > limits::MAX_INDEX_BYTES {
         let what = format!("the index has {size} bytes");
         return Err(WeightsError::limit(what, limits::MAX_INDEX_BYTES as usize));
@@ -121,7 +126,9 @@ fn read_index(path: &Path, options: &OpenOptions) -> Result<Checkpoint> {
 
 /// A shard's name, which must be a path below the index's folder.
 fn check_name(name: &str) -> Result<()> {
-    let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    // `.` alone names no file, which is told when it is looked for.
+    let inside =
+        Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !inside || name.is_empty() || name.contains(['\\', ':']) {
         return Err(WeightsError::shards(format!("shard {name:?} lies outside of the checkpoint's folder")));
     }
@@ -152,4 +159,19 @@ fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
 
 fn open_shard(folder: &Path, name: &str) -> Result<Checkpoint> {
     Checkpoint::open_file(&folder.join(name), &OpenOptions::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_shards_lie_below_the_folder() {
+        for name in ["a.safetensors", "./a.safetensors", "b/./a.safetensors"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "../a.safetensors", "b/../../a", "/a", "b\\a", "c:a"] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
 }

@@ -55,9 +55,13 @@ impl Source {
     }
 }
 
-/// Inflates to exactly `size` bytes. Memory is taken as bytes come, so a size that lies costs nothing.
+/// Inflates to exactly `size` bytes, which [`limits::MAX_INFLATED`] bounds. Memory is reserved at once, since what grows is in memory twice
+/// while it moves; a system gives it as bytes come, so that a size that lies costs nothing.
 fn inflate(packed: &[u8], size: usize, crc: u32) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(size)
+        .map_err(|_| WeightsError::archive(format!("there is no memory for its {size} bytes")))?;
     let mut decoder = DeflateDecoder::new(packed).take((size as u64).saturating_add(1));
     let read = decoder.read_to_end(&mut bytes);
     read.map_err(|error| WeightsError::archive(format!("it does not inflate: {error}")))?;
@@ -332,15 +336,21 @@ pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
+/// Checks the number of a tensor's dims.
+pub(crate) fn check_rank(rank: usize) -> Result<()> {
+    if rank > limits::MAX_RANK {
+        return Err(WeightsError::limit(format!("the tensor has {rank} dims"), limits::MAX_RANK));
+    }
+    Ok(())
+}
+
 /// Checks that every element of a view lies in a storage of `elements`, and that its size can be counted.
 pub(crate) fn check_view(shape: &[usize], strides: &[usize], offset: usize, elements: usize) -> Result<()> {
     if shape.len() != strides.len() {
         let (dims, strides) = (shape.len(), strides.len());
         return Err(WeightsError::tensor(format!("it has {dims} dims and {strides} strides")));
     }
-    if shape.len() > limits::MAX_RANK {
-        return Err(WeightsError::limit(format!("the tensor has {} dims", shape.len()), limits::MAX_RANK));
-    }
+    check_rank(shape.len())?;
     let too_large = || WeightsError::tensor(format!("shape {shape:?} with strides {strides:?} overflows"));
     // Eight bytes is the widest element; memory of more than isize::MAX bytes does not exist.
     let count = DType::F64.bytes_of(shape).ok_or_else(too_large)? / DType::F64.size();

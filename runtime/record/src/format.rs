@@ -59,7 +59,7 @@ impl Format {
             Format::PrettyJson => "PrettyJsonFileRecorder",
             Format::JsonGz => "JsonGzFileRecorder",
         };
-        format!("burn_core::record::file::{recorder}<burn_core::record::settings::{}>", precision.settings())
+        format!("{RECORDERS}{recorder}<burn_core::record::settings::{}>", precision.settings())
     }
 
     /// Writes a value to memory. Without the feature `std` only [`Format::Bincode`] and [`Format::PrettyJson`] are there.
@@ -138,6 +138,29 @@ impl Format {
         #[cfg(not(feature = "std"))]
         return Err(RecordError::NeedsStd(format.extension()));
     }
+}
+
+/// Where the types of all recorders are, which the metadata name.
+const RECORDERS: &str = "burn_core::record::file::";
+
+/// Whether a file begins as a record in one of the [`Format`]s: with metadata that name Burn's recorder, as Kiln and Burn write them.
+///
+/// # Errors
+/// When it cannot be read.
+#[cfg(feature = "std")]
+pub fn begins_as_record(file: impl std::io::Read) -> std::io::Result<bool> {
+    use std::io::Read;
+    /// Metadata are a few hundred bytes, and come first.
+    const HEAD: u64 = 4096;
+    let mut head = Vec::new();
+    file.take(HEAD).read_to_end(&mut head)?;
+    if head.starts_with(&[0x1f, 0x8b]) {
+        let mut inflated = Vec::new();
+        // It ends early, which is an error after what came before.
+        let _ = flate2::read::GzDecoder::new(head.as_slice()).take(HEAD).read_to_end(&mut inflated);
+        head = inflated;
+    }
+    Ok(head.windows(RECORDERS.len()).any(|window| window == RECORDERS.as_bytes()))
 }
 
 /// How deep containers may be nested.

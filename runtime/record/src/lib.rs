@@ -39,10 +39,12 @@ pub use error::RecordError;
 pub use file_kind::FileKind;
 pub use format::Format;
 #[cfg(feature = "std")]
+pub use format::begins_as_record;
+#[cfg(feature = "std")]
 pub use map::map_file;
 pub use named::NamedRecord;
 pub use node::{FieldNode, RecordNode, write_node};
 pub use param_id::ParamId;
 #[cfg(feature = "std")]
-pub use replace::replace_file;
+pub use replace::{Replacement, replace_file};
 pub use stored::Stored;

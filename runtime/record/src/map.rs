@@ -60,6 +60,10 @@ impl Refetched for MappedFile {
 /// as Kiln's own writers do.
 pub fn map_file(path: &Path) -> Result<Bytes, RecordError> {
     let fail = |source| RecordError::Io { path: path.display().to_string(), source };
+    // What cannot be mapped anyway; a pipe would be waited for when it is opened.
+    if !std::fs::metadata(path).map_err(fail)?.is_file() {
+        return Err(fail(std::io::Error::other("it is not a file")));
+    }
     let file = std::fs::File::open(path).map_err(fail)?;
     // SAFETY: the map is read-only. Another process that truncates or rewrites the file in place would change or take
     // away memory behind it; that is documented above as the one condition that no reader can check.

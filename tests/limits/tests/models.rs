@@ -387,6 +387,53 @@ limits! {
         let repeated = node("Loop", &inputs, &outputs, vec![graph_attribute("body", body)]);
         model(graph(vec![rounds_of_data(), repeated], Vec::new(), &["o0"]))
     };
+    /// Each of what rounds hand on has a size that the round before another had.
+    sizes_that_change_places Converts => {
+        let width = 500;
+        let names: Vec<String> = (0..width).map(|n| format!("h{n}")).collect();
+        let mut body = graph(Vec::new(), vec![truth("on", true)], &["on"]);
+        body.input = vec![named("i"), named("c")];
+        for (n, name) in names.iter().enumerate() {
+            body.input.push(named(name));
+            let next = format!("next{}", (n + 1) % width);
+            body.node.push(node("Sin", &[name], &[&next], Vec::new()));
+        }
+        body.output.extend((0..width).map(|n| named(&format!("next{n}"))));
+        let first: Vec<String> = (0..width).map(|n| format!("x{n}")).collect();
+        let inputs: Vec<&str> = ["rounds", ""].into_iter().chain(first.iter().map(String::as_str)).collect();
+        let outputs: Vec<String> = (0..width).map(|n| format!("o{n}")).collect();
+        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        let repeated = node("Loop", &inputs, &outputs, vec![graph_attribute("body", body)]);
+        let sizes = first.iter().enumerate().map(|(n, name)| input(name, &[param(&format!("n{n}")), size(3)]));
+        let x = input("x", &[param("n"), size(3)]);
+        let inputs = sizes.chain([x]).collect();
+        with_inputs(inputs, graph(vec![rounds_of_data(), repeated], Vec::new(), &outputs))
+    };
+    /// What is halved more often than numbers have bits.
+    halves_of_halves Converts => {
+        let nodes = chain(4000, |_, from, to| {
+            node("Slice", &[from, "start", "end", "axis", "step"], &[to], Vec::new())
+        });
+        let bounds = [("start", 0), ("end", i64::MAX), ("axis", 0), ("step", 2)];
+        let data = bounds.iter().map(|(name, value)| integers(name, &[1], &[*value])).collect();
+        model(graph(nodes, data, &["v4000"]))
+    };
+    parts_of_one_element Refused("out of proportion") => {
+        let nodes = vec![
+            node("SplitToSequence", &["x", "one"], &["parts"], Vec::new()),
+            node("ConcatFromSequence", &["parts"], &["y"], vec![int("axis", 0)]),
+        ];
+        let data = vec![integers("one", &[], &[1])];
+        with_inputs(vec![input("x", &[size(100_000)])], graph(nodes, data, &["y"]))
+    };
+    some_parts_of_one_element Converts => {
+        let nodes = vec![
+            node("SplitToSequence", &["x", "one"], &["parts"], Vec::new()),
+            node("ConcatFromSequence", &["parts"], &["y"], vec![int("axis", 0)]),
+        ];
+        let data = vec![integers("one", &[], &[1])];
+        with_inputs(vec![input("x", &[size(4_000)])], graph(nodes, data, &["y"]))
+    };
     more_rounds_than_are_written_out Converts => {
         let mut body = graph(Vec::new(), vec![truth("on", true)], &["on", "r"]);
         body.node = vec![node("Relu", &["h"], &["r"], Vec::new())];

@@ -325,6 +325,24 @@ fn dims_whose_product_is_no_number() {
     });
 }
 
+#[test]
+fn dims_without_end() {
+    bounded(|| {
+        let file = |rank: usize| {
+            let shape = vec!["1"; rank].join(",");
+            let entry = format!(r#"{{"t":{{"dtype":"F32","shape":[{shape}],"data_offsets":[0,4]}}}}"#);
+            Bytes::from_vec([&header(&entry)[..], &[0; 4]].concat())
+        };
+        assert!(Checkpoint::read(file(64), "t.safetensors", &Default::default()).is_ok());
+        let error =
+            Checkpoint::read(file(200_000), "t.safetensors", &Default::default()).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "t.safetensors, key \"t\": the tensor has 200000 dims, and the limit is 64"
+        );
+    });
+}
+
 /// What is said of an index.
 fn index(text: &[u8]) -> String {
     let folder = tempfile::tempdir().expect("a folder");

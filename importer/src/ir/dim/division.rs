@@ -1,6 +1,6 @@
 //! Quotients and remainders, rounded as Python rounds them.
 
-use super::{Atom, Dim};
+use super::{Atom, Dim, Symbol};
 
 impl Dim {
     /// `floor(self / divisor)`. Division by a known zero yields an atom that no check accepts as a size.
@@ -22,6 +22,15 @@ impl Dim {
             && let (true, true, Some(product)) = (b > 0, c > 0, b.checked_mul(c))
         {
             return a.floor_div(&Dim::constant(product));
+        }
+        // Of -1 and 0 the quotient by any positive number is the same again: so ends a chain of quotients when the product of its
+        // divisors is beyond what is counted.
+        let any = |_: &Symbol| (Some(-i64::MAX), Some(i64::MAX));
+        if divisor.as_constant().is_some_and(|divisor| divisor > 0)
+            && matches!(self.single_term(), Some((1, [Atom::FloorDiv(..)])))
+            && matches!(self.bounds(&any), (Some(-1..), Some(..=0)))
+        {
+            return self.clone();
         }
         if let Some(quotient) = divisor.divide_sum(self) {
             return quotient;

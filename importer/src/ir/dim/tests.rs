@@ -83,6 +83,28 @@ fn what_has_grown_beyond_stays_so() {
     }
 }
 
+/// A chain of halves ends where its divisor is beyond all numbers, whichever way it is rounded.
+#[test]
+fn quotients_of_quotients_end() {
+    let (n, two) = (Dim::symbol("n"), Dim::constant(2));
+    let value = |dim: &Dim, n: i64| dim.substitute(&|_| Some(Dim::constant(n))).as_constant();
+    let (mut down, mut up) = (n.clone(), n);
+    let mut last = (down.clone(), up.clone());
+    for round in 0..200 {
+        last = (down.clone(), up.clone());
+        (down, up) = (down.floor_div(&two), up.ceil_div(&two));
+        for number in [0, 1, 5, 1 << 40, (1 << 62) - 1, 1 << 62, (1 << 62) + 1, i64::MAX] {
+            let divisor = 1_i128 << (round + 1).min(100);
+            let number = i128::from(number);
+            let (floor, ceil) = (number / divisor, (number + divisor - 1) / divisor);
+            let number = number as i64;
+            assert_eq!(value(&down, number), i64::try_from(floor).ok(), "{number} {down}");
+            assert_eq!(value(&up, number), i64::try_from(ceil).ok(), "{number} {up}");
+        }
+    }
+    assert_eq!(last, (down, up));
+}
+
 #[test]
 fn prints_as_people_write() {
     let h = Dim::symbol("h");

@@ -40,7 +40,7 @@ impl<'m> Model<'m> {
             let key = (domain_of(&proto.domain), proto.name.as_str(), proto.overload.as_str());
             let function = Function { proto, opsets: opsets(&proto.opset_import) };
             if functions.insert(key, function).is_some() {
-                return Err(ImportErrorKind::Duplicate(proto.name.clone()));
+                return Err(ImportErrorKind::DuplicateFunction(proto.name.clone()));
             }
         }
         let parameters = Parameters::of(proto);

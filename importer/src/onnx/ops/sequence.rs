@@ -117,6 +117,9 @@ fn concat(
     to.concat(&values, axis)
 }
 
+/// Steps of one part of a tensor that a few bytes ask for: each goes through all passes as an operation with a size of its own.
+const PIECE: usize = 128;
+
 /// Parts along an axis: of one size (the last may be smaller), of given sizes, or of size 1.
 fn split(to: &mut Lowering<'_, '_>, args: &Args, axis: i64, keep_dims: bool) -> RuleResult<Vec<ValueId>> {
     let x = args.value("input")?;
@@ -133,7 +136,7 @@ fn split(to: &mut Lowering<'_, '_>, args: &Args, axis: i64, keep_dims: bool) -> 
             };
             let size = usize::try_from(size).ok().filter(|&size| size > 0);
             let size = size.ok_or_else(|| invalid("split", "must be positive"))?;
-            to.repeat(total.div_ceil(size))?;
+            to.repeat(total.div_ceil(size).saturating_mul(PIECE))?;
             (0..total).step_by(size).map(|start| Dim::from(size.min(total - start))).collect()
         }
     };

@@ -98,9 +98,11 @@ impl Archive {
     fn check_inflated(&self) -> Result<()> {
         let sizes = self.entries.values().filter(|entry| entry.method != CompressionMethod::Stored);
         let total = sizes.fold(0_u64, |total, entry| total.saturating_add(entry.size as u64));
-        if total > limits::MAX_INFLATED.max((self.file.len() as u64).saturating_mul(100)) {
+        let in_proportion = (self.file.len() as u64).saturating_mul(limits::MAX_EXPANSION as u64);
+        let limit = limits::MAX_INFLATED.max(in_proportion);
+        if total > limit {
             let what = format!("the archive of {} bytes would inflate to {total}", self.file.len());
-            return Err(WeightsError::limit(what, limits::MAX_INFLATED as usize));
+            return Err(WeightsError::limit(what, usize::try_from(limit).unwrap_or(usize::MAX)));
         }
         Ok(())
     }
@@ -246,5 +248,28 @@ fn check_disjoint(mut spans: Vec<(usize, usize)>) -> Result<()> {
     match spans.windows(2).find(|pair| matches!(pair, [(_, end), (start, _)] if end > start)) {
         Some(_) => Err(WeightsError::archive("two of its entries overlap")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Zeros deflate to a thousandth of their size.
+    #[test]
+    fn what_inflates_out_of_proportion_is_refused() {
+        let archive = |file: usize, size: usize| {
+            let entry =
+                Entry { data: 0..0, size, crc: 0, method: CompressionMethod::DEFLATE, encrypted: false };
+            let entries = BTreeMap::from([("a/data/0".to_owned(), entry)]);
+            Archive { file: Bytes::from_vec(vec![0; file]), entries }.check_inflated()
+        };
+        assert!(archive(800_000, 256 << 20).is_ok());
+        let error = archive(800_000, 800 << 20).unwrap_err().in_file("z.pt").to_string();
+        let expected =
+            "z.pt: the archive of 800000 bytes would inflate to 838860800, and the limit is 268435456";
+        assert_eq!(error, expected);
+        // A file of some size is its own measure.
+        assert!(archive(9 << 20, 800 << 20).is_ok());
     }
 }

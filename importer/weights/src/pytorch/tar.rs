@@ -5,7 +5,7 @@ use super::legacy::read_count;
 use super::pickle::{
     Dialect, ElementType, Global, Node, Pickled, StorageSpec, StorageSpecs, TensorSpec, Value, run,
 };
-use crate::tensor::Source;
+use crate::tensor::{Source, check_rank};
 use crate::{CheckpointFormat, Result, WeightsError, limits};
 use kiln_types::Bytes;
 use std::collections::BTreeMap;
@@ -122,9 +122,7 @@ fn read_layout(file: &[u8], at: usize, key: &str, specs: &StorageSpecs) -> Resul
     let rank = file.get(at..).and_then(|rest| rest.first_chunk()).ok_or_else(early)?;
     let rank = usize::try_from(i32::from_le_bytes(*rank))
         .map_err(|_| WeightsError::tensor("its rank is negative"))?;
-    if rank > limits::MAX_RANK {
-        return Err(WeightsError::limit(format!("the tensor has {rank} dims"), limits::MAX_RANK));
-    }
+    check_rank(rank)?;
     let mut at = at + 8;
     let mut next = || {
         let (count, end) = read_count(file, at).ok_or_else(early)?;
