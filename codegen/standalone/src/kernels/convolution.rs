@@ -319,7 +319,7 @@ fn scaled_conv2d<X: Copy + Into<i32>, W: Copy + Into<i32>>(
 ) {
     let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
     let finish = |at: usize, channel: usize, sum: i32| {
-        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+        out[at] = activation(scaled_sum(&scaled, sum, channel) + residual.map_or(0.0, |residual| residual[at]));
     };
     let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
     each_quantized_sum((x, weight), (|x: X| x.into() - x_zero, weight_zero), sizes, finish);
@@ -346,7 +346,7 @@ fn scaled_conv2d_of_floats<W: Copy + Into<i32>>(
     }
     let scaled = Scaled { x_scale, scale, bias, integer_bias };
     let finish = |at: usize, channel: usize, sum: i32| {
-        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+        out[at] = activation(scaled_sum(&scaled, sum, channel) + residual.map_or(0.0, |residual| residual[at]));
     };
     each_quantized_sum((&*centered, weight), (|x: f32| x as i32, weight_zero), sizes, finish);
 }
@@ -371,7 +371,7 @@ fn requantized_conv2d<X: Copy + Default + Into<i32> + TryFrom<i32>, W: Copy + In
 ) {
     let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
     let finish = |at: usize, channel: usize, sum: i32| {
-        out[at] = nearest_integer(activation(scaled.number(sum, channel)), zero[0], [least, greatest]);
+        out[at] = nearest_integer(activation(scaled_sum(&scaled, sum, channel)), zero[0], [least, greatest]);
     };
     let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
     each_quantized_sum((x, weight), (|x: X| x.into() - x_zero, weight_zero), sizes, finish);

@@ -171,7 +171,7 @@ fn quantized_linear<A: Copy + Into<i32>, B: Copy + Into<i32>>(
     let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
     let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
     let finish = |at: usize, channel: usize, sum: i32| {
-        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+        out[at] = activation(scaled_sum(&scaled, sum, channel) + residual.map_or(0.0, |residual| residual[at]));
     };
     add_quantized(x, |x| (*x).into() - x_zero, weight, weight_zero, inputs, finish);
 }
@@ -197,7 +197,7 @@ fn quantized_linear_of_floats<B: Copy + Into<i32>>(
     }
     let scaled = Scaled { x_scale, scale, bias, integer_bias };
     let finish = |at: usize, channel: usize, sum: i32| {
-        out[at] = activation(scaled.number(sum, channel) + residual.map_or(0.0, |residual| residual[at]));
+        out[at] = activation(scaled_sum(&scaled, sum, channel) + residual.map_or(0.0, |residual| residual[at]));
     };
     add_quantized(centered, |x| *x as i32, weight, weight_zero, inputs, finish);
 }
@@ -223,7 +223,7 @@ fn requantized_linear<A: Copy + Default + Into<i32> + TryFrom<i32>, B: Copy + In
     let x_zero: i32 = x_zero.map_or(0, |zero| zero[0].into());
     let scaled = Scaled { x_scale: x_scale.map_or(1.0, |scale| scale[0]), scale, bias, integer_bias };
     let finish = |at: usize, channel: usize, sum: i32| {
-        out[at] = nearest_integer(activation(scaled.number(sum, channel)), zero[0], [least, greatest]);
+        out[at] = nearest_integer(activation(scaled_sum(&scaled, sum, channel)), zero[0], [least, greatest]);
     };
     add_quantized(x, |x| (*x).into() - x_zero, weight, weight_zero, inputs, finish);
 }
@@ -236,12 +236,11 @@ struct Scaled<'a> {
     integer_bias: Option<&'a [i32]>,
 }
 
-impl Scaled<'_> {
-    fn number(&self, sum: i32, channel: usize) -> f32 {
-        let sum = sum.wrapping_add(self.integer_bias.map_or(0, |bias| bias[channel]));
-        let scale = self.x_scale * self.scale[channel % self.scale.len()];
-        sum as f32 * scale + self.bias.map_or(0.0, |bias| bias[channel])
-    }
+/// What such a sum stands for.
+fn scaled_sum(scaled: &Scaled<'_>, sum: i32, channel: usize) -> f32 {
+    let sum = sum.wrapping_add(scaled.integer_bias.map_or(0, |bias| bias[channel]));
+    let scale = scaled.x_scale * scaled.scale[channel % scaled.scale.len()];
+    sum as f32 * scale + scaled.bias.map_or(0.0, |bias| bias[channel])
 }
 
 /// The integer that stands for a number of steps, within bounds.

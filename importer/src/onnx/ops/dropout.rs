@@ -49,19 +49,25 @@ impl<'m> Operator<'m> for Dropout {
             };
             return Err(RuleError::Unsupported { what: what.to_owned() });
         }
-        let y =
-            if to.trainable && ratio != 0.0 { to.add(Op::Dropout(op::Dropout { ratio }), &[x])? } else { x };
+        let is_kept = to.trainable && ratio != 0.0;
         if !self.mask {
+            let y = if is_kept { to.add(Op::Dropout(op::Dropout { ratio }), &[x])? } else { x };
             return Ok(y.into());
         }
-        if to.trainable && ratio != 0.0 {
-            let what = "Dropout whose mask is read, in a model that is to be trained".to_owned();
-            return Err(RuleError::Unsupported { what });
-        }
         let dtype = if self.bool_mask { DType::Bool } else { to.dtype(x) };
-        let dims = to.dims(x);
-        let one = if dtype.is_bool() { true.into() } else { Scalar::Int(1) };
-        let mask = to.fill(dims, one, dtype)?;
+        let (dims, of_x) = (to.dims(x), to.dtype(x));
+        if !is_kept {
+            let one = if dtype.is_bool() { true.into() } else { Scalar::Int(1) };
+            let mask = to.fill(dims, one, dtype)?;
+            return Ok(vec![x, mask].into());
+        }
+        // The mask is the one that the elements went through.
+        let ones = to.fill(dims, Scalar::Float(1.0), of_x)?;
+        let factors = to.add(Op::Dropout(op::Dropout { ratio }), &[ones])?;
+        let y = to.binary(BinaryOp::Mul, x, factors)?;
+        let zero = to.scalar(Scalar::Float(0.0), of_x);
+        let kept = to.compare(CompareOp::NotEqual, factors, zero)?;
+        let mask = to.cast(kept, dtype)?;
         Ok(vec![y, mask].into())
     }
 }
