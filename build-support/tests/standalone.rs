@@ -31,6 +31,23 @@ fn source_numbers_and_golden_data_are_written() {
 }
 
 #[test]
+fn what_was_written_before_is_written_again() {
+    for name in ["cases/net_lstm_tagger", "cases/op_binary"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut model = ModelGen::new();
+        model.input(case(name).join("model.onnx")).standalone(true).out_dir(folder.path());
+        for _ in 0..2 {
+            model.run_from_cli().unwrap_or_else(|error| panic!("{name}: {}", error.report()));
+        }
+        // Numbers of somebody's, whose source is not there.
+        fs::remove_file(folder.path().join("model.rs")).expect("source");
+        fs::write(folder.path().join("model.weights"), "mine").expect("numbers");
+        let report = model.run_from_cli().expect_err("somebody's numbers").report();
+        assert!(report.contains("model.weights, which Kiln did not write"), "{report}");
+    }
+}
+
+#[test]
 fn sizes_that_are_no_numbers_are_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut model = ModelGen::new();
