@@ -110,7 +110,7 @@ step "a learner as Burn 0.20 spells it"
 # `grep` reads to the end: the program would fail where it prints and nobody reads.
 cargo run --quiet --features "$features,kiln/burn-0-20" --example supervised 2>/dev/null | grep "Learner Summary" >/dev/null
 
-for target in thumbv7em-none-eabihf wasm32-unknown-unknown; do
+for target in thumbv7em-none-eabihf wasm32-unknown-unknown aarch64-unknown-linux-gnu; do
     # A host's check cannot see every use of the standard library; `rustup target add` brings these targets.
     if [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
         step "a model for $target"

@@ -379,6 +379,7 @@ impl Compiled {
     }
 
     /// Writes the record alone, as `<model>.<extension of the format>`.
+    #[cfg(feature = "cli")]
     pub(crate) fn write_record(&mut self, dir: &Path) -> Result<PathBuf, BuildError> {
         fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
         let path = self.record_path(dir);
