@@ -81,7 +81,7 @@ fn check<O: Optimizer<Model<B>, B>>(name: &str, make: impl Fn() -> O) {
             let record = Recorder::<B>::load(&recorder, bytes, &Default::default()).expect("the same");
             make().check_record(&record, &model).unwrap_or_else(|error| panic!("{name}: {error}"));
             // Of another model, whose parameter has the same id.
-            let rows = model.weight.val().slice([0..1]);
+            let rows = model.weight.val().slice_dim(0, 0..1);
             let other = Model { weight: Param::initialized(model.weight.id, rows) };
             match make().check_record(&record, &other) {
                 Ok(()) => assert!(name.starts_with("sgd"), "{name} remembers tensors"),

@@ -96,11 +96,7 @@ impl Writing<'_> {
                 let has_prefix = matches!(tokens.clone().into_iter().next(), Some(TokenTree::Punct(_)));
                 Some(Code { tokens, binding: if has_prefix { Binding::Prefix } else { Binding::Tight } })
             }
-            Step::Constant(value, dtype) => {
-                let negative = !dtype.is_bool() && value.to_f64().is_sign_negative();
-                let binding = if negative { Binding::Prefix } else { Binding::Tight };
-                Some(Code { tokens: number(value, dtype), binding })
-            }
+            Step::Constant(value, dtype) => Some(literal(value, dtype)),
             // These are of training.
             Step::Parameter(..) | Step::Iota(..) => None,
             Step::Unary(op, x) => unary(op, code(x)?, dtype(x)?),
@@ -131,8 +127,27 @@ impl Writing<'_> {
                 let (condition, a, b) = (&code(condition)?.tokens, &code(a)?.tokens, &code(b)?.tokens);
                 Some(Code { tokens: quote!(if #condition { #a } else { #b }), binding: Binding::Loose })
             }
-            Step::Cast(to, x) => cast(code(x)?, dtype(x)?, to),
+            Step::Cast(to, x) => match self.constant(x).and_then(|value| held(value, dtype(x)?, to)) {
+                Some(value) => Some(literal(value, to)),
+                None => cast(code(x)?, dtype(x)?, to),
+            },
         }
+    }
+}
+
+fn literal(value: Scalar, dtype: DType) -> Code {
+    let negative = !dtype.is_bool() && value.to_f64().is_sign_negative();
+    let binding = if negative { Binding::Prefix } else { Binding::Tight };
+    Code { tokens: number(value, dtype), binding }
+}
+
+/// An integer as another dtype has it, where that has it.
+fn held(value: Scalar, from: DType, to: DType) -> Option<Scalar> {
+    let has_it = |(least, greatest)| (least..=greatest).contains(&as_integer(value));
+    match (from.is_int(), to) {
+        (true, DType::F32) => Some(Scalar::Float(f64::from(value.to_f64() as f32))),
+        (true, to) if to.integers().is_some_and(has_it) => Some(value),
+        _ => None,
     }
 }
 

@@ -112,7 +112,8 @@ fn element(n: usize, count: usize) -> Ident {
 /// A loop that is being written.
 struct Loop<'a> {
     step: &'a Step,
-    expression: &'a Expression,
+    /// Operands that are one known number are constants in it.
+    expression: Expression,
     /// First the result, then the operands.
     walk: Walk,
     result: TensorId,
@@ -123,7 +124,7 @@ struct Loop<'a> {
 impl Loop<'_> {
     /// What is computed, with these words for the operands' elements.
     fn formula(&self, names: &[TokenStream]) -> Result<Formula, StandaloneError> {
-        formula(self.expression, &self.dtypes, names)
+        formula(&self.expression, &self.dtypes, names)
             .ok_or(StandaloneError::Missing("words for an expression"))
     }
 
@@ -184,11 +185,24 @@ impl Emitter<'_, '_> {
             pass.operands.iter().map(|(n, _)| operand(*n)).collect::<Result<Vec<TensorId>, _>>()?;
         let dtypes = operands.iter().map(|&tensor| self.program.tensors[tensor].dtype).collect();
         let walk = Walk::new([&pass.result].into_iter().chain(pass.operands.iter().map(|(_, view)| view)));
-        let it = Loop { step, expression: &pass.expression, walk, result, operands, dtypes };
+        let expression = self.with_numbers(&pass.expression, &operands);
+        let it = Loop { step, expression, walk, result, operands, dtypes };
         match it.walk.dims.split_last() {
             Some((&len, outer)) if it.is_line() => Ok(around(outer, 0, self.line(&it, len)?)),
             Some(_) | None => Ok(around(&it.walk.dims, 0, self.one(&it)?)),
         }
+    }
+
+    /// A program whose operands are constants where they are one known number.
+    fn with_numbers(&self, expression: &Expression, operands: &[TensorId]) -> Expression {
+        let number = |n: u16| self.number_of(*operands.get(usize::from(n))?);
+        let steps = expression.steps.iter().map(|step| match *step {
+            Instruction::Input(n) => {
+                number(n).map_or(*step, |(value, dtype)| Instruction::Constant(value, dtype))
+            }
+            other => other,
+        });
+        Expression { steps: steps.collect(), outputs: expression.outputs.clone() }
     }
 
     /// One element.

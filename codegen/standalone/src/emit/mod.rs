@@ -218,12 +218,17 @@ impl<'p, 'g> Emitter<'p, 'g> {
     }
 
     /// The one number that a tensor holds, where it is known.
-    fn literal(&self, tensor: TensorId) -> Option<TokenStream> {
+    fn number_of(&self, tensor: TensorId) -> Option<(Scalar, DType)> {
         let Origin::Constant(data) = &self.program.tensors[tensor].origin else { return None };
         match scalars(data)?.as_slice() {
-            &[value] => Some(number(value, data.dtype)),
+            &[value] => Some((value, data.dtype)),
             _ => None,
         }
+    }
+
+    /// The same, as it is written.
+    fn literal(&self, tensor: TensorId) -> Option<TokenStream> {
+        self.number_of(tensor).map(|(value, dtype)| number(value, dtype))
     }
 
     /// Whether so many elements are all of a tensor.

@@ -133,10 +133,8 @@ fn finished(
     let (bias, residual, integer_bias) = (number(At::BIAS), number(At::RESIDUAL), number(At::INTEGER_BIAS));
     let to = operands.get(At::OUTPUT_ZERO);
     let zero = first(At::OUTPUT_ZERO).unwrap_or(0.0);
-    let bounds = match to.and_then(|zero| zero.dtype.integers()) {
-        Some((least, greatest)) => Some((least as f64, greatest as f64)),
-        None => None,
-    };
+    let bounds =
+        to.and_then(|zero| zero.dtype.integers()).map(|(least, greatest)| (least as f64, greatest as f64));
     let mut out = Vec::with_capacity(sums.num_elements());
     for (at, &sum) in Elements::load(sums).floats().iter().enumerate() {
         let channel = at / places.max(1);

@@ -61,10 +61,8 @@ impl QuantizedScopes {
                     None => (Vec::new(), false),
                 };
             }
-            if told.is_empty() {
-                if !scope.is_empty() {
-                    found.insert(name.to_owned(), scope.clone());
-                }
+            if told.is_empty() && !scope.is_empty() {
+                found.insert(name.to_owned(), scope.clone());
             }
             let users = users.get(name).copied().unwrap_or(0);
             made.insert(name, Made { scope, by_layer, users, name });

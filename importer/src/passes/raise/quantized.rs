@@ -169,7 +169,7 @@ fn sum_of_integers(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let side = |id: ValueId| {
         let node = cx.producer(id).filter(|node| node.op == Op::Dequantize)?;
         let &[Some(q), Some(scale), Some(zero)] = node.inputs.as_slice() else { return None };
-        let number = |id: ValueId| Some(f32_number(&cx.constant(id)?.data)?);
+        let number = |id: ValueId| f32_number(&cx.constant(id)?.data);
         Some((q, number(scale)?, number(zero)?))
     };
     let ((a, a_scale, a_zero), (b, b_scale, b_zero)) = (side(a)?, side(b)?);
@@ -245,9 +245,9 @@ fn layer(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let [Some(x), Some(weight), x_zero, weight_zero] = operands[..] else { return None };
     let shape = cx.constant(weight)?.data.shape.clone();
     let is_conv = matches!(op, Op::QuantizedConv(_));
-    let (outputs, shape) = match shape.as_slice() {
-        &[outputs, ..] if is_conv => (outputs, shape),
-        &[ref lead @ .., inputs, outputs] if !is_conv && lead.iter().all(|&size| size == 1) => {
+    let (outputs, shape) = match *shape.as_slice() {
+        [outputs, ..] if is_conv => (outputs, shape),
+        [ref lead @ .., inputs, outputs] if !is_conv && lead.iter().all(|&size| size == 1) => {
             (outputs, vec![inputs, outputs])
         }
         _ => return None,
