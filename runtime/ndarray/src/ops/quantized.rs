@@ -2,8 +2,8 @@
 
 use crate::ops::{cast, copy};
 use crate::tensor::NdArrayTensor;
-use alloc::{sync::Arc, vec::Vec};
-use kiln_kernels::conv::ConvShape;
+use alloc::{sync::Arc, vec, vec::Vec};
+use kiln_kernels::conv::{self, ConvShape, ConvWay, ConvWeight, PackedConv};
 use kiln_kernels::quantized::{self as kernel, Bytes, PackedBytes, PackedQuantizedConv, Zeros};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::compose::{Quantized, ZeroPoint};
@@ -94,6 +94,10 @@ pub(crate) fn conv(
     let mut of_outputs = weight.values.shape();
     of_outputs.dims[1..].fill(1);
     let weight_zeros = zeros(&weight.zero, &of_outputs);
+    let depth = shape.weight_len() / shape.out_channels.max(1);
+    if matches!(shape.way(), ConvWay::Depthwise | ConvWay::Grouped) && weight_zeros.keep_sums_exact(depth) {
+        return Some(conv_of_few_channels(&shape, &x.values, zero, &weight.values, weight_zeros));
+    }
     // Packed weights depend on their own dims and the groups alone.
     let layout = weight.values.layout();
     let is_key = |key: &(Layout, usize)| key.0 == *layout && key.1 == shape.groups;
@@ -109,6 +113,49 @@ pub(crate) fn conv(
         kernel::quantized_conv(&shape, bytes(&x), zero, &packed.1, weight_zeros.view(), out);
     });
     Some(y.channels_first())
+}
+
+/// A convolution of groups of so few channels that products of matrices are slow: by the kernels of floats, whose sums are whole numbers too.
+fn conv_of_few_channels(
+    shape: &ConvShape,
+    x: &NdArrayTensor,
+    zero: i32,
+    weight: &NdArrayTensor,
+    weight_zeros: HostZeros,
+) -> NdArrayTensor {
+    let layout = weight.layout();
+    let way = (shape.groups, shape.way());
+    let is_key = |key: &(Layout, HostZeros, (usize, ConvWay))| {
+        key.0 == *layout && key.1 == weight_zeros && key.2 == way
+    };
+    let make = || {
+        let of_output = (shape.weight_len() / shape.out_channels.max(1)).max(1);
+        let mut numbers = vec![0.0; shape.weight_len()];
+        numbers_of(&weight.clone().into_contiguous(), &mut numbers, |n| match &weight_zeros {
+            HostZeros::One(zero) => *zero,
+            HostZeros::Each(zeros) => zeros[n / of_output],
+        });
+        let packed = PackedConv::new(shape, &numbers);
+        ((layout.clone(), weight_zeros.clone(), way), packed)
+    };
+    let packed = weight.prepared(is_key, make).cloned().unwrap_or_else(|| Arc::new(make()));
+    let x = x.clone().channels_last().into_contiguous();
+    let numbers = NdArrayTensor::build(x.shape(), DType::F32, |out| numbers_of(&x, out, |_| zero));
+    let mut dims = shape.output_dims();
+    dims[1..].rotate_left(1);
+    let y = NdArrayTensor::build(dims.into(), DType::F32, |out| {
+        conv::conv(shape, numbers.slice(), ConvWeight::Packed(&packed.1), None, None, false, out);
+    });
+    cast::cast(y, DType::I32).channels_first()
+}
+
+/// The elements of a contiguous tensor of bytes less their zero points, by their places.
+fn numbers_of(tensor: &NdArrayTensor, out: &mut [f32], zero: impl Fn(usize) -> i32) {
+    let out = out.iter_mut().enumerate();
+    match bytes(tensor) {
+        Bytes::U8(bytes) => out.zip(bytes).for_each(|((n, out), &x)| *out = (i32::from(x) - zero(n)) as f32),
+        Bytes::I8(bytes) => out.zip(bytes).for_each(|((n, out), &x)| *out = (i32::from(x) - zero(n)) as f32),
+    }
 }
 
 fn are_bytes(tensor: &NdArrayTensor) -> bool {
@@ -151,12 +198,22 @@ fn packed(rhs: &NdArrayTensor, k: usize, n: usize) -> Arc<(Layout, PackedBytes)>
 }
 
 /// Zero points as numbers.
+#[derive(Clone, PartialEq)]
 enum HostZeros {
     One(i32),
     Each(Vec<i32>),
 }
 
 impl HostZeros {
+    /// Whether f32 holds all sums of so many products of a byte less a byte, and a byte less one of these.
+    fn keep_sums_exact(&self, depth: usize) -> bool {
+        let largest = match self {
+            HostZeros::One(zero) => zero.unsigned_abs(),
+            HostZeros::Each(zeros) => zeros.iter().map(|zero| zero.unsigned_abs()).max().unwrap_or(0),
+        };
+        depth.saturating_mul(255 * (255 + largest as usize)) <= 1 << f32::MANTISSA_DIGITS
+    }
+
     fn view(&self) -> Zeros<'_> {
         match self {
             HostZeros::One(zero) => Zeros::One(*zero),

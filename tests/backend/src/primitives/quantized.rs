@@ -130,14 +130,22 @@ pub fn batches_of_both<B: Backend>() {
 
 pub fn convolutions<B: Backend>() {
     let (u8, i8) = (DType::U8, DType::I8);
-    let options = ConvOptions {
-        stride: [1, 2].into(),
-        padding: [(1, 0), (2, 1)].into(),
-        dilation: [2, 1].into(),
-        groups: 2,
-    };
-    for (of_x, of_weight, channels, outputs) in [(u8, i8, 6, 34), (i8, u8, 8, 20), (u8, u8, 4, 6)] {
-        let inner = channels / 2;
+    for (of_x, of_weight, channels, outputs, groups) in [
+        (u8, i8, 6, 34, 2),
+        (i8, u8, 8, 20, 2),
+        (u8, u8, 4, 6, 2),
+        // Each channel for itself, and with few others.
+        (u8, i8, 32, 32, 32),
+        (i8, u8, 16, 32, 16),
+        (u8, u8, 24, 48, 12),
+    ] {
+        let options = ConvOptions {
+            stride: [1, 2].into(),
+            padding: [(1, 0), (2, 1)].into(),
+            dilation: [2, 1].into(),
+            groups,
+        };
+        let inner = channels / groups;
         let (x, weight) = (side(of_x, &[2, channels, 9, 11], 1), side(of_weight, &[outputs, inner, 3, 2], 2));
         let single = side(of_x, &[1, 1, 1, 1], 9).data;
         let of_outputs = side(of_weight, &[outputs, 1, 1, 1], 4).data;
@@ -162,7 +170,7 @@ pub fn convolutions<B: Backend>() {
                     if i >= 9 || j >= 11 {
                         return 0;
                     }
-                    let channel = image * channels + output / (outputs / 2) * inner + channel;
+                    let channel = image * channels + output / (outputs / groups) * inner + channel;
                     w * (x.numbers[(channel * 9 + i) * 11 + j] - x_zero)
                 };
                 (0..inner * 6).map(tap).sum()
@@ -171,7 +179,7 @@ pub fn convolutions<B: Backend>() {
             let [x_zero, weight_zero] = zeros.clone();
             let (x, weight) = (of::<B>(&x.data, x_zero), of::<B>(&weight.data, weight_zero));
             let own = read::<B, i32>(B::quantized_conv(x, weight, &options));
-            assert_eq!(own, expected, "{of_x} {of_weight} {zeros:?}");
+            assert_eq!(own, expected, "{of_x} {of_weight} {groups} {zeros:?}");
         }
     }
 }
