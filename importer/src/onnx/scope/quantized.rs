@@ -64,8 +64,10 @@ impl QuantizedScopes {
             if told.is_empty() && !scope.is_empty() {
                 found.insert(name.to_owned(), scope.clone());
             }
-            let users = users.get(name).copied().unwrap_or(0);
-            made.insert(name, Made { scope, by_layer, users, name });
+            for name in node.output.iter().filter(|name| !name.is_empty()) {
+                let users = users.get(name.as_str()).copied().unwrap_or(0);
+                made.insert(name, Made { scope: scope.clone(), by_layer, users, name });
+            }
         }
         Self(found)
     }
@@ -207,6 +209,23 @@ mod tests {
         let found: Vec<(&str, &str)> =
             scope.iter().map(|entry| (entry.path.as_str(), entry.class.as_str())).collect();
         assert_eq!(found, [("", "Net"), ("layers.0", "Block"), ("layers.0.fc", "")]);
+    }
+
+    #[test]
+    fn each_part_of_a_split_is_quantized_where_it_is_split() {
+        let entry = |key: &str, value: &str| StringStringEntryProto { key: key.into(), value: value.into() };
+        let mut split = node("Split", &["x"], "first");
+        split.output.push("second".into());
+        split.metadata_props = vec![
+            entry("pkg.torch.onnx.name_scopes", "['', 'attn', 'split']"),
+            entry("pkg.torch.onnx.class_hierarchy", "['Net', 'Attention', 'aten.split']"),
+        ];
+        let quantized = |of: &str, to: &str| node("QuantizeLinear", &[of, "scale"], to);
+        let nodes = vec![split, quantized("first", "a"), quantized("second", "b"), quantized("x", "c")];
+        let scopes = scopes(nodes, &["scale"]);
+        for (output, scope) in [("a", &["", "attn"][..]), ("b", &["", "attn"]), ("c", &[""])] {
+            assert_eq!(paths(&scopes, output), scope, "{output}");
+        }
     }
 
     #[test]
