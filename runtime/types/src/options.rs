@@ -234,7 +234,7 @@ pub struct AttentionOptions {
     pub scale: Option<f64>,
     /// Mask out keys after the query's position (aligned at the last key for unequal lengths when `true`).
     pub is_causal: bool,
-    /// `softcap · tanh(scores / softcap)`.
+    /// `softcap · tanh(scores / softcap)`; 0 caps nothing.
     pub softcap: Option<f64>,
     /// What a query yields to which the mask leaves no key. When absent, zeros under a bool mask, and NaN under an added
     /// one: softmax of nothing but -∞.

@@ -34,7 +34,7 @@ fn expected(
                 let (q, k) = (&q.data[at(&q, h, i)..], &k.data[at(&k, kv, j)..]);
                 let near = |x: f32| near(precision, f64::from(x));
                 let mut x = (0..s.size).map(|l| near(q[l]) * near(k[l])).sum::<f64>() * scale;
-                if let Some(cap) = options.softcap {
+                if let Some(cap) = options.softcap.filter(|&cap| cap != 0.0) {
                     x = (x / cap).tanh() * cap;
                 }
                 let at = |s: &[usize; 4]| b * s[0] + h * s[1] + i * s[2] + j * s[3];
@@ -107,6 +107,7 @@ fn check_all(precision: Precision, s: AttentionShape) {
     let capped = AttentionOptions { softcap: Some(2.0), scale: Some(0.3), ..plain };
     check(precision, s, AttentionMask::None, &plain);
     check(precision, s, AttentionMask::None, &capped);
+    check(precision, s, AttentionMask::None, &AttentionOptions { softcap: Some(0.0), ..plain });
     check(precision, s, AttentionMask::None, &AttentionOptions { scale: Some(-0.2), ..plain });
     check(precision, s, AttentionMask::Bool(&keep, strides), &plain);
     check(precision, s, AttentionMask::Float(&add, strides), &plain);

@@ -468,6 +468,24 @@ fn check_shape(shape: &ConvShape, level: &dyn core::fmt::Debug) {
     }
 }
 
+/// As many weights in the same way lie elsewhere in memory where channels are others.
+#[test]
+#[should_panic(expected = "packed for another convolution")]
+fn weights_of_another_convolution_are_refused() {
+    let options = ConvOptions {
+        stride: [1; 2].into(),
+        padding: [(1, 1); 2].into(),
+        dilation: [1; 2].into(),
+        groups: 2,
+    };
+    let [of, other] = [(34, 32), (32, 34)]
+        .map(|(channels, out)| ConvShape::new(&[1, channels, 8, 8], &[out, channels / 2, 3, 3], &options));
+    assert_eq!((of.way(), of.weight_len()), (other.way(), other.weight_len()));
+    let packed = PackedConv::new(&of, &noise(of.weight_len(), 1));
+    let mut out = vec![0.0; 34 * 64];
+    conv(&other, &noise(32 * 64, 2), ConvWeight::Packed(&packed), None, None, false, &mut out);
+}
+
 #[test]
 fn weights_that_serve_once_round_as_the_direct_sum_does() {
     let options = ConvOptions {

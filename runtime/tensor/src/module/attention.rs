@@ -117,6 +117,7 @@ pub fn attention<B: Backend>(
         "attention",
         "queries {q:?}, keys {k:?} and values {v:?} do not fit"
     );
+    let options = AttentionOptions { softcap: options.softcap.filter(|&cap| cap != 0.0), ..options };
     let mean = options.fully_masked == Some(FullyMasked::Mean);
     ensure!(
         !(mean && options.is_causal),
