@@ -13,7 +13,7 @@ use kiln_kernels::softmax::SoftmaxKind;
 use kiln_tensor::backend::{Backend, DeviceId, DeviceOps, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, Quantized, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    NormGradients, Quantized, Rescale, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -229,7 +229,17 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     }
 
     fn quantized_matmul(lhs: Quantized<NdArrayTensor>, rhs: Quantized<NdArrayTensor>) -> NdArrayTensor {
-        ops::quantized::matmul(&lhs, &rhs).unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
+        ops::quantized::matmul(&lhs, &rhs, None)
+            .unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
+    }
+
+    fn quantized_matmul_rescaled(
+        lhs: Quantized<NdArrayTensor>,
+        rhs: Quantized<NdArrayTensor>,
+        rescale: Rescale<NdArrayTensor>,
+    ) -> NdArrayTensor {
+        ops::quantized::matmul(&lhs, &rhs, Some(&rescale))
+            .unwrap_or_else(|| compose::rescale::<Self>(Self::quantized_matmul(lhs, rhs), rescale))
     }
 
     fn grouped_matmul(x: NdArrayTensor, weight: NdArrayTensor, ends: NdArrayTensor) -> NdArrayTensor {
@@ -249,8 +259,18 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         weight: Quantized<NdArrayTensor>,
         options: &ConvOptions,
     ) -> NdArrayTensor {
-        ops::quantized::conv(&x, &weight, options)
+        ops::quantized::conv(&x, &weight, None, options)
             .unwrap_or_else(|| compose::quantized_conv::<Self>(x, weight, options))
+    }
+
+    fn quantized_conv_rescaled(
+        x: Quantized<NdArrayTensor>,
+        weight: Quantized<NdArrayTensor>,
+        rescale: Rescale<NdArrayTensor>,
+        options: &ConvOptions,
+    ) -> NdArrayTensor {
+        ops::quantized::conv(&x, &weight, Some(&rescale), options)
+            .unwrap_or_else(|| compose::rescale::<Self>(Self::quantized_conv(x, weight, options), rescale))
     }
 
     fn conv(

@@ -6,8 +6,8 @@ use core::marker::PhantomData;
 use kiln_tensor::backend::{Backend, ExecutionError, SliceRange};
 use kiln_tensor::compose::{
     AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput,
-    RnnStates, RnnTrained,
+    ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, Rescale, RnnGradients, RnnOperands,
+    RnnOutput, RnnStates, RnnTrained,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -171,6 +171,21 @@ impl<B: Backend> Backend for Profiled<B> {
         fn grouped_matmul(x: T<B>, weight: T<B>, ends: T<B>) -> T<B> { cost::grouped_matmul(&x, &weight, &ends) }
         fn quantized_matmul(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
             cost::quantized_matmul(&lhs, &rhs)
+        }
+        fn quantized_matmul_rescaled(
+            lhs: Quantized<T<B>>,
+            rhs: Quantized<T<B>>,
+            rescale: Rescale<T<B>>,
+        ) -> T<B> {
+            cost::rescaled(cost::quantized_matmul(&lhs, &rhs), &rescale)
+        }
+        fn quantized_conv_rescaled(
+            x: Quantized<T<B>>,
+            weight: Quantized<T<B>>,
+            rescale: Rescale<T<B>>,
+            options: &ConvOptions,
+        ) -> T<B> {
+            cost::rescaled(cost::quantized_conv(&x, &weight, options), &rescale)
         }
         fn quantized_conv(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
             cost::quantized_conv(&x, &weight, options)

@@ -2,7 +2,7 @@
 
 use crate::recorder::{settle, settle_for_conv, take_waiting};
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::compose::{Quantized, RnnOperands};
+use kiln_tensor::compose::{Quantized, Rescale, RnnOperands};
 use kiln_tensor::{
     Activation, AttentionOptions, ConvOptions, ConvTransposeOptions, Expression, InlineVec, InterpolateMode,
     InterpolateOptions, PoolOp, PoolOptions, ReduceOp, RnnDirection, RnnKind, RnnOptions, Step,
@@ -310,6 +310,28 @@ pub(crate) fn quantized_conv<P: Primitive>(
     let window: usize = weight.values.dims().iter().skip(1).product();
     let operands: Vec<&P> = x.tensors().chain(weight.tensors()).collect();
     Cost::each(format!("quantized_{}", conv_name(weight.values.dims(), options)), 2 * window, &operands)
+}
+
+/// A product of integers together with what becomes of its sums.
+pub(crate) fn rescaled<P: Primitive>(product: Cost, rescale: &Rescale<P>) -> Cost {
+    let Rescale { scale, input_scale, integer_bias, bias, residual, activation, integers } = rescale;
+    let added = if residual.is_some() { " + add" } else { "" };
+    let to = integers.as_ref().map_or_else(String::new, |(_, dtype)| format!(" to {dtype}"));
+    let optional = [input_scale, integer_bias, bias, residual].map(Option::as_ref);
+    let zero = integers.as_ref().map(|(zero, _)| zero);
+    let operands: Vec<&P> = [Some(scale), zero].into_iter().chain(optional).flatten().collect();
+    // The scale, and what is added; an integer is rounded, moved and bounded.
+    let each = 1
+        + optional[1..].iter().flatten().count()
+        + usize::from(activation.is_some())
+        + 3 * usize::from(integers.is_some());
+    let name = format!("{}{added}{}{to}", product.name, then(*activation));
+    let flops = product.flops.map(|flops| Flops { each: flops.each + each, ..flops });
+    let bytes = match product.bytes {
+        Bytes::WithResults(own) => Bytes::WithResults(own + bytes(&operands)),
+        other => other,
+    };
+    Cost { name, flops, bytes }
 }
 
 pub(crate) fn linear<P: Primitive>(

@@ -65,7 +65,7 @@ fn one_each(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &m
 }
 
 /// A depthwise convolution of as many channels in the result as in the image, to be computed row by row.
-pub(super) struct Depthwise<'a> {
+pub(crate) struct Depthwise<'a> {
     shape: &'a ConvShape,
     weight: &'a [f32],
     lines: Lines,
@@ -80,7 +80,7 @@ pub(super) struct Depthwise<'a> {
 }
 
 impl<'a> Depthwise<'a> {
-    pub fn new(shape: &'a ConvShape, weight: &'a [f32], end: &End<'a>) -> Self {
+    pub(super) fn new(shape: &'a ConvShape, weight: &'a [f32], end: &End<'a>) -> Self {
         let (low, high, rest) = end.bounds();
         let (channels, kernels) = (shape.out_channels, Kernels::of_windows(&shape.windows));
         let lines = Lines::of(shape, channels, channels);

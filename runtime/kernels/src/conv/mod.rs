@@ -7,6 +7,7 @@
 //! convolution needs no product (`depthwise`), nor does one of many small groups (`grouped`), a 3x3 kernel fewer multiplications (`winograd`). A depthwise convolution of what a 1x1
 //! kernel yields may be computed together with it (`pointwise_depthwise`). Transposed convolutions have channels first.
 
+mod bands;
 mod bf16;
 mod depthwise;
 mod gather;
@@ -19,7 +20,9 @@ mod shape;
 mod transposed;
 mod winograd;
 
+pub(crate) use bands::Bands;
 pub use bf16::{Numbers, NumbersMut, PackedConvBf16, RoundedWay, conv_bf16, round, widen};
+pub(crate) use depthwise::Depthwise;
 pub use gradient::{conv_input_gradient, conv_weight_gradient};
 pub use pointwise_depthwise::{ConvLayer, pointwise_depthwise};
 pub use shape::{ConvShape, ConvTransposeShape};
@@ -112,6 +115,16 @@ impl ConvShape {
 }
 
 impl PackedConv {
+    /// The depthwise convolution of a shape of one result for each channel, to be computed row by row.
+    ///
+    /// # Panics
+    /// When the weights were packed for another convolution.
+    pub(crate) fn depthwise<'a>(&'a self, shape: &'a ConvShape) -> Depthwise<'a> {
+        assert_eq!(self.of, Filters::of(shape), "the weights were packed for another convolution");
+        let Packed::Depthwise(weight) = &self.weights else { panic!("weights of a depthwise convolution") };
+        Depthwise::new(shape, weight, &End { bias: None, activation: None, adds: false })
+    }
+
     /// Packs weights `[out, in / groups, kernel…]`.
     ///
     /// # Panics

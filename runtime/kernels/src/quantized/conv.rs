@@ -1,10 +1,10 @@
 //! Convolutions as products, whose windows are gathered as rows when the product wants them.
 
+use super::epilogue::{Out, Output};
 use super::pack::{Bytes, PackedBytes};
-use super::{Product, Zeros};
+use super::{Left, Product, Zeros};
 use crate::conv::ConvShape;
 use crate::size::elements;
-use crate::threads::SharedMut;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
@@ -46,7 +46,8 @@ impl PackedQuantizedConv {
     }
 }
 
-/// The convolution of `x - x_zero` with the weights less their zero points, of which there is one or one an output channel.
+/// The convolution of `x - x_zero` with the weights less their zero points, of which there is one or one an output channel, or what becomes
+/// of its sums, whose columns are the output channels.
 ///
 /// `x` is `[batch, spatial…, in]` and `out` `[batch, spatial…, out]`, both contiguous; the border is zero points.
 ///
@@ -58,7 +59,7 @@ pub fn quantized_conv(
     x_zero: i32,
     weight: &PackedQuantizedConv,
     weight_zeros: Zeros<'_>,
-    out: &mut [i32],
+    out: Output<'_>,
 ) {
     let windows = &shape.windows;
     let border = match x {
@@ -68,15 +69,13 @@ pub fn quantized_conv(
     let Some(border) = border else { panic!("no byte is the zero point {x_zero}") };
     let (x, flip) = x.unsigned();
     assert_eq!(x.len(), elements(&[shape.batch, windows.input_len(), shape.in_channels]), "the images' size");
-    assert_eq!(
-        out.len(),
-        elements(&[shape.batch, windows.output_len(), shape.out_channels]),
-        "the result's size"
-    );
     assert_eq!(weight.groups.len(), shape.groups, "the weights were packed for other groups");
     weight_zeros.check(shape.out_channels);
     let oc = shape.group_channels().1;
-    let out = SharedMut::new(out);
+    let rows = shape.batch * windows.output_len();
+    let out =
+        Out::new(out, elements(&[shape.batch, windows.output_len(), shape.out_channels]), shape.out_channels);
+    let (ic, channels) = (shape.group_channels().0, shape.in_channels);
     for (group, right) in weight.groups.iter().enumerate() {
         assert_eq!(right.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
         let gather =
@@ -86,8 +85,11 @@ pub fn quantized_conv(
             Zeros::Each(zeros) => Zeros::Each(&zeros[group * oc..][..oc]),
         };
         Product {
-            rows: shape.batch * windows.output_len(),
-            gather: &gather,
+            rows,
+            left: match windows.are_points() {
+                true => Left::InPlace(&x[(group * ic).min(x.len())..], channels),
+                false => Left::Gather(&gather),
+            },
             flip,
             left_zeros: Zeros::One(x_zero),
             right,
@@ -95,6 +97,7 @@ pub fn quantized_conv(
             out: &out,
             out_start: group * oc,
             out_step: shape.out_channels,
+            out_col: group * oc,
         }
         .run();
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::conv::ConvShape;
 use crate::simd::forced::at_each_level;
-use kiln_types::ConvOptions;
+use kiln_types::{Activation, ConvOptions};
 use std::vec::Vec;
 
 /// Bytes over the whole range, its ends among them.
@@ -50,12 +50,12 @@ fn products_are_exact_at_every_level() {
                     at_each_level(|level| {
                         let packed = PackedBytes::new(b, [n, 1], k, n);
                         let mut out = std::vec![7; m * n];
-                        quantized_gemm(m, a, k + 3, p, &packed, q, &mut out);
+                        quantized_gemm(m, a, k + 3, p, &packed, q, Output::Sums(&mut out));
                         assert_eq!(out, expected, "{m}x{k}x{n} {level:?} {p:?} {q:?}");
                     });
                     let packed = PackedBytes::new(b, [n, 1], k, n);
                     let mut out = std::vec![7; m * n];
-                    quantized_gemm(m, a, k + 3, p, &packed, q, &mut out);
+                    quantized_gemm(m, a, k + 3, p, &packed, q, Output::Sums(&mut out));
                     assert_eq!(out, expected, "{m}x{k}x{n}, on all threads");
                 }
             }
@@ -70,7 +70,15 @@ fn large_products_have_equal_parts_on_all_threads() {
         let packed = PackedBytes::new(Bytes::I8(bytemuck::cast_slice(&right)), [n, 1], k, n);
         let run = || {
             let mut out = std::vec![0; m * n];
-            quantized_gemm(m, Bytes::U8(&left), k, Zeros::One(99), &packed, Zeros::One(3), &mut out);
+            quantized_gemm(
+                m,
+                Bytes::U8(&left),
+                k,
+                Zeros::One(99),
+                &packed,
+                Zeros::One(3),
+                Output::Sums(&mut out),
+            );
             out
         };
         let whole = run();
@@ -86,7 +94,7 @@ fn sums_wrap() {
     let expected = (k as i64 * 255 * 127) as i32;
     at_each_level(|level| {
         let mut out = [0];
-        quantized_gemm(1, Bytes::U8(&left), k, Zeros::One(0), &packed, Zeros::One(0), &mut out);
+        quantized_gemm(1, Bytes::U8(&left), k, Zeros::One(0), &packed, Zeros::One(0), Output::Sums(&mut out));
         assert_eq!(out, [expected], "{level:?}");
     });
 }
@@ -135,11 +143,170 @@ fn convolutions_are_exact() {
                     at_each_level(|level| {
                         let packed = PackedQuantizedConv::new(&shape, weight);
                         let mut out = std::vec![7; expected.len()];
-                        quantized_conv(&shape, x, zero, &packed, zeros, &mut out);
+                        quantized_conv(&shape, x, zero, &packed, zeros, Output::Sums(&mut out));
                         assert_eq!(out, expected, "{level:?} {zero} {zeros:?}");
                     });
                 }
             }
         }
     }
+}
+
+/// What an epilogue makes of a sum, in a plain way.
+fn number(epilogue: &Epilogue<'_>, sum: i32, at: usize, col: usize) -> f32 {
+    let sum = sum.wrapping_add(epilogue.integer_bias.map_or(0, |bias| bias[col]));
+    let mut y = sum as f32 * epilogue.scale[if epilogue.scale.len() == 1 { 0 } else { col }];
+    y += epilogue.bias.map_or(-0.0, |bias| bias[col]);
+    y += epilogue.residual.map_or(-0.0, |residual| residual[at]);
+    match epilogue.activation {
+        Some(Activation::Relu) => y.max(0.0),
+        Some(Activation::Clamp { min, max }) => y.clamp(min as f32, max as f32),
+        Some(Activation::Sigmoid) => 1.0 / (1.0 + (-y).exp()),
+        _ => y,
+    }
+}
+
+/// The byte that stands for a number.
+fn byte(y: f32, zero: i32, [low, high]: [f32; 2]) -> i32 {
+    (y.round_ties_even() + zero as f32).clamp(low, high) as i32
+}
+
+/// Calls with epilogues of all kinds for so many rows and columns.
+fn for_each_epilogue(rows: usize, cols: usize, test: impl Fn(&Epilogue<'_>)) {
+    let of_cols = |step: f32| -> Vec<f32> { (0..cols).map(|n| (n % 9) as f32 * step + 0.001).collect() };
+    let (scales, bias) = (of_cols(0.000_7), of_cols(-1.5));
+    let integer_bias: Vec<i32> = (0..cols).map(|n| 37 * n as i32 - 500).collect();
+    let residual: Vec<f32> = (0..rows * cols).map(|n| (n % 101) as f32 - 50.0).collect();
+    for (scale, of_each, residual, activation) in [
+        (&[0.01][..], false, None, None),
+        (&scales[..], true, None, Some(Activation::Relu)),
+        (&scales[..], true, Some(&residual[..]), Some(Activation::Clamp { min: -3.0, max: 60.5 })),
+        (&[-0.02][..], true, None, Some(Activation::Sigmoid)),
+    ] {
+        let (integer_bias, bias) =
+            if of_each { (Some(&integer_bias[..]), Some(&bias[..])) } else { (None, None) };
+        test(&Epilogue { scale, integer_bias, bias, residual, activation });
+    }
+}
+
+/// Compares what a product yields under each kind of output with what is expected of its sums.
+fn check_outputs(sums: &[i32], cols: usize, run: impl Fn(Output<'_>)) {
+    for_each_epilogue(sums.len() / cols, cols, |epilogue| {
+        let exact = !matches!(epilogue.activation, Some(Activation::Sigmoid));
+        let expected: Vec<f32> =
+            sums.iter().enumerate().map(|(at, &sum)| number(epilogue, sum, at, at % cols)).collect();
+        let mut numbers = std::vec![7.0; sums.len()];
+        run(Output::Numbers(&mut numbers, *epilogue));
+        for (at, (&got, &expected)) in numbers.iter().zip(&expected).enumerate() {
+            let close = if exact { got == expected } else { (got - expected).abs() < 1e-6 };
+            assert!(close, "{at}: {got} for {expected} with {epilogue:?}");
+        }
+        if !exact {
+            return;
+        }
+        let (mut unsigned, mut signed) = (std::vec![7; sums.len()], std::vec![7; sums.len()]);
+        run(Output::U8(&mut unsigned, *epilogue, 131));
+        run(Output::I8(&mut signed, *epilogue, -7));
+        for (at, &y) in expected.iter().enumerate() {
+            assert_eq!(i32::from(unsigned[at]), byte(y, 131, [0.0, 255.0]), "{at}: {y} with {epilogue:?}");
+            assert_eq!(i32::from(signed[at]), byte(y, -7, [-128.0, 127.0]), "{at}: {y} with {epilogue:?}");
+        }
+    });
+}
+
+#[test]
+fn sums_become_numbers_and_bytes() {
+    for [m, k, n] in [[1, 8, 70], [13, 32, 33], [40, 27, 64]] {
+        let (left, right) = (bytes(m * k, 5), bytes(k * n, 6));
+        let of_rows: Vec<i32> = (0..m).map(|n| n as i32 % 5 + 3).collect();
+        let (signed, unsigned) = (Bytes::I8(bytemuck::cast_slice(&right)), Bytes::U8(&right));
+        for (right, q) in [(signed, Zeros::One(0)), (unsigned, Zeros::One(99))] {
+            for p in [Zeros::One(120), Zeros::Each(&of_rows)] {
+                let packed = PackedBytes::new(right, [n, 1], k, n);
+                let run = |out: Output<'_>| quantized_gemm(m, Bytes::U8(&left), k, p, &packed, q, out);
+                let mut sums = std::vec![0; m * n];
+                run(Output::Sums(&mut sums));
+                at_each_level(|_| check_outputs(&sums, n, run));
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_that_no_byte_stands_for() {
+    let packed = PackedBytes::new(Bytes::I8(&[1]), [1, 1], 1, 1);
+    for (scale, unsigned, signed) in
+        [(f32::NAN, 0, 0), (f32::INFINITY, 255, 127), (f32::NEG_INFINITY, 0, -128), (1e30, 255, 127)]
+    {
+        let epilogue = Epilogue { scale: &[scale], ..Epilogue::default() };
+        let run = |out: Output<'_>| {
+            quantized_gemm(1, Bytes::U8(&[3]), 1, Zeros::One(0), &packed, Zeros::One(0), out)
+        };
+        at_each_level(|level| {
+            let (mut u8s, mut i8s) = ([7], [7]);
+            run(Output::U8(&mut u8s, epilogue, 10));
+            run(Output::I8(&mut i8s, epilogue, -10));
+            assert_eq!((u8s[0], i8s[0]), (unsigned, signed), "{scale} {level:?}");
+        });
+    }
+}
+
+#[test]
+fn depthwise_convolutions_are_exact() {
+    for (channels, stride, padding, dims) in [
+        (5, [1, 1], [(1, 1), (1, 1)], [9, 11]),
+        (32, [2, 1], [(0, 2), (2, 0)], [8, 5]),
+        (70, [1, 2], [(1, 1), (1, 1)], [13, 9]),
+    ] {
+        let options = ConvOptions {
+            stride: stride.into(),
+            padding: padding.into(),
+            dilation: [1, 1].into(),
+            groups: channels,
+        };
+        let shape = ConvShape::new(&[2, channels, dims[0], dims[1]], &[channels, 1, 3, 3], &options);
+        let (w, pixels) = (shape.windows.clone(), dims[0] * dims[1]);
+        let (images, filters) = (bytes(2 * pixels * channels, 1), bytes(9 * channels, 2));
+        let weights: Vec<f32> = filters.iter().map(|&byte| f32::from(byte) - 100.0).collect();
+        let packed = crate::conv::PackedConv::new(&shape, &weights);
+        for (x, numbers) in both(&images) {
+            let element = |at: usize| -> i32 {
+                let (channel, place) = (at % channels, at / channels);
+                let (ox, oy) = (place % w.output[2], place / w.output[2] % w.output[1]);
+                let image = place / w.output_len();
+                let tap = |tap: usize| -> i64 {
+                    let Some((y, x)) = w.position(1, oy, tap / 3).zip(w.position(2, ox, tap % 3)) else {
+                        return 0;
+                    };
+                    let pixel = image * pixels + y * dims[1] + x;
+                    (numbers[pixel * channels + channel] - 77) * (i64::from(filters[channel * 9 + tap]) - 100)
+                };
+                (0..9).map(tap).sum::<i64>() as i32
+            };
+            let expected: Vec<i32> = (0..2 * w.output_len() * channels).map(element).collect();
+            let run = |out: Output<'_>| quantized_depthwise(&shape, x, 77, &packed, out);
+            at_each_level(|level| {
+                let mut out = std::vec![7; expected.len()];
+                run(Output::Sums(&mut out));
+                assert_eq!(out, expected, "{level:?} {channels}");
+                check_outputs(&expected, channels, run);
+            });
+            let mut out = std::vec![7; expected.len()];
+            run(Output::Sums(&mut out));
+            assert_eq!(out, expected, "on all threads");
+        }
+    }
+}
+
+#[test]
+fn convolutions_in_groups_are_rescaled_by_their_own_channels() {
+    let options =
+        ConvOptions { stride: [1].into(), padding: [(1, 1)].into(), dilation: [1].into(), groups: 2 };
+    let shape = ConvShape::new(&[1, 8, 20], &[70, 4, 3], &options);
+    let (images, filters) = (bytes(20 * 8, 1), bytes(70 * 12, 2));
+    let packed = PackedQuantizedConv::new(&shape, Bytes::I8(bytemuck::cast_slice(&filters)));
+    let run = |out: Output<'_>| quantized_conv(&shape, Bytes::U8(&images), 90, &packed, Zeros::One(0), out);
+    let mut sums = std::vec![0; 70 * 20];
+    run(Output::Sums(&mut sums));
+    at_each_level(|_| check_outputs(&sums, 70, run));
 }

@@ -63,7 +63,7 @@ fn has_vnni() -> bool {
 ///
 /// # Safety
 /// The rows hold as many groups as the tile says, and so does the panel.
-pub(super) unsafe fn compute(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
+pub(super) unsafe fn compute(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
     // SAFETY: the caller's promise; instructions were detected.
     unsafe {
         match Instructions::current() {
@@ -80,9 +80,9 @@ pub(super) unsafe fn compute(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
 ///
 /// # Safety
 /// As for [`compute`].
-unsafe fn scalar(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
-    sums.fill(0);
-    for (row, sums) in sums.chunks_exact_mut(COLS).enumerate() {
+unsafe fn scalar(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        sums.fill(0);
         for group in 0..tile.groups {
             // SAFETY: the caller's promise.
             let (left, right) = unsafe {
@@ -104,12 +104,12 @@ unsafe fn scalar(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
 /// As for [`compute`], on a machine with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn avx2(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
+unsafe fn avx2(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
     use core::arch::x86_64::*;
     /// Rows and vectors of four columns at a time, whose sums find registers.
     const R: usize = 4;
     const V: usize = 2;
-    for (block, sums) in sums.chunks_exact_mut(R * COLS).enumerate() {
+    for (block, sums) in sums.chunks_exact_mut(R).enumerate() {
         for first in (0..COLS).step_by(4 * V) {
             let mut pairs = [[_mm256_setzero_si256(); V]; R];
             for group in 0..tile.groups {
@@ -132,7 +132,7 @@ unsafe fn avx2(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
             }
             for (r, pairs) in pairs.iter().enumerate() {
                 for (v, &pairs) in pairs.iter().enumerate() {
-                    let to = &mut sums[r * COLS + first + 4 * v..][..4];
+                    let to = &mut sums[r][first + 4 * v..][..4];
                     let halves =
                         _mm_hadd_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
                     // SAFETY: the slice has four sums.
@@ -149,7 +149,7 @@ unsafe fn avx2(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
 /// As for [`compute`], on a machine with AVX-512-VNNI.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn vnni(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
+unsafe fn vnni(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
     use core::arch::x86_64::*;
     const HALF: usize = 16;
     let mut held = [[_mm512_setzero_si512(); 2]; ROWS];
@@ -168,7 +168,7 @@ unsafe fn vnni(tile: &Tile, sums: &mut [i32; ROWS * COLS]) {
             }
         }
     }
-    for (held, to) in held.iter().zip(sums.chunks_exact_mut(COLS)) {
+    for (held, to) in held.iter().zip(sums) {
         for (held, to) in held.iter().zip(to.chunks_exact_mut(HALF)) {
             // SAFETY: the slice has sixteen sums.
             unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), *held) };

@@ -4,37 +4,151 @@ use crate::ops::{cast, copy};
 use crate::tensor::NdArrayTensor;
 use alloc::{sync::Arc, vec, vec::Vec};
 use kiln_kernels::conv::{self, ConvShape, ConvWay, ConvWeight, PackedConv};
-use kiln_kernels::quantized::{self as kernel, Bytes, PackedBytes, PackedQuantizedConv, Zeros};
+use kiln_kernels::quantized::{
+    self as kernel, Bytes, Epilogue, Output, PackedBytes, PackedQuantizedConv, Zeros,
+};
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::compose::{Quantized, ZeroPoint};
-use kiln_tensor::{ConvOptions, DType, Shape};
+use kiln_tensor::compose::{Quantized, Rescale, ZeroPoint};
+use kiln_tensor::{Activation, ConvOptions, DType, Dims, Shape};
 
-/// A product of bytes; nothing for other operands.
+/// A product of bytes, or what becomes of its sums; nothing for other operands, or what the kernels do not make of sums.
 pub(crate) fn matmul(
     lhs: &Quantized<NdArrayTensor>,
     rhs: &Quantized<NdArrayTensor>,
+    rescale: Option<&Rescale<NdArrayTensor>>,
 ) -> Option<NdArrayTensor> {
     let lead = lhs.values.dims().len() - 2;
     if !(are_bytes(&lhs.values) && are_bytes(&rhs.values)) {
         return None;
     }
     if rhs.values.dims()[..lead].iter().any(|&n| n != 1) {
-        return of_many(lhs, rhs);
+        return if rescale.is_none() { of_many(lhs, rhs) } else { None };
     }
     // All left matrices under each other against one right matrix.
     let (k, n) = (rhs.values.dims()[lead], rhs.values.dims()[lead + 1]);
     let mut shape = lhs.values.shape();
     shape.dims[lead + 1] = n;
+    let end = match rescale {
+        Some(rescale) => Some(End::new(rescale, &shape, lead + 1)?),
+        None => None,
+    };
     let rows = shape.dims[..=lead].iter().product();
     let mut of_rows = lhs.values.shape();
     of_rows.dims[lead + 1] = 1;
     let (left_zeros, right_zeros) = (zeros(&lhs.zero, &of_rows), zeros(&rhs.zero, &[1, n].into()));
     let packed = packed(&rhs.values, k, n);
     let x = lhs.values.clone().into_contiguous();
-    Some(NdArrayTensor::build(shape, DType::I32, |out| {
+    Some(result(shape, end.as_ref(), |out| {
         let right = &packed.1;
         kernel::quantized_gemm(rows, bytes(&x), k, left_zeros.view(), right, right_zeros.view(), out);
     }))
+}
+
+/// What becomes of sums, as the kernels take it.
+struct End {
+    scale: Vec<f32>,
+    integer_bias: Option<Vec<i32>>,
+    bias: Option<Vec<f32>>,
+    /// In the order of the result's elements.
+    residual: Option<NdArrayTensor>,
+    activation: Option<Activation>,
+    /// The zero point of the integers that the numbers become, and whether these have a sign.
+    bytes: Option<(i32, bool)>,
+}
+
+impl End {
+    /// For results of a shape, whose outputs lie along an axis; nothing where the kernels cannot.
+    fn new(rescale: &Rescale<NdArrayTensor>, shape: &Shape, axis: usize) -> Option<Self> {
+        let outputs = shape.dims[axis];
+        let each = |tensor: &NdArrayTensor| {
+            let fits = tensor.len() == 1 || (tensor.len() == outputs && tensor.dims()[axis] == outputs);
+            fits.then(|| tensor.clone())
+        };
+        let numbers = |tensor: &NdArrayTensor| -> Vec<f32> {
+            cast::cast(tensor.clone(), DType::F32).into_contiguous().slice().to_vec()
+        };
+        let spread = |mut numbers: Vec<f32>| {
+            if let [number] = numbers[..] {
+                numbers.resize(outputs, number);
+            }
+            numbers
+        };
+        let Rescale { scale, input_scale, integer_bias, bias, residual, activation, integers } = rescale;
+        let bytes = match integers {
+            // What is computed in f64, and numbers of 16 bits, are no kernel's.
+            _ if scale.dtype() == DType::F64 => return None,
+            None if scale.dtype() != DType::F32 => return None,
+            None => None,
+            Some((zero, dtype)) => {
+                let (is_signed, range) = match dtype {
+                    DType::U8 => (false, 0..=255),
+                    DType::I8 => (true, -128..=127),
+                    _ => return None,
+                };
+                let HostZeros::One(zero) = zeros(&ZeroPoint::Tensor(zero.clone()), &[1].into()) else {
+                    return None;
+                };
+                Some((range.contains(&zero).then_some(zero)?, is_signed))
+            }
+        };
+        let mut scale = numbers(&each(scale)?);
+        if let Some(factor) = input_scale {
+            let &[factor] = &numbers(factor)[..] else { return None };
+            scale.iter_mut().for_each(|scale| *scale *= factor);
+        }
+        let integer_bias = match integer_bias {
+            Some(bias) => {
+                let bias = cast::cast(each(bias)?, DType::I32).into_contiguous();
+                let mut bias: Vec<i32> = bias.slice().to_vec();
+                if let [number] = bias[..] {
+                    bias.resize(outputs, number);
+                }
+                Some(bias)
+            }
+            None => None,
+        };
+        let bias = match bias {
+            Some(bias) => Some(spread(numbers(&each(bias)?))),
+            None => None,
+        };
+        let residual = match residual {
+            Some(residual) if residual.dims() == &shape.dims[..] => {
+                let residual = cast::cast(residual.clone(), DType::F32);
+                Some(if axis == 1 && shape.dims.len() > 2 { residual.channels_last() } else { residual })
+            }
+            Some(_) => return None,
+            None => None,
+        };
+        let residual = residual.map(NdArrayTensor::into_contiguous);
+        Some(Self { scale, integer_bias, bias, residual, activation: *activation, bytes })
+    }
+
+    fn epilogue(&self) -> Epilogue<'_> {
+        Epilogue {
+            scale: &self.scale,
+            integer_bias: self.integer_bias.as_deref(),
+            bias: self.bias.as_deref(),
+            residual: self.residual.as_ref().map(NdArrayTensor::slice),
+            activation: self.activation,
+        }
+    }
+}
+
+/// A tensor of sums, or of what becomes of them.
+fn result(shape: Shape, end: Option<&End>, compute: impl FnOnce(Output<'_>)) -> NdArrayTensor {
+    let Some(end) = end else {
+        return NdArrayTensor::build(shape, DType::I32, |out| compute(Output::Sums(out)));
+    };
+    let epilogue = end.epilogue();
+    match end.bytes {
+        None => NdArrayTensor::build(shape, DType::F32, |out| compute(Output::Numbers(out, epilogue))),
+        Some((zero, false)) => {
+            NdArrayTensor::build(shape, DType::U8, |out| compute(Output::U8(out, epilogue, zero)))
+        }
+        Some((zero, true)) => {
+            NdArrayTensor::build(shape, DType::I8, |out| compute(Output::I8(out, epilogue, zero)))
+        }
+    }
 }
 
 /// Each left matrix against the right one of its place, as attention has them, with a zero point each side; nothing for others.
@@ -71,15 +185,18 @@ fn of_many(lhs: &Quantized<NdArrayTensor>, rhs: &Quantized<NdArrayTensor>) -> Op
             let (data, steps) = (bytes_from(&rhs.values, offset), [strides[lead], strides[lead + 1]]);
             let packed = PackedBytes::new(data, steps, k, n);
             let left = bytes_from(&x, x.layout().offset + place * m * k);
-            kernel::quantized_gemm(m, left, k, Zeros::One(left_zero), &packed, Zeros::One(right_zero), out);
+            let (left_zero, right_zero) = (Zeros::One(left_zero), Zeros::One(right_zero));
+            kernel::quantized_gemm(m, left, k, left_zero, &packed, right_zero, Output::Sums(out));
         }
     }))
 }
 
-/// A convolution of bytes; nothing for other operands, or a zero point that is no byte of the images.
+/// A convolution of bytes, or what becomes of its sums; nothing for other operands, a zero point that is no byte of the images, or what the
+/// kernels do not make of sums.
 pub(crate) fn conv(
     x: &Quantized<NdArrayTensor>,
     weight: &Quantized<NdArrayTensor>,
+    rescale: Option<&Rescale<NdArrayTensor>>,
     options: &ConvOptions,
 ) -> Option<NdArrayTensor> {
     if !(are_bytes(&x.values) && are_bytes(&weight.values)) {
@@ -91,12 +208,17 @@ pub(crate) fn conv(
         return None;
     }
     let shape = ConvShape::new(x.values.dims(), weight.values.dims(), options);
+    let dims = shape.output_dims();
+    let end = match rescale {
+        Some(rescale) => Some(End::new(rescale, &dims.as_slice().into(), 1)?),
+        None => None,
+    };
     let mut of_outputs = weight.values.shape();
     of_outputs.dims[1..].fill(1);
     let weight_zeros = zeros(&weight.zero, &of_outputs);
     let depth = shape.weight_len() / shape.out_channels.max(1);
     if matches!(shape.way(), ConvWay::Depthwise | ConvWay::Grouped) && weight_zeros.keep_sums_exact(depth) {
-        return Some(conv_of_few_channels(&shape, &x.values, zero, &weight.values, weight_zeros));
+        return conv_of_few_channels(&shape, &x.values, zero, &weight.values, weight_zeros, end.as_ref());
     }
     // Packed weights depend on their own dims and the groups alone.
     let layout = weight.values.layout();
@@ -107,22 +229,31 @@ pub(crate) fn conv(
     };
     let packed = weight.values.prepared(is_key, make).cloned().unwrap_or_else(|| Arc::new(make()));
     let x = x.values.clone().channels_last().into_contiguous();
-    let mut dims = shape.output_dims();
-    dims[1..].rotate_left(1);
-    let y = NdArrayTensor::build(dims.into(), DType::I32, |out| {
+    let y = result(channels_last(dims), end.as_ref(), |out| {
         kernel::quantized_conv(&shape, bytes(&x), zero, &packed.1, weight_zeros.view(), out);
     });
     Some(y.channels_first())
 }
 
+/// The shape with its channels last.
+fn channels_last(mut dims: Dims) -> Shape {
+    dims[1..].rotate_left(1);
+    dims.into()
+}
+
 /// A convolution of groups of so few channels that products of matrices are slow: by the kernels of floats, whose sums are whole numbers too.
+/// Nothing where the kernels of floats do not make of them what sums become.
 fn conv_of_few_channels(
     shape: &ConvShape,
     x: &NdArrayTensor,
     zero: i32,
     weight: &NdArrayTensor,
     weight_zeros: HostZeros,
-) -> NdArrayTensor {
+    end: Option<&End>,
+) -> Option<NdArrayTensor> {
+    if end.is_some() && !shape.is_depthwise_by_lines() {
+        return None;
+    }
     let layout = weight.layout();
     let way = (shape.groups, shape.way());
     let is_key = |key: &(Layout, HostZeros, (usize, ConvWay))| {
@@ -140,13 +271,18 @@ fn conv_of_few_channels(
     };
     let packed = weight.prepared(is_key, make).cloned().unwrap_or_else(|| Arc::new(make()));
     let x = x.clone().channels_last().into_contiguous();
+    let dims = channels_last(shape.output_dims());
+    if shape.is_depthwise_by_lines() {
+        let y = result(dims, end, |out| {
+            kernel::quantized_depthwise(shape, bytes(&x), zero, &packed.1, out);
+        });
+        return Some(y.channels_first());
+    }
     let numbers = NdArrayTensor::build(x.shape(), DType::F32, |out| numbers_of(&x, out, |_| zero));
-    let mut dims = shape.output_dims();
-    dims[1..].rotate_left(1);
-    let y = NdArrayTensor::build(dims.into(), DType::F32, |out| {
+    let y = NdArrayTensor::build(dims, DType::F32, |out| {
         conv::conv(shape, numbers.slice(), ConvWeight::Packed(&packed.1), None, None, false, out);
     });
-    cast::cast(y, DType::I32).channels_first()
+    Some(cast::cast(y, DType::I32).channels_first())
 }
 
 /// The elements of a contiguous tensor of bytes less their zero points, by their places.

@@ -3,8 +3,8 @@
 use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, RnnGradients, RnnOperands, RnnOutput,
-    RnnStates, RnnTrained,
+    ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, Rescale, RnnGradients, RnnOperands,
+    RnnOutput, RnnStates, RnnTrained,
 };
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
@@ -317,6 +317,15 @@ pub trait Backend:
         compose::quantized_matmul::<Self>(lhs, rhs)
     }
 
+    /// [`Backend::quantized_matmul`], whose sums become numbers, or integers again, on the way out.
+    fn quantized_matmul_rescaled(
+        lhs: Quantized<T<Self>>,
+        rhs: Quantized<T<Self>>,
+        rescale: Rescale<T<Self>>,
+    ) -> T<Self> {
+        compose::rescale::<Self>(Self::quantized_matmul(lhs, rhs), rescale)
+    }
+
     /// Rows times the matrix of their group, in one dtype: `x` is `[rows, in]`, `weight` `[groups, in, out]`. The groups' rows are one behind another; where
     /// they end say the integers `ends`, `[groups]`, which ascend: of others the result is any. Rows behind the last group become 0.
     fn grouped_matmul(x: T<Self>, weight: T<Self>, ends: T<Self>) -> T<Self> {
@@ -391,6 +400,16 @@ pub trait Backend:
     /// [`Backend::conv`] of integers less their zero points, likewise [`Backend::quantized_matmul`]; the border is zero points.
     fn quantized_conv(x: Quantized<T<Self>>, weight: Quantized<T<Self>>, options: &ConvOptions) -> T<Self> {
         compose::quantized_conv::<Self>(x, weight, options)
+    }
+
+    /// [`Backend::quantized_conv`], whose sums become numbers, or integers again, on the way out.
+    fn quantized_conv_rescaled(
+        x: Quantized<T<Self>>,
+        weight: Quantized<T<Self>>,
+        rescale: Rescale<T<Self>>,
+        options: &ConvOptions,
+    ) -> T<Self> {
+        compose::rescale::<Self>(Self::quantized_conv(x, weight, options), rescale)
     }
 
     /// Transposed convolution: `weight` is `[in, out / groups, kernel…]`, `bias` `[out]`.

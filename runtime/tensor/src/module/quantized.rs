@@ -5,9 +5,8 @@ use crate::backend::{Backend, Primitive};
 use crate::check::{self, ensure};
 pub use crate::compose::ZeroPoint;
 use crate::compose::calc::reshape;
-use crate::compose::{self, Quantized};
-use crate::trace::run_all;
-use crate::{Activation, BasicOps, ConvOptions, DType, Dims, InlineVec, Int, Tensor, Traced, elementwise};
+use crate::compose::{self, Quantized, Rescale, bounded, integers, whole};
+use crate::{Activation, BasicOps, ConvOptions, DType, Dims, Int, Tensor, elementwise};
 
 impl<T> From<i32> for ZeroPoint<T> {
     fn from(zero: i32) -> Self {
@@ -60,17 +59,28 @@ pub fn quantized_matmul<B: Backend, const D: usize>(
     rhs: Tensor<B, D, Int>,
     rhs_zero: impl Into<ZeroPoint<B::Primitive>>,
 ) -> Tensor<B, D, Int> {
+    let (lhs, rhs) = matmul_operands(lhs, lhs_zero.into(), rhs, rhs_zero.into());
+    Tensor::wrap(B::quantized_matmul(lhs, rhs))
+}
+
+/// The operands of a product, checked.
+#[track_caller]
+fn matmul_operands<B: Backend, const D: usize>(
+    lhs: Tensor<B, D, Int>,
+    lhs_zero: ZeroPoint<B::Primitive>,
+    rhs: Tensor<B, D, Int>,
+    rhs_zero: ZeroPoint<B::Primitive>,
+) -> (Quantized<B::Primitive>, Quantized<B::Primitive>) {
     const OP: &str = "quantized_matmul";
     check::matmul(lhs.sizes(), rhs.sizes());
     let (lhs, rhs) = (lhs.into_backend(), rhs.into_backend());
-    let (lhs, rhs) =
-        (quantized::<B>(OP, lhs, lhs_zero.into(), None), quantized::<B>(OP, rhs, rhs_zero.into(), None));
+    let (lhs, rhs) = (quantized::<B>(OP, lhs, lhs_zero, None), quantized::<B>(OP, rhs, rhs_zero, None));
     for (side, summed) in [(&lhs, D - 1), (&rhs, D - 2)] {
         if let ZeroPoint::Tensor(zero) = &side.zero {
             ensure!(zero.dims()[summed] == 1, OP, "zero points {:?} differ along the sums", zero.dims());
         }
     }
-    Tensor::wrap(B::quantized_matmul(lhs, rhs))
+    (lhs, rhs)
 }
 
 /// The convolution of `x - x_zero` with `weight - weight_zero`, in 32-bit integers: `weight` is `[out, in / groups, kernel…]`, and the
@@ -88,11 +98,23 @@ pub fn quantized_conv<B: Backend, const D: usize>(
     weight_zero: impl Into<ZeroPoint<B::Primitive>>,
     options: ConvOptions,
 ) -> Tensor<B, D, Int> {
-    const OP: &str = "quantized_conv";
-    check_conv(x.sizes(), weight.sizes(), None, &options);
-    let x = quantized::<B>(OP, x.into_backend(), x_zero.into(), Some(D));
-    let weight = quantized::<B>(OP, weight.into_backend(), weight_zero.into(), Some(0));
+    let (x, weight) = conv_operands(x, x_zero.into(), weight, weight_zero.into(), &options);
     Tensor::wrap(B::quantized_conv(x, weight, &options))
+}
+
+/// The operands of a convolution, checked.
+#[track_caller]
+fn conv_operands<B: Backend, const D: usize>(
+    x: Tensor<B, D, Int>,
+    x_zero: ZeroPoint<B::Primitive>,
+    weight: Tensor<B, D, Int>,
+    weight_zero: ZeroPoint<B::Primitive>,
+    options: &ConvOptions,
+) -> (Quantized<B::Primitive>, Quantized<B::Primitive>) {
+    const OP: &str = "quantized_conv";
+    check_conv(x.sizes(), weight.sizes(), None, options);
+    let x = quantized::<B>(OP, x.into_backend(), x_zero, Some(D));
+    (x, quantized::<B>(OP, weight.into_backend(), weight_zero, Some(0)))
 }
 
 /// What a [`quantized_linear`] layer takes: integers with how they stand for numbers, as far as the layer does not know it.
@@ -195,16 +217,6 @@ pub fn quantize<B: Backend, const D: usize>(
     }
 }
 
-/// `round(steps) + zero`, as far as a dtype has it.
-#[track_caller]
-fn integers(op: &str, steps: Traced, zero: Traced, dtype: DType) -> Traced {
-    let zero = match steps.dtype() {
-        Some(wide) => zero.cast(wide),
-        None => zero,
-    };
-    whole(op, steps.round() + zero, dtype)
-}
-
 /// The numbers that integers stand for, `(x - zero) · scale`.
 pub fn dequantize<B: Backend, const D: usize>(
     x: Tensor<B, D, Int>,
@@ -273,21 +285,6 @@ pub fn quantized_mul<B: Backend, const D: usize>(
     })
 }
 
-/// Whole numbers as integers of a dtype, as far as it has them.
-#[track_caller]
-fn whole(op: &str, numbers: Traced, dtype: DType) -> Traced {
-    bounded(op, numbers, dtype).cast(dtype)
-}
-
-/// Numbers as far as a dtype of integers has them.
-#[track_caller]
-fn bounded(op: &str, numbers: Traced, dtype: DType) -> Traced {
-    match dtype.integers() {
-        Some((min, max)) => numbers.activation(Activation::Clamp { min: min as f64, max: max as f64 }),
-        None => check::fail(op, format_args!("{dtype} is no dtype of integers")),
-    }
-}
-
 /// The weight of a layer of integers, and what becomes of its sums.
 #[derive(Clone, Debug)]
 pub struct QuantizedWeight<B: Backend, const D: usize> {
@@ -303,101 +300,69 @@ pub struct QuantizedWeight<B: Backend, const D: usize> {
     pub integer_bias: Option<Tensor<B, 1, Int>>,
 }
 
-/// What becomes of the sums of a layer of integers.
-struct Sums<B: Backend, const D: usize> {
-    sums: Tensor<B, D, Int>,
-    /// The axis of the outputs.
+/// What becomes of the sums of a layer of integers, whose outputs lie along an axis.
+fn rescale<B: Backend, const D: usize>(
     axis: usize,
-    /// A factor of the scale.
     input_scale: Option<Tensor<B, 0>>,
     scale: Tensor<B, 1>,
     bias: Option<Tensor<B, 1>>,
     integer_bias: Option<Tensor<B, 1, Int>>,
+    end: End<B, D>,
+) -> Rescale<B::Primitive> {
+    let (residual, activation, integers) = match end {
+        End::Numbers { residual, activation } => (residual, activation, None),
+        End::Integers { activation, zero, dtype } => (None, activation, Some((zero, dtype))),
+    };
+    Rescale {
+        scale: along::<B, D, _>(scale, axis).into_backend(),
+        input_scale: input_scale.map(|scale| scale.reshape([1; D]).into_backend()),
+        integer_bias: integer_bias.map(|bias| along::<B, D, _>(bias, axis).into_backend()),
+        bias: bias.map(|bias| along::<B, D, _>(bias, axis).into_backend()),
+        residual: residual.map(Tensor::into_backend),
+        activation,
+        integers: integers.map(|(zero, dtype)| (spread::<B, D, _>(zero).into_backend(), dtype)),
+    }
 }
 
-impl<B: Backend, const D: usize> Sums<B, D> {
-    fn of_linear(x: QuantizedInput<B, D>, weight: QuantizedWeight<B, 2>) -> Self {
-        let QuantizedInput { values, zero, scale: input_scale } = x;
-        let QuantizedWeight { weight, zero_point, scale, bias, integer_bias } = weight;
-        let weight_zero = match zero_point {
-            Some(zero) => spread::<B, D, _>(zero).into(),
-            None => ZeroPoint::Number(0),
-        };
-        let mut dims = [1; D];
-        dims[D - 2..].copy_from_slice(&weight.dims());
-        let sums = quantized_matmul(values, zero, weight.reshape(dims), weight_zero);
-        Self { sums, axis: D - 1, input_scale, scale, bias, integer_bias }
-    }
-
-    fn of_conv(x: QuantizedInput<B, D>, weight: QuantizedWeight<B, D>, options: ConvOptions) -> Self {
-        let QuantizedInput { values, zero, scale: input_scale } = x;
-        let QuantizedWeight { weight, zero_point, scale, bias, integer_bias } = weight;
-        let weight_zero = match zero_point {
-            Some(zero) => along::<B, D, _>(zero, 0).into(),
-            None => ZeroPoint::Number(0),
-        };
-        let sums = quantized_conv(values, zero, weight, weight_zero, options);
-        Self { sums, axis: 1, input_scale, scale, bias, integer_bias }
-    }
-
-    /// The numbers that they stand for, with what is added to them, and an activation.
-    fn numbers(self, residual: Option<Tensor<B, D>>, then: Option<Activation>) -> Tensor<B, D> {
-        Tensor::wrap(self.finish(residual.map(Tensor::into_backend), then, None))
-    }
-
+/// What a layer of integers yields.
+enum End<B: Backend, const D: usize> {
+    /// The numbers that its sums stand for, with what is added to them, and an activation.
+    Numbers { residual: Option<Tensor<B, D>>, activation: Option<Activation> },
     /// The integers that stand for these, in steps, as far as a dtype has them.
-    fn integers(self, then: Option<Activation>, zero: Tensor<B, 1, Int>, to: DType) -> Tensor<B, D, Int> {
-        Tensor::wrap(self.finish(None, then, Some((zero, to))))
-    }
+    Integers { activation: Option<Activation>, zero: Tensor<B, 1, Int>, dtype: DType },
+}
 
-    /// Everything behind the sums is one elementwise program.
-    fn finish(
-        self,
-        residual: Option<B::Primitive>,
-        then: Option<Activation>,
-        integers_of: Option<(Tensor<B, 1, Int>, DType)>,
-    ) -> B::Primitive {
-        let Self { sums, axis, input_scale, scale, bias, integer_bias } = self;
-        let dtype = scale.dtype();
-        let (zero, to) = integers_of.unzip();
-        // Sums may be greater than numbers of 16 bits.
-        let wide = compose::wide(dtype);
-        let mut operands: InlineVec<B::Primitive> =
-            [sums.into_backend(), along::<B, D, _>(scale, axis).into_backend()].into_iter().collect();
-        let mut place = |operand: Option<B::Primitive>| {
-            operand.map(|operand| {
-                operands.push(operand);
-                operands.len() - 1
-            })
-        };
-        let integer_bias = place(integer_bias.map(|bias| along::<B, D, _>(bias, axis).into_backend()));
-        let input_scale = place(input_scale.map(|scale| scale.reshape([1; D]).into_backend()));
-        let bias = place(bias.map(|bias| along::<B, D, _>(bias, axis).into_backend()));
-        let residual = place(residual);
-        let zero = place(zero.map(|zero| spread::<B, D, _>(zero).into_backend()));
-        run_all::<B>(operands, |operands| {
-            let number = |n: usize| operands[n].clone().cast(wide);
-            let sums = match integer_bias {
-                Some(n) => operands[0].clone() + operands[n].clone().cast(DType::I32),
-                None => operands[0].clone(),
-            };
-            let scale = match input_scale {
-                Some(n) => number(1) * number(n),
-                None => number(1),
-            };
-            let mut y = sums.cast(wide) * scale;
-            for n in [bias, residual].into_iter().flatten() {
-                y = y + number(n);
-            }
-            if let Some(activation) = then {
-                y = y.activation(activation);
-            }
-            match (zero, to) {
-                (Some(n), Some(to)) => integers("requantized", y, operands[n].clone(), to),
-                _ => y.cast(dtype),
-            }
-        })
-    }
+fn linear<B: Backend, const D: usize>(
+    x: QuantizedInput<B, D>,
+    weight: QuantizedWeight<B, 2>,
+    end: End<B, D>,
+) -> B::Primitive {
+    let QuantizedInput { values, zero, scale: input_scale } = x;
+    let QuantizedWeight { weight, zero_point, scale, bias, integer_bias } = weight;
+    let weight_zero = match zero_point {
+        Some(zero) => spread::<B, D, _>(zero).into(),
+        None => ZeroPoint::Number(0),
+    };
+    let mut dims = [1; D];
+    dims[D - 2..].copy_from_slice(&weight.dims());
+    let (lhs, rhs) = matmul_operands(values, zero, weight.reshape(dims), weight_zero);
+    B::quantized_matmul_rescaled(lhs, rhs, rescale(D - 1, input_scale, scale, bias, integer_bias, end))
+}
+
+fn conv<B: Backend, const D: usize>(
+    x: QuantizedInput<B, D>,
+    weight: QuantizedWeight<B, D>,
+    end: End<B, D>,
+    options: &ConvOptions,
+) -> B::Primitive {
+    let QuantizedInput { values, zero, scale: input_scale } = x;
+    let QuantizedWeight { weight, zero_point, scale, bias, integer_bias } = weight;
+    let weight_zero = match zero_point {
+        Some(zero) => along::<B, D, _>(zero, 0).into(),
+        None => ZeroPoint::Number(0),
+    };
+    let (x, weight) = conv_operands(values, zero, weight, weight_zero, options);
+    B::quantized_conv_rescaled(x, weight, rescale(1, input_scale, scale, bias, integer_bias, end), options)
 }
 
 /// A linear layer of integers: the sums of [`quantized_matmul`], times the scales of both sides, plus the bias and a residual, then an activation.
@@ -410,7 +375,7 @@ pub fn quantized_linear<B: Backend, const D: usize>(
     residual: Option<Tensor<B, D>>,
     then: Option<Activation>,
 ) -> Tensor<B, D> {
-    Sums::of_linear(x.into(), weight).numbers(residual, then)
+    Tensor::wrap(linear(x.into(), weight, End::Numbers { residual, activation: then }))
 }
 
 /// [`quantized_linear`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as a dtype has them.
@@ -424,7 +389,7 @@ pub fn requantized_linear<B: Backend, const D: usize>(
     zero: Tensor<B, 1, Int>,
     dtype: DType,
 ) -> Tensor<B, D, Int> {
-    Sums::of_linear(x.into(), weight).integers(then, zero, dtype)
+    Tensor::wrap(linear(x.into(), weight, End::Integers { activation: then, zero, dtype }))
 }
 
 /// A convolution of integers: the sums of [`quantized_conv`], times the scales of both sides, plus the bias and a residual, then an activation.
@@ -438,7 +403,7 @@ pub fn scaled_conv<B: Backend, const D: usize>(
     then: Option<Activation>,
     options: ConvOptions,
 ) -> Tensor<B, D> {
-    Sums::of_conv(x.into(), weight, options).numbers(residual, then)
+    Tensor::wrap(conv(x.into(), weight, End::Numbers { residual, activation: then }, &options))
 }
 
 /// [`scaled_conv`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as a dtype has them.
@@ -453,7 +418,7 @@ pub fn requantized_conv<B: Backend, const D: usize>(
     dtype: DType,
     options: ConvOptions,
 ) -> Tensor<B, D, Int> {
-    Sums::of_conv(x.into(), weight, options).integers(then, zero, dtype)
+    Tensor::wrap(conv(x.into(), weight, End::Integers { activation: then, zero, dtype }, &options))
 }
 
 /// One number, or one for each entry of the last dim, of rank `D`.
