@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule { apply };
 
 /// As many products of two bytes, less their zero points, fit into a sum of 32 bits.
 const MOST_SUMMED: usize = (1 << 31) / (255 * 255);
-/// Groups of a convolution with fewer channels are better computed in floats.
+/// Groups of a convolution with fewer channels are better computed in floats, but for those of one channel and one result.
 const LEAST_CHANNELS: usize = 16;
 /// Steps between the floats and the product that only move them.
 const MOST_MOVES: usize = 4;
@@ -100,7 +100,8 @@ fn convolution(cx: &mut Rewrite<'_>, options: ConvOptions) -> Option<&'static st
     let channels = shape.get(1).copied()?;
     let depth = shape.get(1..)?.iter().try_fold(1usize, |depth, &size| depth.checked_mul(size))?;
     let (image, filters) = (floats(cx, x)?, floats(cx, weight)?);
-    let few = options.groups > 1 && channels < LEAST_CHANNELS;
+    let is_depthwise = channels == 1 && shape.first() == Some(&options.groups);
+    let few = options.groups > 1 && channels < LEAST_CHANNELS && !is_depthwise;
     if depth > MOST_SUMMED || few || !is_one(cx, &image) {
         return None;
     }

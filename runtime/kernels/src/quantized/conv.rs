@@ -3,6 +3,7 @@
 use super::epilogue::{Out, Output};
 use super::pack::{Bytes, PackedBytes};
 use super::{Left, Product, Zeros};
+use crate::Windows;
 use crate::conv::ConvShape;
 use crate::size::elements;
 use alloc::{vec, vec::Vec};
@@ -114,38 +115,92 @@ fn gather(
     step: usize,
 ) {
     let w = &shape.windows;
-    let [_, oh, ow] = w.output;
-    let (ic, channels) = (shape.group_channels().0, shape.in_channels);
-    let run = w.kernel[2] * ic;
-    // A row of the kernel is one run of the image's elements when nothing lies between its pixels.
-    let dense = w.dilation[2] == 1 && shape.groups == 1;
-    for (row, to) in rows.zip(to.chunks_mut(step)) {
-        let (n, oz, oy, ox) =
-            (row / (w.output[0] * oh * ow), row / (oh * ow) % w.output[0], row / ow % oh, row % ow);
-        let inside = w.inside(2, ox);
-        for line in 0..w.kernel[0] * w.kernel[1] {
-            let to = &mut to[line * run..][..run];
-            let z = w.position(0, oz, line / w.kernel[1]);
-            let Some((z, y)) = z.zip(w.position(1, oy, line % w.kernel[1])) else {
-                to.fill(border);
-                continue;
-            };
-            let pixels = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels + group * ic;
-            let pixel =
-                |tap: usize| pixels + (ox * w.stride[2] + tap * w.dilation[2] - w.padding[2].0) * channels;
-            to[..inside.start * ic].fill(border);
-            to[inside.end * ic..].fill(border);
-            if inside.is_empty() {
-                continue;
-            }
-            if dense {
-                let length = inside.len() * ic;
-                to[inside.start * ic..][..length].copy_from_slice(&x[pixel(inside.start)..][..length]);
-                continue;
-            }
-            for tap in inside.clone() {
-                to[tap * ic..][..ic].copy_from_slice(&x[pixel(tap)..][..ic]);
-            }
+    let [_, _, width] = w.output;
+    let mut row = rows.start;
+    while row < rows.end {
+        // The windows of one line of the result see the same lines of the image.
+        let (line, first) = (row / width, row % width);
+        let windows = first..width.min(first + rows.end - row);
+        let at = (row - rows.start) * step;
+        row += windows.len();
+        for of_kernel in 0..w.kernel[0] * w.kernel[1] {
+            gather_line(shape, x, border, group, [line, of_kernel], windows.clone(), &mut to[at..], step);
         }
     }
+}
+
+/// Writes what windows of one line of the result see under one line of the kernel.
+fn gather_line(
+    shape: &ConvShape,
+    x: &[u8],
+    border: u8,
+    group: usize,
+    [line, of_kernel]: [usize; 2],
+    windows: Range<usize>,
+    to: &mut [u8],
+    step: usize,
+) {
+    let w = &shape.windows;
+    let (ic, channels) = (shape.group_channels().0, shape.in_channels);
+    let run = w.kernel[2] * ic;
+    let at = of_kernel * run;
+    let (n, oz, oy) =
+        (line / (w.output[0] * w.output[1]), line / w.output[1] % w.output[0], line % w.output[1]);
+    let z = w.position(0, oz, of_kernel / w.kernel[1]);
+    let Some((z, y)) = z.zip(w.position(1, oy, of_kernel % w.kernel[1])) else {
+        for to in to.chunks_mut(step).take(windows.len()) {
+            to[at..at + run].fill(border);
+        }
+        return;
+    };
+    let pixels = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels + group * ic;
+    // A row of the kernel is one run of the image's elements when nothing lies between its pixels.
+    let dense = w.dilation[2] == 1 && shape.groups == 1;
+    let whole = whole_windows(w);
+    for (ox, to) in windows.zip(to.chunks_mut(step)) {
+        let pixel =
+            |tap: usize| pixels + (ox * w.stride[2] + tap * w.dilation[2] - w.padding[2].0) * channels;
+        if dense && whole.contains(&ox) {
+            copy_run(&x[pixel(0)..], &mut to[at..], run);
+            continue;
+        }
+        let (inside, to) = (w.inside(2, ox), &mut to[at..at + run]);
+        to[..inside.start * ic].fill(border);
+        to[inside.end * ic..].fill(border);
+        if inside.is_empty() {
+            continue;
+        }
+        if dense {
+            let length = inside.len() * ic;
+            to[inside.start * ic..][..length].copy_from_slice(&x[pixel(inside.start)..][..length]);
+            continue;
+        }
+        for tap in inside.clone() {
+            to[tap * ic..][..ic].copy_from_slice(&x[pixel(tap)..][..ic]);
+        }
+    }
+}
+
+/// Copies so many bytes. Short runs are a fixed number of bytes where there is room for them: what is too many is written over, or lies
+/// behind a row.
+fn copy_run(from: &[u8], to: &mut [u8], run: usize) {
+    macro_rules! fixed {
+        ($($len:literal)*) => {
+            $(if run <= $len {
+                if let (Some(from), Some(to)) = (from.first_chunk::<$len>(), to.first_chunk_mut::<$len>()) {
+                    *to = *from;
+                    return;
+                }
+            })*
+        };
+    }
+    fixed!(16 32 64);
+    to[..run].copy_from_slice(&from[..run]);
+}
+
+/// The windows of a line that lie in the image whole.
+fn whole_windows(w: &Windows) -> Range<usize> {
+    let reach = (w.kernel[2] - 1) * w.dilation[2] + 1;
+    let last = (w.input[2] + w.padding[2].0).checked_sub(reach).map(|room| room / w.stride[2]);
+    w.padding[2].0.div_ceil(w.stride[2])..last.map_or(0, |last| last + 1)
 }

@@ -1,10 +1,10 @@
 //! What becomes of a tile of sums while it is still in the first-level cache.
 
 use super::tile::{COLS, ROWS};
-use crate::math::{Map, map_slice};
+use crate::math::{Map, map_rows};
 use crate::simd::dispatched;
 use crate::threads::SharedMut;
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 use kiln_types::Activation;
 
 /// What sums stand for, `activation((sum + integer_bias) · scale + bias + residual)`.
@@ -65,6 +65,18 @@ impl Steps {
         assert!(bytes.contains(&zero), "no byte is the zero point {zero}");
         let steps = |byte: i32| (byte - zero) as f32;
         Self { zero: zero as u8, of_nan: steps(0), low: steps(*bytes.start()), high: steps(*bytes.end()) }
+    }
+
+    /// The byte that stands for a number.
+    #[inline(always)]
+    fn byte(self, y: f32) -> u8 {
+        /// The sum of a number between ±2^22 and this has the number in its lower bits, rounded to an integer, halves to even.
+        const ROUNDING: f32 = 12_582_912.0;
+        // Comparisons in this order are one instruction each.
+        let bounded = if y > self.low { y } else { self.low };
+        let bounded = if bounded < self.high { bounded } else { self.high };
+        let y = if y.is_nan() { self.of_nan } else { bounded };
+        ((y + ROUNDING).to_bits() as u8).wrapping_add(self.zero)
     }
 }
 
@@ -128,62 +140,112 @@ impl<'a> Out<'a> {
     /// # Safety
     /// Nobody else reads or writes this part of the output meanwhile.
     pub unsafe fn write(&self, sums: &mut [[i32; COLS]], columns: &Columns, start: usize, step: usize) {
-        let count = columns.count;
-        let place = |row: usize| start + row * step..start + row * step + count;
-        if let To::Sums(to) = &self.to {
-            // SAFETY: a slice.
-            unsafe { add(sums, &columns.base) };
-            for (row, sums) in sums.iter().enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe { to.slice(place(row)) }.copy_from_slice(&sums[..count]);
-            }
-            return;
-        }
-        let mut space = [[0.0; COLS]; ROWS];
-        for (at, sums) in sums.chunks(ROWS).enumerate() {
-            let (first, numbers) = (at * ROWS, &mut space[..sums.len()]);
-            if let Some(residual) = self.epilogue.residual {
-                for (row, to) in numbers.iter_mut().enumerate() {
-                    to[..count].copy_from_slice(&residual[place(first + row)]);
-                }
-            }
-            self.numbers(sums, columns, numbers);
-            match &self.to {
-                To::Sums(_) => {}
-                To::Numbers(to) => {
-                    for (row, numbers) in numbers.iter().enumerate() {
-                        // SAFETY: the caller's promise.
-                        unsafe { to.slice(place(first + row)) }.copy_from_slice(&numbers[..count]);
+        for (at, sums) in sums.chunks_mut(ROWS).enumerate() {
+            let place =
+                Place { start: start + at * ROWS * step, step, rows: sums.len(), cols: columns.count };
+            // SAFETY: the caller's promise. The kernels write as many rows as there are sums.
+            unsafe {
+                match &self.to {
+                    To::Sums(to) => place.fill(to, |to, step| add(sums, &columns.base, to, step)),
+                    To::Numbers(to) => {
+                        place.fill(to, |to, step| self.numbers(sums, columns, &place, to, step));
                     }
-                }
-                To::Bytes(to, steps) => {
-                    let mut bytes = [[0; COLS]; ROWS];
-                    let bytes = &mut bytes[..numbers.len()];
-                    // SAFETY: slices.
-                    unsafe { round(numbers, *steps, bytes) };
-                    for (row, bytes) in bytes.iter().enumerate() {
-                        // SAFETY: the caller's promise.
-                        unsafe { to.slice(place(first + row)) }.copy_from_slice(&bytes[..count]);
+                    To::Bytes(to, steps) => {
+                        let Bounds { low, high, rest } = self.bounds();
+                        if self.epilogue.residual.is_none() && rest.is_none() {
+                            let steps =
+                                Steps { low: steps.low.max(low), high: steps.high.min(high), ..*steps };
+                            place.fill(to, |to, step| bytes(sums, columns, steps, to, step));
+                            continue;
+                        }
+                        let mut numbers = [[0.0; COLS]; ROWS];
+                        self.numbers(sums, columns, &place, numbers.as_flattened_mut().as_mut_ptr(), COLS);
+                        let numbers = &numbers[..place.rows];
+                        place.fill(to, |to, step| round(numbers, *steps, to, step));
                     }
                 }
             }
         }
     }
 
-    /// The numbers that sums stand for; in their place is the residual, if there is one.
-    fn numbers(&self, sums: &[[i32; COLS]], columns: &Columns, to: &mut [[f32; COLS]]) {
-        let (low, high, rest) = match self.epilogue.activation {
-            Some(Activation::Relu) => (0.0, f32::INFINITY, None),
-            Some(Activation::Clamp { min, max }) => (min as f32, max as f32, None),
-            rest => (f32::NEG_INFINITY, f32::INFINITY, rest),
-        };
-        let adds = self.epilogue.residual.is_some();
-        // SAFETY: slices.
-        unsafe { numbers(sums, columns, adds, low, high, to) };
-        if let Some(activation) = rest {
-            let to = to.as_flattened_mut();
-            // SAFETY: the slice, in place.
-            unsafe { map_slice(Map::Activation(activation), to.as_ptr(), to.as_mut_ptr(), to.len()) };
+    /// The numbers that sums stand for, whose rows are `step` apart.
+    ///
+    /// # Safety
+    /// Rows of a panel from `to` on may be written.
+    unsafe fn numbers(
+        &self,
+        sums: &[[i32; COLS]],
+        columns: &Columns,
+        place: &Place,
+        to: *mut f32,
+        step: usize,
+    ) {
+        let Bounds { low, high, rest } = self.bounds();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.epilogue.residual {
+                Some(residual) => {
+                    let mut added = [[0.0; COLS]; ROWS];
+                    for (row, added) in added.iter_mut().enumerate().take(place.rows) {
+                        added[..place.cols].copy_from_slice(&residual[place.row(row)]);
+                    }
+                    numbers(sums, columns, Some(&added), low, high, to, step);
+                }
+                None => numbers(sums, columns, None, low, high, to, step),
+            }
+            if let Some(activation) = rest {
+                map_rows(Map::Activation(activation), to, step, place.rows, COLS);
+            }
+        }
+    }
+
+    fn bounds(&self) -> Bounds {
+        match self.epilogue.activation {
+            Some(Activation::Relu) => Bounds { low: 0.0, high: f32::INFINITY, rest: None },
+            Some(Activation::Clamp { min, max }) => Bounds { low: min as f32, high: max as f32, rest: None },
+            rest => Bounds { low: f32::NEG_INFINITY, high: f32::INFINITY, rest },
+        }
+    }
+}
+
+/// What an activation that is no more than bounds bounds to, and one that is more.
+struct Bounds {
+    low: f32,
+    high: f32,
+    rest: Option<Activation>,
+}
+
+/// Where a part of a result is.
+struct Place {
+    start: usize,
+    /// From one row to the next.
+    step: usize,
+    rows: usize,
+    cols: usize,
+}
+
+impl Place {
+    fn row(&self, n: usize) -> Range<usize> {
+        let start = self.start + n * self.step;
+        start..start + self.cols
+    }
+
+    /// Has the rows written, each a panel wide: at a pointer, so far apart. Rows that are less are written elsewhere first.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes this part of the slice meanwhile. `write` writes no more than these rows.
+    unsafe fn fill<T: Copy + Default>(&self, to: &SharedMut<'_, T>, write: impl FnOnce(*mut T, usize)) {
+        let last = self.row(self.rows - 1);
+        assert!(last.end <= to.len() && self.rows <= ROWS, "a part outside of the result");
+        if self.cols == COLS {
+            // SAFETY: it was checked that the rows are inside.
+            return write(unsafe { to.ptr(self.start) }, self.step);
+        }
+        let mut whole = [[T::default(); COLS]; ROWS];
+        write(whole.as_flattened_mut().as_mut_ptr(), COLS);
+        for (n, row) in whole.iter().enumerate().take(self.rows) {
+            // SAFETY: the caller's promise.
+            unsafe { to.slice(self.row(n)) }.copy_from_slice(&row[..self.cols]);
         }
     }
 }
@@ -197,12 +259,23 @@ pub(super) struct Columns {
     bias: [f32; COLS],
 }
 
+impl Columns {
+    #[inline(always)]
+    fn number(&self, sums: &[i32; COLS], col: usize) -> f32 {
+        sums[col].wrapping_add(self.base[col]) as f32 * self.scale[col] + self.bias[col]
+    }
+}
+
 dispatched! {
-    /// Adds to each row.
-    unsafe fn add<S>(_s, sums: &mut [[i32; COLS]], base: &[i32; COLS]) {
-        for row in sums {
-            for (sum, &base) in row.iter_mut().zip(base) {
-                *sum = sum.wrapping_add(base);
+    /// Rows of sums with what is added to the columns.
+    ///
+    /// # Safety
+    /// As many rows of a panel, `step` apart, may be written from `to` on.
+    unsafe fn add<S>(_s, sums: &[[i32; COLS]], base: &[i32; COLS], to: *mut i32, step: usize) {
+        for (row, sums) in sums.iter().enumerate() {
+            let to = &mut *to.add(row * step).cast::<[i32; COLS]>();
+            for col in 0..COLS {
+                to[col] = sums[col].wrapping_add(base[col]);
             }
         }
     }
@@ -210,37 +283,63 @@ dispatched! {
 
 dispatched! {
     /// Numbers within bounds.
+    ///
+    /// # Safety
+    /// As for [`add`].
     unsafe fn numbers<S>(
         _s,
         sums: &[[i32; COLS]],
         columns: &Columns,
-        adds: bool,
+        added: Option<&[[f32; COLS]; ROWS]>,
         low: f32,
         high: f32,
-        to: &mut [[f32; COLS]],
+        to: *mut f32,
+        step: usize,
     ) {
         let bounded = |y: f32| if y < low { low } else if y > high { high } else { y };
-        for (sums, to) in sums.iter().zip(to) {
-            for col in 0..COLS {
-                let sum = sums[col].wrapping_add(columns.base[col]);
-                let y = sum as f32 * columns.scale[col] + columns.bias[col];
-                to[col] = bounded(if adds { y + to[col] } else { y });
+        for (row, sums) in sums.iter().enumerate() {
+            let to = &mut *to.add(row * step).cast::<[f32; COLS]>();
+            match added {
+                Some(added) => {
+                    for col in 0..COLS {
+                        to[col] = bounded(columns.number(sums, col) + added[row][col]);
+                    }
+                }
+                None => {
+                    for col in 0..COLS {
+                        to[col] = bounded(columns.number(sums, col));
+                    }
+                }
             }
         }
     }
 }
 
-/// The sum of a number between ±2^22 and this has the number in its lower bits, rounded to an integer, halves to even.
-const ROUNDING: f32 = 12_582_912.0;
-
 dispatched! {
     /// The bytes that stand for numbers.
-    unsafe fn round<S>(_s, numbers: &[[f32; COLS]], steps: Steps, to: &mut [[u8; COLS]]) {
-        let Steps { zero, of_nan, low, high } = steps;
-        for (numbers, to) in numbers.iter().zip(to) {
-            for (&y, to) in numbers.iter().zip(to) {
-                let y = if y.is_nan() { of_nan } else { y.max(low).min(high) };
-                *to = ((y + ROUNDING).to_bits() as u8).wrapping_add(zero);
+    ///
+    /// # Safety
+    /// As for [`add`].
+    unsafe fn round<S>(_s, numbers: &[[f32; COLS]], steps: Steps, to: *mut u8, step: usize) {
+        for (row, numbers) in numbers.iter().enumerate() {
+            let to = &mut *to.add(row * step).cast::<[u8; COLS]>();
+            for col in 0..COLS {
+                to[col] = steps.byte(numbers[col]);
+            }
+        }
+    }
+}
+
+dispatched! {
+    /// The bytes that stand for the numbers that sums stand for.
+    ///
+    /// # Safety
+    /// As for [`add`].
+    unsafe fn bytes<S>(_s, sums: &[[i32; COLS]], columns: &Columns, steps: Steps, to: *mut u8, step: usize) {
+        for (row, sums) in sums.iter().enumerate() {
+            let to = &mut *to.add(row * step).cast::<[u8; COLS]>();
+            for col in 0..COLS {
+                to[col] = steps.byte(columns.number(sums, col));
             }
         }
     }
