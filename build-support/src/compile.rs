@@ -321,6 +321,11 @@ impl Compiled {
         fs::create_dir_all(dir).map_err(BuildError::folder(dir))?;
         let mut writing = Writing::default();
         let path = self.source_path(dir);
+        // Nobody could tell later whose numbers they are that only the replaced source names.
+        let left = match self.weights {
+            Weights::Record(_) => destination::numbers_of(&path, NUMBERS),
+            Weights::Numbers(_) => None,
+        };
         writing.add(&path, |part| write_bytes(part, self.source.as_bytes()))?;
         writing.add(&self.record_path(dir), |part| self.weights.write(part))?;
         for (i, set) in self.golden.iter().enumerate() {
@@ -333,7 +338,7 @@ impl Compiled {
             })?;
         }
         self.written = writing.commit()?;
-        Ok(())
+        left.map_or(Ok(()), |left| destination::remove(&left))
     }
 
     /// Refuses to replace what the model is read from, and what Kiln did not write.

@@ -93,14 +93,29 @@ pub(crate) fn check_record(what: &'static str, path: &Path) -> Result<(), BuildE
 
 /// Refuses to replace numbers that no source of Kiln's beside them has compiled into it: they have no mark of their own.
 pub(crate) fn check_numbers(what: &'static str, path: &Path, source: &Path) -> Result<(), BuildError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let is_named = || {
-        is_generated(source).unwrap_or(false)
-            && fs::read_to_string(source).is_ok_and(|source| source.contains(&format!("{name:?}")))
-    };
+    let is_named = || names(source, path);
     // A network without weights leaves a file of none, which its source does not name.
     let is_empty = || fs::metadata(path).is_ok_and(|about| about.len() == 0);
     if !path.is_file() || is_empty() || is_named() { Ok(()) } else { Err(unknown(what, path)) }
+}
+
+/// Whether source of Kiln's has a file beside it compiled into it.
+fn names(source: &Path, path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    is_generated(source).unwrap_or(false)
+        && fs::read_to_string(source).is_ok_and(|source| source.contains(&format!("{name:?}")))
+}
+
+/// The numbers that source of Kiln's has compiled into it, which are beside it.
+pub(crate) fn numbers_of(source: &Path, extension: &str) -> Option<PathBuf> {
+    let numbers = source.with_extension(extension);
+    (numbers.is_file() && names(source, &numbers)).then_some(numbers)
+}
+
+/// Removes a file of Kiln's.
+pub(crate) fn remove(path: &Path) -> Result<(), BuildError> {
+    let io = |source| RecordError::Io { path: path.display().to_string(), source };
+    fs::remove_file(path).map_err(|error| failed(path, io(error)))
 }
 
 fn unknown(what: &'static str, path: &Path) -> BuildError {

@@ -31,6 +31,17 @@ fn source_numbers_and_golden_data_are_written() {
 }
 
 #[test]
+fn source_with_and_without_a_runtime_take_each_others_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for standalone in [true, false, true] {
+        let mut model = ModelGen::new();
+        model.input(case("cases/net_lstm_tagger/model.onnx")).standalone(standalone).out_dir(folder.path());
+        model.run_from_cli().unwrap_or_else(|error| panic!("{standalone}: {}", error.report()));
+        assert_eq!(folder.path().join("model.weights").exists(), standalone);
+    }
+}
+
+#[test]
 fn what_was_written_before_is_written_again() {
     for name in ["cases/net_lstm_tagger", "cases/op_swi_glu"] {
         let folder = tempfile::tempdir().expect("a folder");

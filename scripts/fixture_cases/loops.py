@@ -315,6 +315,43 @@ def loop_nested(rng):
     return Case(g.model(), [[floats(rng, 3), np.int64(n)] for n in (4, 1)])
 
 
+@case("loop_tries")
+def loop_tries(rng):
+    """Rounds that cannot be written out since data ends them: what their body reads of the network around it. And inner loops that end
+    before the outer one does."""
+    g = Graph("loop_tries", opset=16)
+    x, flag, length = g.input("x", F32, [2, 3]), g.input("flag", BOOL, []), g.input("length", I64, [])
+
+    def branch(s, name, op):
+        inner = s.subgraph(name)
+        inner.output(inner.op(op, x), F32, [2, 3])
+        return inner.proto()
+
+    def small(s, h, most):
+        return s.op("Less", s.op("ReduceMax", s.op("Abs", h), keepdims=0), np.float32(most))
+
+    def choosing(s, i, h):
+        step = s.op("If", flag, then_branch=branch(s, "negated", "Neg"), else_branch=branch(s, "positive", "Abs"))
+        h = s.op("Add", h, step)
+        return small(s, h, 2), h
+
+    def counting(s, i, h):
+        places = s.op("Cast", s.op("Range", np.int64(0), length, np.int64(1)), to=F32)
+        h = s.op("Add", h, s.op("ReduceSum", s.op("Mul", places, np.float32(0.125)), keepdims=0))
+        return small(s, h, 2), h
+
+    def outer(s, i, h):
+        step = lambda b, j, h: (small(b, h, 3), b.op("Mul", h, np.float32(1.5)))
+        h = s.op("Loop", np.int64(2000), None, h, body=body(s, types, step))
+        return always(s), s.op("Mul", h, np.float32(0.25))
+
+    types = [(F32, [2, 3])]
+    for name, rounds, make in [("chosen", np.int64(3), choosing), ("counted", np.int64(4), counting), ("ended", length, outer)]:
+        h = g.op("Loop", rounds, None, x, body=body(g, types, make))
+        g.show(name, "Identity", h, dtype=F32, dims=[2, 3])
+    return Case(g.model(), [[floats(rng, 2, 3), np.bool_(f), np.int64(n)] for f, n in ((True, 3), (False, 5), (True, 0))])
+
+
 @case("loop_decoder")
 def loop_decoder(rng):
     """A greedy decoder: the likeliest token is appended, until it is the last one or there are enough."""

@@ -1,5 +1,6 @@
 //! `kiln bench`.
 
+use super::convert::Bindings;
 use super::profile::{self, Report};
 use super::scratch::{Case, Scratch, numbers};
 use super::{Backend, CommandError, Outcome, Target, json, plain, show};
@@ -23,6 +24,8 @@ pub(super) struct Arguments {
     /// How long to measure each case, but for five runs at least
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     seconds: f64,
+    #[command(flatten)]
+    bindings: Bindings,
     /// Print one JSON object a case
     #[arg(long)]
     json: bool,
@@ -64,8 +67,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     arguments.check()?;
-    let new = if arguments.profile { Scratch::profiled } else { Scratch::new };
-    let mut scratch = new(arguments.target);
+    let mut scratch = Scratch::new(arguments.target, &arguments.bindings)?.profiled(arguments.profile);
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     let seconds = arguments.seconds.to_string();

@@ -31,6 +31,9 @@ pub(super) struct Arguments {
     /// Compile the weights into the source's crate
     #[arg(long)]
     embed: bool,
+    /// Write source for a `#![no_std]` crate: it reads no files, so the weights should be compiled in (`--embed`)
+    #[arg(long)]
+    no_std: bool,
     /// Keep what training needs: BatchNorm and Dropout
     #[arg(long)]
     trainable: bool,
@@ -192,6 +195,7 @@ fn parse_bind_input(text: &str) -> Result<(String, Vec<Scalar>), String> {
 fn of_models(arguments: &Arguments) -> Option<&'static str> {
     let given = [
         ("--embed", arguments.embed),
+        ("--no-std", arguments.no_std),
         ("--float-dtype", arguments.float_dtype.is_some()),
         ("--precision", arguments.precision.is_some()),
         ("--trainable", arguments.trainable),
@@ -218,6 +222,7 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         float_dtype: arguments.float_dtype.map(FloatDType::from),
         precision: arguments.precision.unwrap_or_default().into(),
         embed_states: arguments.embed,
+        no_std: arguments.no_std,
         trainable: arguments.trainable,
         untie: arguments.untie.clone(),
         standalone: arguments.standalone,

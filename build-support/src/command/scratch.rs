@@ -40,20 +40,17 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub(super) fn new(to: Target) -> Self {
-        let (modules, broken) = (Vec::new(), BTreeMap::new());
-        let settled = CompileOptions::default();
-        Self { to, profiled: false, root: cache_dir(), settled, modules, broken, executable: None }
-    }
-
     /// One in whose models something is settled.
-    pub(super) fn bound(to: Target, bindings: &Bindings) -> Result<Self, CommandError> {
-        Ok(Self { settled: bindings.options()?, ..Self::new(to) })
+    pub(super) fn new(to: Target, bindings: &Bindings) -> Result<Self, CommandError> {
+        let (modules, broken) = (Vec::new(), BTreeMap::new());
+        let settled = bindings.options()?;
+        Ok(Self { to, profiled: false, root: cache_dir(), settled, modules, broken, executable: None })
     }
 
-    /// One whose runner records what operations take.
-    pub(super) fn profiled(to: Target) -> Self {
-        Self { profiled: true, ..Self::new(to) }
+    /// Its runner records what operations take.
+    #[must_use]
+    pub(super) fn profiled(self, profiled: bool) -> Self {
+        Self { profiled, ..self }
     }
 
     /// Converts a case and writes its weights and golden data to the cache.

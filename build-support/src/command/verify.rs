@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     arguments.target.check()?;
-    let mut scratch = Scratch::bound(arguments.target, &arguments.bindings)?;
+    let mut scratch = Scratch::new(arguments.target, &arguments.bindings)?;
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
     // As the runtime's `Tolerance` has them.

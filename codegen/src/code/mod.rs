@@ -1,15 +1,15 @@
 //! Code between the IR and tokens: statements over values, with names, moves and literals still open.
 
 mod body;
+mod builder;
 mod inline;
-mod lower;
 mod moves;
 mod number;
 mod rounds;
 
 pub use body::{Body, Form, Init, Literal, Slot, Source};
+pub use builder::{CodeBuilder, Owner};
 pub use inline::inline;
-pub use lower::{Lowering, Owner};
 pub use moves::decide_moves;
 pub use number::Number;
 pub use rounds::{Around, roll};

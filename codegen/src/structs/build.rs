@@ -4,7 +4,7 @@ use super::signature::{self, Signatures};
 use super::variants::{self, Group};
 use super::{Draft, Parameter, Sharing, Struct, optional_fields};
 use crate::code::{
-    Around, Body, Code, Form, Init, Literal, Lowering, Owner, Statement, decide_moves, inline, roll,
+    Around, Body, Code, CodeBuilder, Form, Init, Literal, Owner, Statement, decide_moves, inline, roll,
 };
 use crate::ids::{Arena, FieldId, ModuleId, SlotId, StructId, VarId};
 use crate::tree::{
@@ -148,27 +148,27 @@ impl Sharing<'_, '_> {
         draft.places = self.places(&draft);
         let body = {
             let owner = |value: ValueId| self.owner(&draft, value);
-            let mut lowering = Lowering::new(self.tree.graph, &owner);
+            let mut builder = CodeBuilder::new(self.tree.graph, &owner);
             let mut inits = Arena::default();
             for (id, field) in draft.fields.enumerate() {
-                lowering.field = Some(id);
-                inits.push(self.init(&field.content, &mut lowering)?);
+                builder.field = Some(id);
+                inits.push(self.init(&field.content, &mut builder)?);
             }
-            lowering.field = None;
+            builder.field = None;
             let mut body = Body { inits, ..Body::default() };
             for step in &draft.steps {
-                body.block.statements.push(self.statement(&draft, step, &mut lowering)?);
+                body.block.statements.push(self.statement(&draft, step, &mut builder)?);
             }
-            let results = draft.outputs.iter().map(|&value| lowering.value(value));
+            let results = draft.outputs.iter().map(|&value| builder.value(value));
             body.block.results = results.collect::<Result<_, _>>()?;
             body.inputs = if module == self.tree.root {
-                self.tree.graph.inputs.iter().map(|&input| lowering.var(input)).collect()
+                self.tree.graph.inputs.iter().map(|&input| builder.var(input)).collect()
             } else {
                 signature::inputs(&body.block)
             };
-            body.slots = lowering.slots;
-            body.hints = lowering.hints;
-            body.vars = lowering.vars;
+            body.slots = builder.slots;
+            body.hints = builder.hints;
+            body.vars = builder.vars;
             body
         };
         draft.inputs = body.inputs.iter().map(|&var| body.vars[var]).collect();
@@ -212,7 +212,7 @@ impl Sharing<'_, '_> {
             }
     }
 
-    fn init(&self, content: &Content, lowering: &mut Lowering<'_>) -> Result<Init, CodegenError> {
+    fn init(&self, content: &Content, builder: &mut CodeBuilder<'_>) -> Result<Init, CodegenError> {
         let graph = self.tree.graph;
         Ok(match content {
             Content::Layer(node) => {
@@ -221,7 +221,7 @@ impl Sharing<'_, '_> {
                 let dtype = layer.values().next().map(|value| graph.ty(value).dtype);
                 // Layers hold floats; a table of integers says nothing of those.
                 let dtype = dtype.filter(|dtype| dtype.is_float()).unwrap_or(DType::F32);
-                let config = lowering.config(*node, &layer.config)?;
+                let config = builder.config(*node, &layer.config)?;
                 let fixed =
                     layer.parameters().filter(|(_, value)| value.is_some_and(|value| self.is_fixed(value)));
                 let fixed =
@@ -232,28 +232,28 @@ impl Sharing<'_, '_> {
             Content::Parameter(value) => {
                 let ty = graph.ty(*value);
                 let sizes = ty.dims.iter().filter_map(|dim| dim.as_constant());
-                let dims = sizes.map(|size| lowering.slot(size, None)).collect();
+                let dims = sizes.map(|size| builder.slot(size, None)).collect();
                 let fixed = ty.dtype.is_float() && self.is_fixed(*value);
                 Init::Parameter { dtype: ty.dtype, rank: ty.rank(), dims, fixed }
             }
             Content::Module(child) => Init::Module {
                 structure: self.structure_of(*child)?,
-                args: self.struct_args(*child, lowering)?,
+                args: self.struct_args(*child, builder)?,
             },
             Content::Sequence(items) => {
-                let items = items.iter().map(|item| self.init(item, lowering));
+                let items = items.iter().map(|item| self.init(item, builder));
                 Init::Sequence(items.collect::<Result<_, _>>()?)
             }
         })
     }
 
     /// A child's literals for its struct's parameters.
-    fn struct_args(&self, child: ModuleId, lowering: &mut Lowering<'_>) -> Result<Vec<Code>, CodegenError> {
+    fn struct_args(&self, child: ModuleId, builder: &mut CodeBuilder<'_>) -> Result<Vec<Code>, CodegenError> {
         let structure = &self.structs[self.structure_of(child)?];
         let parameters = structure.parameters.iter().filter(|parameter| parameter.is_given());
         let value = |parameter: &Parameter| super::statements::value_of(&self.modules[child], parameter);
         Ok(parameters
-            .map(|parameter| lowering.literal_slot(Some(value(parameter)), Some(&parameter.name)))
+            .map(|parameter| builder.literal_slot(Some(value(parameter)), Some(&parameter.name)))
             .collect())
     }
 

@@ -2,7 +2,7 @@
 
 use super::Draft;
 use crate::CodegenError;
-use crate::code::{Block, Code, Lowering, Owner, Source, Statement};
+use crate::code::{Block, Code, CodeBuilder, Owner, Source, Statement};
 use crate::emit::is_signed;
 use crate::ids::{ModuleId, VarId};
 use crate::tree::{ModuleTree, Step, control_symbols, is_literal};
@@ -137,15 +137,13 @@ fn node_uses(tree: &ModuleTree<'_>, node: NodeId) -> Result<NodeUses, CodegenErr
         _ => {}
     }
     let owner = |value| if is_literal(graph, value) { Owner::Literal } else { Owner::Argument };
-    let mut lowering = Lowering::new(graph, &owner);
+    let mut builder = CodeBuilder::new(graph, &owner);
     let codes: Vec<Code> = match tree.layer(node) {
-        Some((_, layer)) => {
-            layer.args.iter().map(|arg| lowering.node(node, arg)).collect::<Result<_, _>>()?
-        }
-        None => tree.call(node).map(|call| lowering.node(node, call)).transpose()?.into_iter().collect(),
+        Some((_, layer)) => layer.args.iter().map(|arg| builder.node(node, arg)).collect::<Result<_, _>>()?,
+        None => tree.call(node).map(|call| builder.node(node, call)).transpose()?.into_iter().collect(),
     };
     for code in &codes {
-        uses.uses.extend(code.vars().into_iter().map(|var| lowering.vars[var]));
+        uses.uses.extend(code.vars().into_iter().map(|var| builder.vars[var]));
         uses.symbols.extend(code.dims().iter().flat_map(|dim| dim.symbols()));
     }
     Ok(uses)

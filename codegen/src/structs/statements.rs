@@ -1,7 +1,7 @@
 //! The statements of a module's steps.
 
 use super::{Draft, Parameter, Sharing};
-use crate::code::{Block, Callee, Code, Literal, Lowering, Repeat, Statement};
+use crate::code::{Block, Callee, Code, CodeBuilder, Literal, Repeat, Statement};
 use crate::ids::ModuleId;
 use crate::tree::Step;
 use crate::{CodegenError, Defect};
@@ -16,26 +16,26 @@ impl Sharing<'_, '_> {
         &self,
         draft: &Draft,
         step: &Step,
-        lowering: &mut Lowering<'_>,
+        builder: &mut CodeBuilder<'_>,
     ) -> Result<Statement> {
         match step {
-            Step::Node(node) => self.node_statement(draft, *node, lowering),
+            Step::Node(node) => self.node_statement(draft, *node, builder),
             Step::Call(child) => {
-                let args = self.call_args(*child, lowering)?;
+                let args = self.call_args(*child, builder)?;
                 let callee = self.callee(draft, *child)?;
-                let outputs = self.modules[*child].outputs.iter().map(|&value| lowering.var(value)).collect();
+                let outputs = self.modules[*child].outputs.iter().map(|&value| builder.var(value)).collect();
                 Ok(Statement::Bind { outputs, code: Code::Module(callee, args) })
             }
-            Step::Loop { modules, carried } => self.loop_statement(draft, modules, *carried, lowering),
-            Step::Repeat { node, body } => self.repeat_statement(draft, *node, body, lowering),
+            Step::Loop { modules, carried } => self.loop_statement(draft, modules, *carried, builder),
+            Step::Repeat { node, body } => self.repeat_statement(draft, *node, body, builder),
             Step::Branches { node, then, otherwise } => {
                 let data = self.tree.graph.node(*node);
                 let Op::If(If { condition, then_region, else_region }) = &data.op else {
                     return Err(Defect::node(data, "no branches").into());
                 };
-                let then = self.branch(draft, then, then_region, lowering)?;
-                let otherwise = self.branch(draft, otherwise, else_region, lowering)?;
-                let outputs = data.outputs.iter().map(|&value| lowering.var(value)).collect();
+                let then = self.branch(draft, then, then_region, builder)?;
+                let otherwise = self.branch(draft, otherwise, else_region, builder)?;
+                let outputs = data.outputs.iter().map(|&value| builder.var(value)).collect();
                 Ok(Statement::If { outputs, condition: condition.clone(), then, otherwise })
             }
         }
@@ -54,12 +54,12 @@ impl Sharing<'_, '_> {
     }
 
     /// A call's arguments: values, literals that differ from call to call, symbols.
-    fn call_args(&self, child: ModuleId, lowering: &mut Lowering<'_>) -> Result<Vec<Code>> {
+    fn call_args(&self, child: ModuleId, builder: &mut CodeBuilder<'_>) -> Result<Vec<Code>> {
         let data = &self.modules[child];
         let mut args: Vec<Code> =
-            data.inputs.iter().map(|&value| lowering.value(value)).collect::<Result<_>>()?;
+            data.inputs.iter().map(|&value| builder.value(value)).collect::<Result<_>>()?;
         for (value, name) in self.passed(child) {
-            args.push(lowering.literal_slot(Some(value), Some(name)));
+            args.push(builder.literal_slot(Some(value), Some(name)));
         }
         args.extend(data.body.symbols.iter().cloned().map(Code::Symbol));
         Ok(args)
@@ -78,18 +78,18 @@ impl Sharing<'_, '_> {
         draft: &Draft,
         modules: &[ModuleId],
         carried: usize,
-        lowering: &mut Lowering<'_>,
+        builder: &mut CodeBuilder<'_>,
     ) -> Result<Statement> {
         let &[first, second, ..] = modules else { return Err(Defect::EmptyLoop.into()) };
         let last = modules[modules.len() - 1];
-        let mut args = self.call_args(first, lowering)?;
+        let mut args = self.call_args(first, builder)?;
         let path = &self.tree.modules[last].path;
         let init =
             args.get_mut(carried).ok_or_else(|| Defect::module(path, "no input that a loop carries"))?;
         let init = std::mem::replace(init, Code::Carried);
         let output = self.modules[last].outputs.first().ok_or_else(|| Defect::module(path, "no output"))?;
         Ok(Statement::Loop {
-            output: lowering.var(*output),
+            output: builder.var(*output),
             init,
             callee: self.callee(draft, first)?,
             again: self.first_call(first) == self.first_call(second),
@@ -103,7 +103,7 @@ impl Sharing<'_, '_> {
         draft: &Draft,
         node: NodeId,
         steps: &[Step],
-        lowering: &mut Lowering<'_>,
+        builder: &mut CodeBuilder<'_>,
     ) -> Result<Statement> {
         let graph = self.tree.graph;
         let data = graph.node(node);
@@ -111,13 +111,13 @@ impl Sharing<'_, '_> {
         let Loop { trip_count, condition, iteration, body } = repeated;
         let places = body.parameters.len();
         let inputs = data.inputs.iter().flatten();
-        let init = inputs.map(|&value| lowering.value(value)).collect::<Result<_>>()?;
-        let parameters = body.parameters.iter().map(|&value| lowering.var(value)).collect();
+        let init = inputs.map(|&value| builder.value(value)).collect::<Result<_>>()?;
+        let parameters = body.parameters.iter().map(|&value| builder.var(value)).collect();
         // What rounds leave comes first: it may be what the round began with.
         let (carried, left) = body.outputs.split_at(places.min(body.outputs.len()));
         let results = Region { outputs: [left, carried].concat(), ..Region::default() };
-        let body = self.branch(draft, steps, &results, lowering)?;
-        let outputs = data.outputs.iter().map(|&value| lowering.var(value)).collect();
+        let body = self.branch(draft, steps, &results, builder)?;
+        let outputs = data.outputs.iter().map(|&value| builder.var(value)).collect();
         let most = trip_count.as_ref().map(|most| most.as_constant().is_some_and(|most| most > 0));
         let runs = condition.is(1) && most.unwrap_or(true);
         let mut none = Vec::new();
@@ -154,26 +154,31 @@ impl Sharing<'_, '_> {
         })))
     }
 
-    fn node_statement(&self, draft: &Draft, node: NodeId, lowering: &mut Lowering<'_>) -> Result<Statement> {
+    fn node_statement(
+        &self,
+        draft: &Draft,
+        node: NodeId,
+        builder: &mut CodeBuilder<'_>,
+    ) -> Result<Statement> {
         let data = self.tree.graph.node(node);
         if let Op::HostRead(HostRead { symbols }) = &data.op {
             let operand = data.inputs.first().copied().flatten();
             let operand = operand.ok_or_else(|| Defect::node(data, "no operand to read"))?;
-            return Ok(Statement::Read { code: lowering.value(operand)?, symbols: symbols.clone() });
+            return Ok(Statement::Read { code: builder.value(operand)?, symbols: symbols.clone() });
         }
         let code = match self.tree.layer(node) {
             Some((first, layer)) => {
                 let place = self.layer_place(draft, first);
                 let place = place.ok_or_else(|| Defect::node(data, "no field for its layer"))?;
-                let args = layer.args.iter().map(|arg| lowering.node(node, arg)).collect::<Result<_>>()?;
+                let args = layer.args.iter().map(|arg| builder.node(node, arg)).collect::<Result<_>>()?;
                 Code::Layer(place, layer.method, args)
             }
             None => {
                 let call = self.tree.call(node);
-                lowering.node(node, call.ok_or_else(|| Defect::node(data, "no call of the runtime"))?)?
+                builder.node(node, call.ok_or_else(|| Defect::node(data, "no call of the runtime"))?)?
             }
         };
-        let outputs = data.outputs.iter().map(|&value| lowering.var(value)).collect();
+        let outputs = data.outputs.iter().map(|&value| builder.var(value)).collect();
         Ok(Statement::Bind { outputs, code })
     }
 
@@ -182,12 +187,12 @@ impl Sharing<'_, '_> {
         draft: &Draft,
         steps: &[Step],
         region: &Region,
-        lowering: &mut Lowering<'_>,
+        builder: &mut CodeBuilder<'_>,
     ) -> Result<Block> {
         let statements: Result<Vec<Statement>> =
-            steps.iter().map(|step| self.statement(draft, step, lowering)).collect();
+            steps.iter().map(|step| self.statement(draft, step, builder)).collect();
         let statements = statements?;
-        let results: Result<Vec<Code>> = region.outputs.iter().map(|&value| lowering.value(value)).collect();
+        let results: Result<Vec<Code>> = region.outputs.iter().map(|&value| builder.value(value)).collect();
         Ok(Block { statements, results: results? })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::layers::Layers;
 use super::nodes::Nodes;
-use crate::code::{Code, Lowering, Owner};
+use crate::code::{Code, CodeBuilder, Owner};
 use crate::ids::{Id, OutlineId};
 use kiln_importer::ir::NodeId;
 use kiln_types::DTypeKind;
@@ -42,13 +42,13 @@ impl<'a> Outlines<'a> {
     fn outline(&self, node: NodeId) -> Outline {
         let graph = self.nodes.graph;
         let owner = |_| Owner::Argument;
-        let mut lowering = Lowering::new(graph, &owner);
+        let mut builder = CodeBuilder::new(graph, &owner);
         let (layer, calls) = match super::layer(self.nodes, self.layers, node) {
             Some(layer) => (Some((layer.declared.path, layer.method)), layer.args.as_slice()),
             None => (None, self.nodes.call(node).map_or(&[][..], std::slice::from_ref)),
         };
         let codes = calls.iter().map(|call| {
-            let mut code = lowering.node(node, call).ok()?;
+            let mut code = builder.node(node, call).ok()?;
             code.erase_numbers();
             Some(code)
         });

@@ -152,6 +152,7 @@ impl<'a> Machine<'a> {
         let known = |dim: &Dim| dim.as_constant().ok_or_else(fail);
         let most = trip_count.as_ref().map(known).transpose()?;
         let mut goes_on = known(condition)? != 0;
+        let around = self.goes_on;
         let places = carried.len();
         let mut left: Vec<Vec<TensorData>> = vec![Vec::new(); body.outputs.len().saturating_sub(places)];
         let mut round = 0;
@@ -168,6 +169,7 @@ impl<'a> Machine<'a> {
             }
             round += 1;
         }
+        self.goes_on = around;
         for (rounds, &output) in left.iter().zip(self.graph.node(id).outputs.iter().skip(places)) {
             let ty = self.graph.ty(output);
             // Of what no round left, sizes that rounds decide are 0.

@@ -116,6 +116,13 @@ pub struct Builder<'a> {
     reads: Vec<ValueId>,
 }
 
+/// How much there was of a region under construction.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionState {
+    nodes: usize,
+    reads: usize,
+}
+
 /// The region around one that was opened.
 pub struct OuterRegion {
     nodes: Vec<NodeId>,
@@ -298,6 +305,19 @@ impl<'a> Builder<'a> {
     /// Starts a region: what is appended until [`Builder::close_region`] belongs to it.
     pub fn open_region(&mut self) -> OuterRegion {
         OuterRegion { nodes: std::mem::take(&mut self.nodes), reads: std::mem::take(&mut self.reads) }
+    }
+
+    /// How much there is of the region under construction.
+    pub fn region_state(&self) -> RegionState {
+        RegionState { nodes: self.nodes.len(), reads: self.reads.len() }
+    }
+
+    /// Takes back what was appended to the region under construction since; what was read back meanwhile must be read again.
+    pub fn restore_region(&mut self, before: RegionState) {
+        for value in self.reads.drain(before.reads..) {
+            self.graph.value_mut(value).host = None;
+        }
+        self.nodes.truncate(before.nodes);
     }
 
     /// Ends a region. What was read back in it is forgotten: elsewhere it must be read again.

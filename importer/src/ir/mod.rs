@@ -29,7 +29,7 @@ mod types;
 mod verify;
 
 pub use budget::{Allowance, Budget};
-pub use builder::{Builder, Infer, OpenLoop, OuterRegion};
+pub use builder::{Builder, Infer, OpenLoop, OuterRegion, RegionState};
 pub use call::{
     Arg, Call, Chain, Config, Effect, Implementation, Layer, Name, RuntimeCall, Setting, scalars,
 };

@@ -197,7 +197,7 @@ fn varies_along(cx: &Rewrite<'_>, floats: &Floats, axis: usize) -> bool {
 fn moved(cx: &mut Rewrite<'_>, floats: Floats) -> Option<Floats> {
     let Floats { mut q, mut zero, mut scale, moves } = floats;
     zero = match zero {
-        Some(zero) => integral_zero(cx, zero)?,
+        Some(zero) => integral_zero(cx, zero, cx.ty(q).dtype)?,
         None => None,
     };
     for op in &moves {
@@ -220,9 +220,13 @@ fn moved_along(cx: &mut Rewrite<'_>, op: &Op, parameter: ValueId) -> Option<Valu
     }
 }
 
-/// A zero point as the integers that it was made a float of; nothing where it is 0.
-fn integral_zero(cx: &mut Rewrite<'_>, zero: ValueId) -> Option<Option<ValueId>> {
+/// A zero point as the integers that it was made a float of; nothing where it is 0. Zero points that the bytes themselves cannot be make larger
+/// products than [`MOST_SUMMED`] counts with.
+fn integral_zero(cx: &mut Rewrite<'_>, zero: ValueId, bytes: DType) -> Option<Option<ValueId>> {
     if !cx.ty(zero).dtype.is_float() {
+        if !is_of_bytes(cx, zero, bytes)? {
+            return None;
+        }
         return Some(Some(constant_as(cx, zero, Vec::new())?));
     }
     let reshaped = cx.producer(zero).filter(|node| matches!(node.op, Op::Reshape(_)));
@@ -234,12 +238,28 @@ fn integral_zero(cx: &mut Rewrite<'_>, zero: ValueId) -> Option<Option<ValueId>>
             return Some(None);
         }
     }
+    if !is_of_bytes(cx, whole, bytes)? {
+        return None;
+    }
     let ty = cx.ty(zero);
     let dims = if ty.num_elements().is(1) { Vec::new() } else { ty.dims.clone() };
     if cx.ty(whole).dims == dims {
         return Some(Some(whole));
     }
     Some(Some(cx.insert(Op::Reshape(Reshape { dims }), &[whole])?))
+}
+
+/// Whether integers are known to be some that a dtype of bytes has.
+fn is_of_bytes(cx: &mut Rewrite<'_>, integers: ValueId, bytes: DType) -> Option<bool> {
+    if cx.ty(integers).dtype == bytes {
+        return Some(true);
+    }
+    let Some(constant) = cx.constant(integers) else { return Some(false) };
+    let (data, (least, greatest)) = (constant.data.clone(), bytes.integers()?);
+    cx.look(data.num_elements())?;
+    let wide = data.convert_dtype(DType::I64);
+    let range = i64::try_from(least).ok()?..=i64::try_from(greatest).ok()?;
+    Some(wide.as_slice::<i64>().ok()?.iter().all(|zero| range.contains(zero)))
 }
 
 /// The product of two scales, of the rank of the current node's result.
@@ -334,6 +354,26 @@ mod tests {
         let mut g = layer(6);
         optimize(&mut g, &Options { trainable: true, ..Options::default() });
         assert_eq!(count(&g, is_of_integers), 0);
+    }
+
+    #[test]
+    fn zero_points_that_no_byte_is_stay_in_floats() {
+        let of_zero = |zero: i64| {
+            graph(&["u8[n, 6]"], |b, x| {
+                let wide = b.add(Op::Cast(Cast { to: DType::F32 }), &[x[0]]).unwrap();
+                let zero = b.constant(TensorData::new(vec![zero], vec![1, 1]));
+                let zero = b.add(Op::Cast(Cast { to: DType::F32 }), &[zero]).unwrap();
+                let centered = b.add(Op::Binary(BinaryOp::Sub), &[wide, zero]).unwrap();
+                let scale = constant(b, None, &[1, 1], &[0.5]);
+                let left = b.add(Op::Binary(BinaryOp::Mul), &[centered, scale]).unwrap();
+                let right = bytes(b, &[6, 3], DType::U8);
+                let right = floats(b, right, 7, &[0.25], &[1, 1]);
+                vec![b.add(Op::MatMul, &[left, right]).unwrap()]
+            })
+        };
+        for (zero, integers) in [(255, 1), (256, 0), (-1, 0), (70_000, 0)] {
+            assert_eq!(count(&checked(of_zero(zero), &[("n", 2)]), is_of_integers), integers, "{zero}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Dequantize;
 pub struct FakeQuantize;
 
 /// The steps of [`Quantize`] over its operands that are there; a zero point that is known is no operand.
-fn quantizing(dtype: DType, scaled: bool, zero: Option<f64>) -> Option<Expression> {
+fn quantizing([wide, dtype]: [DType; 2], scaled: bool, zero: Option<f64>) -> Option<Expression> {
     let (least, greatest) = dtype.integers()?;
     let bounds = Activation::Clamp { min: least as f64, max: greatest as f64 };
     let operands = 1 + u16::from(scaled) + u16::from(zero.is_none());
@@ -41,28 +41,28 @@ fn quantizing(dtype: DType, scaled: bool, zero: Option<f64>) -> Option<Expressio
     let last = operands - 1;
     let x = if scaled { push(&mut steps, Step::Binary(BinaryOp::Div, 0, 1)) } else { 0 };
     let x = push(&mut steps, Step::Unary(UnaryOp::Round, x));
-    let x = shifted(&mut steps, BinaryOp::Add, x, last, zero);
+    let x = shifted(&mut steps, wide, BinaryOp::Add, x, last, zero);
     let x = push(&mut steps, Step::Activation(bounds, x));
     push(&mut steps, Step::Cast(dtype, x));
     Some(Expression::new(steps))
 }
 
 /// The steps of [`Dequantize`], likewise.
-fn dequantizing(zero: Option<f64>) -> Expression {
+fn dequantizing(wide: DType, zero: Option<f64>) -> Expression {
     let operands = 2 + u16::from(zero.is_none());
     let mut steps: Vec<Step> = (0..operands).map(Step::Input).collect();
-    let x = push(&mut steps, Step::Cast(DType::F32, 0));
-    let x = shifted(&mut steps, BinaryOp::Sub, x, operands - 1, zero);
+    let x = push(&mut steps, Step::Cast(wide, 0));
+    let x = shifted(&mut steps, wide, BinaryOp::Sub, x, operands - 1, zero);
     push(&mut steps, Step::Binary(BinaryOp::Mul, x, 1));
     Expression::new(steps)
 }
 
 /// The steps of [`FakeQuantize`], likewise.
-fn fake_quantizing(dtype: DType, zero: Option<f64>) -> Option<Expression> {
-    let mut steps = quantizing(dtype, true, zero)?.steps;
+fn fake_quantizing([wide, dtype]: [DType; 2], zero: Option<f64>) -> Option<Expression> {
+    let mut steps = quantizing([wide, dtype], true, zero)?.steps;
     let last = StepId::try_from(steps.len().checked_sub(1)?).ok()?;
-    let x = push(&mut steps, Step::Cast(DType::F32, last));
-    let x = shifted(&mut steps, BinaryOp::Sub, x, 2, zero);
+    let x = push(&mut steps, Step::Cast(wide, last));
+    let x = shifted(&mut steps, wide, BinaryOp::Sub, x, 2, zero);
     push(&mut steps, Step::Binary(BinaryOp::Mul, x, 1));
     Some(Expression::new(steps))
 }
@@ -74,11 +74,18 @@ pub(super) fn push(steps: &mut Vec<Step>, step: Step) -> StepId {
 }
 
 /// `x` plus or minus a zero point, which is known or an operand.
-fn shifted(steps: &mut Vec<Step>, op: BinaryOp, x: StepId, operand: StepId, zero: Option<f64>) -> StepId {
+fn shifted(
+    steps: &mut Vec<Step>,
+    wide: DType,
+    op: BinaryOp,
+    x: StepId,
+    operand: StepId,
+    zero: Option<f64>,
+) -> StepId {
     let zero = match zero {
         Some(0.0) => return x,
-        Some(zero) => push(steps, Step::Constant(Scalar::Float(zero), DType::F32)),
-        None => push(steps, Step::Cast(DType::F32, operand)),
+        Some(zero) => push(steps, Step::Constant(Scalar::Float(zero), wide)),
+        None => push(steps, Step::Cast(wide, operand)),
     };
     push(steps, Step::Binary(op, x, zero))
 }
@@ -135,11 +142,12 @@ impl Operation for Quantize {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let scaled = operands.get(1).is_some();
         let there: Vec<_> = operands.operands.iter().copied().filter(Option::is_some).collect();
-        quantizing(operands.get(2)?.dtype, scaled, None)?.evaluate(&Known { operands: &there })
+        quantizing([operands.get(0)?.dtype, operands.get(2)?.dtype], scaled, None)?
+            .evaluate(&Known { operands: &there })
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        loops_of(cx, quantizing(cx.dtype(2), cx.input(1).is_some(), known_zero(cx))?)
+        loops_of(cx, quantizing([cx.dtype(0), cx.dtype(2)], cx.input(1).is_some(), known_zero(cx))?)
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -160,11 +168,11 @@ impl Operation for Dequantize {
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
-        dequantizing(None).evaluate(operands)
+        dequantizing(operands.get(1)?.dtype, None).evaluate(operands)
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        loops_of(cx, dequantizing(known_zero(cx)))
+        loops_of(cx, dequantizing(cx.dtype(1), known_zero(cx)))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -185,11 +193,11 @@ impl Operation for FakeQuantize {
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
-        fake_quantizing(operands.get(2)?.dtype, None)?.evaluate(operands)
+        fake_quantizing([operands.get(0)?.dtype, operands.get(2)?.dtype], None)?.evaluate(operands)
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
-        loops_of(cx, fake_quantizing(cx.dtype(2), known_zero(cx))?)
+        loops_of(cx, fake_quantizing([cx.dtype(0), cx.dtype(2)], known_zero(cx))?)
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {

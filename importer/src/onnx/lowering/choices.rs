@@ -2,7 +2,7 @@
 
 use super::{Lowering, tensors};
 use crate::error::{ImportError, ImportErrorKind, ImportResult};
-use crate::ir::{Dim, Op, RuleError, SymbolOrigin, ValueId, op};
+use crate::ir::{Dim, Op, RegionState, RuleError, SymbolOrigin, ValueId, op};
 use crate::onnx::operator::{Operand, Outputs};
 use crate::onnx::proto::{GraphProto, NodeProto};
 
@@ -12,8 +12,7 @@ pub(crate) struct Snapshot {
     values: usize,
     nodes: usize,
     constants: usize,
-    /// Nodes of the region under construction.
-    region: usize,
+    region: RegionState,
     named: usize,
     strings: usize,
     /// Names of parameters.
@@ -44,7 +43,7 @@ impl<'m> Lowering<'_, 'm> {
             values: graph.values.len(),
             nodes: graph.nodes.len(),
             constants: graph.constants.len(),
-            region: self.builder.nodes.len(),
+            region: self.builder.region_state(),
             named: self.named.len(),
             strings: graph.strings.table.len(),
             met: self.met.len(),
@@ -53,6 +52,7 @@ impl<'m> Lowering<'_, 'm> {
 
     /// Undoes an attempt whose regions and scopes are closed.
     pub(crate) fn restore(&mut self, before: &Snapshot) {
+        self.builder.restore_region(before.region);
         let graph = &mut *self.builder.graph;
         let made = graph.values.get(before.values..).unwrap_or_default();
         let sizes = made.iter().flat_map(|value| &value.ty.dims).filter_map(Dim::as_symbol);
@@ -79,7 +79,6 @@ impl<'m> Lowering<'_, 'm> {
         for name in self.met.drain(before.met..) {
             self.keys.remove(name);
         }
-        self.builder.nodes.truncate(before.region);
         let first = ValueId(before.values as u32);
         self.narrow.split_off(&first);
         self.positions.split_off(&first);

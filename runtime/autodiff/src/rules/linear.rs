@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use super::{T, taken};
+use super::{T, taken, taken_with_bias};
 use crate::checkpoint::CheckpointStrategy;
 use crate::operation::Operation;
 use crate::tensor::AutodiffTensor;
@@ -92,11 +92,8 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy>(
     bias: Option<AutodiffTensor<B>>,
 ) -> AutodiffTensor<B> {
     let forward = |operands: Vec<T<B>>| {
-        let mut operands = operands.into_iter();
-        match (operands.next(), operands.next()) {
-            (Some(x), Some(weight)) => B::linear(x, &weight, operands.next().as_ref(), None),
-            _ => unreachable!("an operation computes on all its operands"),
-        }
+        let (x, weight, bias) = taken_with_bias(operands);
+        B::linear(x, &weight, bias.as_ref(), None)
     };
     let operands = [x, weight].into_iter().chain(bias).collect();
     let operation = Operation::new("linear", operands).keep_for(0, 1).keep_for(1, 0).accumulate();

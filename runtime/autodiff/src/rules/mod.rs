@@ -45,3 +45,13 @@ pub(crate) fn taken<P, const N: usize>(operands: Vec<P>) -> [P; N] {
         Err(_) => unreachable!("an operation computes on all its operands"),
     }
 }
+
+/// [`taken`] for the operands of a layer, of which the bias may be absent.
+///
+/// # Panics
+/// Never, likewise.
+pub(crate) fn taken_with_bias<P>(mut operands: Vec<P>) -> (P, P, Option<P>) {
+    let bias = if operands.len() > 2 { operands.pop() } else { None };
+    let [x, weight] = taken(operands);
+    (x, weight, bias)
+}

@@ -1,6 +1,6 @@
 //! Softmax and normalizations.
 
-use super::{T, taken};
+use super::{T, taken, taken_with_bias};
 use crate::checkpoint::CheckpointStrategy;
 use crate::operation::Operation;
 use crate::tensor::AutodiffTensor;
@@ -55,11 +55,8 @@ pub(crate) fn layer_norm<B: Backend, C: CheckpointStrategy>(
 ) -> AutodiffTensor<B> {
     let has_bias = bias.is_some();
     let forward = move |operands: Vec<T<B>>| {
-        let mut operands = operands.into_iter();
-        match (operands.next(), operands.next()) {
-            (Some(x), Some(weight)) => B::layer_norm(x, weight, operands.next(), epsilon),
-            _ => unreachable!("an operation computes on all its operands"),
-        }
+        let (x, weight, bias) = taken_with_bias(operands);
+        B::layer_norm(x, weight, bias, epsilon)
     };
     let operands = [x, weight].into_iter().chain(bias).collect();
     Operation::new("layer_norm", operands).keep(0).keep(1).run::<C>(forward, move |context| {

@@ -1,6 +1,6 @@
 //! Convolution, pooling and resizing.
 
-use super::{T, taken};
+use super::{T, taken, taken_with_bias};
 use crate::checkpoint::CheckpointStrategy;
 use crate::operation::Operation;
 use crate::tensor::AutodiffTensor;
@@ -20,15 +20,6 @@ fn operands<B: Backend>(
     [x, weight].into_iter().chain(bias).collect()
 }
 
-/// The list taken apart.
-fn parts<P>(operands: Vec<P>) -> (P, P, Option<P>) {
-    let mut operands = operands.into_iter();
-    match (operands.next(), operands.next()) {
-        (Some(x), Some(weight)) => (x, weight, operands.next()),
-        _ => unreachable!("an operation computes on all its operands"),
-    }
-}
-
 /// The gradient of a bias along the channels: the sum over everything else.
 fn of_bias<B: Backend>(gradient: T<B>, shape: &Shape) -> T<B> {
     let axes: Vec<usize> = (0..gradient.dims().len()).filter(|&axis| axis != 1).collect();
@@ -43,7 +34,7 @@ pub(crate) fn conv<B: Backend, C: CheckpointStrategy>(
 ) -> AutodiffTensor<B> {
     let (options, back) = (options.clone(), options.clone());
     let forward = move |operands: Vec<T<B>>| {
-        let (x, weight, bias) = parts(operands);
+        let (x, weight, bias) = taken_with_bias(operands);
         B::conv(x, weight, bias, &options)
     };
     let operation = Operation::new("conv", operands(x, weight, bias)).keep_for(0, 1).keep_for(1, 0);
@@ -68,7 +59,7 @@ pub(crate) fn conv_transpose<B: Backend, C: CheckpointStrategy>(
 ) -> AutodiffTensor<B> {
     let (options, back) = (options.clone(), options.clone());
     let forward = move |operands: Vec<T<B>>| {
-        let (x, weight, bias) = parts(operands);
+        let (x, weight, bias) = taken_with_bias(operands);
         B::conv_transpose(x, weight, bias, &options)
     };
     let operation = Operation::new("conv_transpose", operands(x, weight, bias)).keep_for(0, 1).keep_for(1, 0);

@@ -24,13 +24,13 @@ pub enum Owner {
 }
 
 /// Turns expressions of nodes into code of one module, numbering what may differ between modules.
-pub struct Lowering<'a> {
+pub struct CodeBuilder<'a> {
     pub graph: &'a Graph,
     /// Says where a constant is found.
     pub owner: &'a dyn Fn(ValueId) -> Owner,
     /// Numbers met so far.
     pub slots: Arena<SlotId, Slot>,
-    /// The field whose initialization is being lowered.
+    /// The field whose initialization is being written.
     pub field: Option<FieldId>,
     /// The values of the variables met so far.
     pub vars: Arena<VarId, ValueId>,
@@ -48,7 +48,7 @@ struct Site<'a> {
     hint: Option<&'a str>,
 }
 
-impl<'a> Lowering<'a> {
+impl<'a> CodeBuilder<'a> {
     /// With no numbers met yet.
     pub fn new(graph: &'a Graph, owner: &'a dyn Fn(ValueId) -> Owner) -> Self {
         Self {
@@ -179,8 +179,8 @@ impl<'a> Lowering<'a> {
                 Some(Known::Constant(name)) => Code::Path(name.into()),
                 Some(Known::Function(name)) => Code::Call(name.into(), Vec::new()),
                 None => {
-                    let lower = |(name, value): &(Name, Arg)| Ok((name.clone(), self.arg(value, site)?));
-                    Code::Struct(path.clone(), fields.iter().map(lower).collect::<Result<_>>()?)
+                    let field = |(name, value): &(Name, Arg)| Ok((name.clone(), self.arg(value, site)?));
+                    Code::Struct(path.clone(), fields.iter().map(field).collect::<Result<_>>()?)
                 }
             },
             other => self.arg(other, site)?,
