@@ -20,6 +20,7 @@
 //! Exported programs of PyTorch (`.pt2`) are read with the feature `pt2`.
 //!
 //! The same work is done outside a build by the `kiln` command (`cargo install kiln-build --features cli`).
+#![forbid(unsafe_code)]
 
 mod cargo;
 mod compile;

@@ -3,6 +3,7 @@
 //! The way: `tree` groups nodes into modules, `structs` gives them code and modules of equal code one struct, `naming` names
 //! everything, `emit` and `print` write the source, `record` gathers the parameters in the form of the structs.
 //! Nothing here knows an operator: the IR says which call of the runtime performs a node.
+#![forbid(unsafe_code)]
 
 mod code;
 mod emit;

@@ -3,6 +3,7 @@
 //! `ir` is what everything here produces and consumes; `onnx` is the front end, and `pt2` (feature `pt2`) that before it for
 //! exported programs of PyTorch;
 //! `passes` rewrite IR into simpler or faster IR; `fold` evaluates operations on constants.
+#![forbid(unsafe_code)]
 
 pub mod data;
 pub mod fold;

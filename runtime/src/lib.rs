@@ -18,7 +18,7 @@
 //! it compile as they are. `use kiln::prelude::*` brings in what most programs need.
 //!
 //! This crate only re-exports: its parts are crates of their own, of which a program compiles those that its features name.
-
+#![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 pub mod backend;

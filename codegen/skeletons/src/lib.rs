@@ -4,6 +4,7 @@
 //! equal branches become one struct, numbered ones a `Vec`, whose items may differ in parts that some have not (`types`).
 //! What a file does not tell (strides, heads, what is done with the modules) is left at its default or to the user, and
 //! the source says so (`naming`, `emit`).
+#![forbid(unsafe_code)]
 
 mod attention;
 mod config;

@@ -2,6 +2,7 @@
 //!
 //! The way: `program` asks each operation for its loops and decides which values are one tensor, `memory` shares memory out, `emit` writes
 //! the source. The kernels that it calls are functions as text (`library`), which it brings along. Nothing here knows an operator.
+#![forbid(unsafe_code)]
 
 mod emit;
 mod error;

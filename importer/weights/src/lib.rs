@@ -8,6 +8,7 @@
 //! else: a call beyond a short list, and a name of Python's own or of PyTorch's beyond that, is an error that names it.
 //! Objects of other classes, as trainers leave them beside the weights, are not made; one that holds tensors is
 //! [said to](Checkpoint::unsupported). What a file may make this crate allocate is bounded by the constants in [`limits`].
+#![forbid(unsafe_code)]
 
 mod checkpoint;
 mod error;

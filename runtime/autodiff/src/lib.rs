@@ -12,7 +12,7 @@
 //! - [`ops`]: gradients of operations that are defined elsewhere.
 //!
 //! Where no operand of an operation is tracked, it costs what it costs on `B`.
-
+#![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;

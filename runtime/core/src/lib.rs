@@ -7,7 +7,7 @@
 //! - [`input`] and `golden`: what generated source calls beside tensors and layers.
 //!
 //! It knows no backend, and nothing that only training needs: such crates stand beside it.
-
+#![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;

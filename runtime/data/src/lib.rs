@@ -8,6 +8,7 @@
 //! - [`dataloader`]: batches, made by worker threads, in an order that depends on the seed alone.
 //!
 //! Names are Burn's (0.20).
+#![forbid(unsafe_code)]
 
 #[cfg(any(feature = "sqlite", feature = "vision"))]
 mod cache;

@@ -67,6 +67,7 @@
 //! the same name, made of the same model: the client in its session, the scheduler in the sessions that it plans with
 //! (`SchedulerConfig::override_session_builder`), executors in their function registry (`ExecutorProcessConfig::override_function_registry`).
 //! No extension codec is needed, as DataFusion's default one encodes scalar functions by their names.
+#![forbid(unsafe_code)]
 
 mod column;
 mod config;

@@ -2,6 +2,7 @@
 //!
 //! They are re-exported, with their documentation, by the `kiln` crate; nothing else should depend on this one. Each
 //! macro writes paths through whatever name the user's manifest gives to `kiln`, or to the core below it.
+#![forbid(unsafe_code)]
 
 mod config;
 mod fields;

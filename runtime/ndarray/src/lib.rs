@@ -12,7 +12,7 @@
 //! Arithmetic on the others is compiled for `f64`, `i64`, `i32`, `u64` and `u8`, rarer operations for fewer; what is not
 //! among them is widened and narrowed back, which is exact for integers (wrapping included) and rounds once per
 //! operation for `f16` and `bf16` (which become `f32`).
-
+#![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;

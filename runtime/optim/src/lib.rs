@@ -10,6 +10,7 @@
 //!
 //! Names and defaults are Burn's (0.20); the formulas are those of PyTorch's `torch.optim`, from the papers that each
 //! optimizer names.
+#![forbid(unsafe_code)]
 
 mod accumulator;
 mod all_reduce;

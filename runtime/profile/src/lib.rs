@@ -10,6 +10,7 @@
 //! - `backend`: every method of the trait, timed.
 //! - `recorder`: what a thread records, and its modules.
 //! - [`peaks`]: what the machine can do.
+#![forbid(unsafe_code)]
 
 mod backend;
 mod cost;

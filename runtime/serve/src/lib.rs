@@ -40,6 +40,7 @@
 //!
 //! A model whose results depend on which rows share a batch (batch normalization while it trains, a sum over the batch) cannot be
 //! served like this: each row must be computed from that row alone.
+#![forbid(unsafe_code)]
 
 mod batch;
 mod batcher;

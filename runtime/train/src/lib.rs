@@ -9,6 +9,7 @@
 //! - [`supervised`]: the same training as Burn 0.20 spells it, [`SupervisedTraining`].
 //!
 //! Names are those of Burn's `burn-train`, as its book uses them.
+#![forbid(unsafe_code)]
 
 pub mod checkpoint;
 mod curves;

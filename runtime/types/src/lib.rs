@@ -3,7 +3,7 @@
 //! A dtype, a block of tensor data, a scalar, the operation enums and their options mean the same thing in an
 //! imported graph, in a record file and in a backend, so they are declared once, here. The crate computes nothing
 //! heavier than one scalar; it compiles in moments, which is why the importer may depend on it (design, law 10).
-
+#![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;

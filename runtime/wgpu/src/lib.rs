@@ -11,6 +11,7 @@
 //! processes: in the folder that `KILN_WGPU_CACHE` names, or the user's for such. Never in a browser.
 //!
 //! A user's own kernel is a [`WgslKernel`], which takes part in all of that.
+#![forbid(unsafe_code)]
 
 mod context;
 mod device;

@@ -1,59 +1,35 @@
 //! What a device was asked to do.
 
 use crate::device::{WgpuDevice, expect_context};
-use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use kiln_gpu::statistics::count;
 
-/// Counts since the device was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+kiln_gpu::statistics! {
     /// Kernels that were run.
-    pub dispatches: u64,
+    dispatches,
     /// Submissions of recorded kernels.
-    pub submissions: u64,
+    submissions,
     /// Reads and synchronizations, each of which waited for the device.
-    pub waits: u64,
+    waits,
     /// Buffers that were allocated, rather than taken from the pool.
-    pub buffers: u64,
+    buffers,
     /// Their bytes.
-    pub buffer_bytes: u64,
+    buffer_bytes,
     /// Kernels that were compiled.
-    pub pipelines: u64,
+    pipelines,
     /// Bind groups that were made.
-    pub bind_groups: u64,
+    bind_groups,
     /// Buffers that were of no use for long and were given back to the system.
-    pub released_buffers: u64,
+    released_buffers,
     /// Their bytes.
-    pub released_bytes: u64,
+    released_bytes,
     /// Bind groups that were dropped.
-    pub released_bind_groups: u64,
+    released_bind_groups,
     /// Bytes of memory that was asked for, from the pool or not.
-    pub requested_bytes: u64,
+    requested_bytes,
     /// Bytes that kernels read and wrote.
-    pub moved_bytes: u64,
+    moved_bytes,
     /// Bytes that were sent to the device, parameters of kernels apart.
-    pub uploaded_bytes: u64,
-}
-
-macro_rules! counters {
-    ($($name:ident)*) => {
-        #[derive(Debug, Default)]
-        pub(crate) struct Counters {
-            $(pub $name: AtomicU64,)*
-        }
-
-        impl Counters {
-            fn read(&self) -> Statistics {
-                Statistics { $($name: self.$name.load(Ordering::Relaxed),)* }
-            }
-        }
-    };
-}
-
-counters!(dispatches submissions waits buffers buffer_bytes pipelines bind_groups released_buffers released_bytes released_bind_groups requested_bytes moved_bytes uploaded_bytes);
-
-/// Adds to a counter.
-pub(crate) fn count(counter: &AtomicU64, by: usize) {
-    counter.fetch_add(by as u64, Ordering::Relaxed);
+    uploaded_bytes,
 }
 
 /// What a device was asked to do so far. What is between two of these is exact where nothing else uses the device.

@@ -221,24 +221,27 @@ impl<B: Backend> Quantizer<B> {
         quantize(x, self.scale.as_ref().map(Param::val), self.zero_point.val(), self.dtype.0)
     }
 
-    /// The numbers that integers stand for.
+    /// The numbers that integers stand for, of their shape.
     ///
     /// # Panics
     /// Without a scale.
     pub fn dequantize<const D: usize>(&self, x: Tensor<B, D, Int>) -> Tensor<B, D> {
-        let scale = self.scale.as_ref().expect("integers stand for numbers under a scale");
-        dequantize(x, scale.val(), self.zero_point.val())
+        dequantize(x, self.known_scale(), self.zero_point.val())
     }
-}
 
-impl<B: Backend> Quantizer<B> {
-    /// The numbers that the integers for numbers stand for.
+    /// The numbers that the integers for numbers stand for, of their shape.
     ///
     /// # Panics
     /// Without a scale.
     pub fn fake_quantize<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let scale = self.scale.as_ref().expect("integers stand for numbers under a scale");
-        fake_quantize(x, scale.val(), self.zero_point.val(), self.dtype.0)
+        fake_quantize(x, self.known_scale(), self.zero_point.val(), self.dtype.0)
+    }
+
+    fn known_scale(&self) -> Tensor<B, 1> {
+        let Some(scale) = &self.scale else {
+            panic!("Quantizer: it takes steps, for want of a scale, and integers stand for numbers under one")
+        };
+        scale.val()
     }
 }
 
@@ -279,7 +282,10 @@ impl QuantizedAddConfig {
 }
 
 impl<B: Backend> QuantizedAdd<B> {
-    /// The sum of integers of the layer's dtype.
+    /// The sum of integers, as integers of the layer's dtype; shapes broadcast.
+    ///
+    /// # Panics
+    /// When the shapes do not fit.
     pub fn forward<const D: usize>(
         &self,
         lhs: Tensor<B, D, Int>,
@@ -329,7 +335,10 @@ impl QuantizedMulConfig {
 }
 
 impl<B: Backend> QuantizedMul<B> {
-    /// The product of integers of the layer's dtype.
+    /// The product of integers, as integers of the layer's dtype; shapes broadcast.
+    ///
+    /// # Panics
+    /// When the shapes do not fit.
     pub fn forward<const D: usize>(
         &self,
         lhs: Tensor<B, D, Int>,

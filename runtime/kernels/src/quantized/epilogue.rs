@@ -67,6 +67,12 @@ impl Steps {
         Self { zero: zero as u8, of_nan: steps(0), low: steps(*bytes.start()), high: steps(*bytes.end()) }
     }
 
+    /// Those of numbers that are bounded before.
+    fn within(self, low: f32, high: f32) -> Self {
+        let byte = |bound: f32| bound.max(self.low).min(self.high);
+        Self { low: byte(low), high: byte(high), ..self }
+    }
+
     /// The byte that stands for a number.
     #[inline(always)]
     fn byte(self, y: f32) -> u8 {
@@ -153,8 +159,7 @@ impl<'a> Out<'a> {
                     To::Bytes(to, steps) => {
                         let Bounds { low, high, rest } = self.bounds();
                         if self.epilogue.residual.is_none() && rest.is_none() {
-                            let steps =
-                                Steps { low: steps.low.max(low), high: steps.high.min(high), ..*steps };
+                            let steps = steps.within(low, high);
                             place.fill(to, |to, step| bytes(sums, columns, steps, to, step));
                             continue;
                         }

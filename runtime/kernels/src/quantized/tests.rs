@@ -181,6 +181,7 @@ fn for_each_epilogue(rows: usize, cols: usize, test: impl Fn(&Epilogue<'_>)) {
         (&[0.01][..], false, None, None),
         (&scales[..], true, None, Some(Activation::Relu)),
         (&scales[..], true, Some(&residual[..]), Some(Activation::Clamp { min: -3.0, max: 60.5 })),
+        (&[0.01][..], false, None, Some(Activation::Clamp { min: -9000.0, max: -8000.0 })),
         (&[-0.02][..], true, None, Some(Activation::Sigmoid)),
     ] {
         let (integer_bias, bias) =

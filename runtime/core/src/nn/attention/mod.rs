@@ -156,7 +156,10 @@ pub struct MhaOutput<B: Backend> {
 }
 
 impl<B: Backend> MultiHeadAttention<B> {
-    /// Attends.
+    /// Attends from queries `[batch, seq_1, d_model]` to keys and values `[batch, seq_2, d_model]`, under the masks of [`MhaInput`].
+    ///
+    /// # Panics
+    /// When the shapes do not fit.
     pub fn forward(&self, input: MhaInput<B>) -> MhaOutput<B> {
         let key = self.heads(&self.key, input.key);
         let value = self.heads(&self.value, input.value);
