@@ -239,7 +239,7 @@ macro_rules! convolutions {
                     optional("input_zero_point"),
                     optional("integer_bias"),
                     optional("output_zero_point"),
-        constant("output_dtype"),
+                    constant("output_dtype"),
                     field("stride", $sizes),
                     field("kernel_size", $sizes),
                     field("dilation", $sizes),
