@@ -48,9 +48,9 @@ impl<'m> Operator<'m> for Col2Im {
         let (mut padding, mut extra) = (Vec::new(), Vec::new());
         // What is cut off at the end, or what the stride does not reach there, of an image whose size only the run tells.
         let mut rest = vec![(Dim::constant(0), Dim::constant(0)); 2];
-        for axis in 0..spatial {
+        for (axis, size) in image.iter().enumerate() {
             let (before, after) = window.explicit[axis];
-            let room = &(&image[axis] + &Dim::from(before + after)) - &window.extent(axis);
+            let room = &(size + &Dim::from(before + after)) - &window.extent(axis);
             if room.as_constant().is_some_and(|room| room < 0) {
                 return Err(misfit("block_shape", "is larger than the image"));
             }
