@@ -124,7 +124,7 @@ pub struct Compiled {
 /// The weights of a compiled model.
 #[derive(Clone, Debug)]
 enum Weights {
-    /// A record that the runtime reads.
+    /// A record that the runtime reads, of the generated source, which has been taken out.
     Record(Generated),
     /// Numbers that source without a runtime has compiled into it.
     Numbers(Vec<u8>),
@@ -216,9 +216,9 @@ fn with_runtime(
         default_record: Some(path),
         ..codegen_options(options)
     };
-    let generated = generate(graph, &codegen_options)
+    let mut generated = generate(graph, &codegen_options)
         .map_err(|source| BuildError::Codegen { path: model.to_owned(), source: Box::new(source) })?;
-    Ok((generated.source.clone(), Weights::Record(generated)))
+    Ok((std::mem::take(&mut generated.source), Weights::Record(generated)))
 }
 
 /// Source that needs no runtime, and its numbers.

@@ -54,7 +54,12 @@ pub fn read_data_set(dir: &Path, model: &Compiled) -> Result<DataSet, BuildError
     Ok(DataSet { name, inputs, outputs })
 }
 
-/// Reads `prefix_0.pb`, `prefix_1.pb`, … until one is missing. A file may hold the items of a sequence.
+/// `prefix_0.pb`, `prefix_1.pb`, … until one is missing.
+fn tensor_files(dir: &Path, prefix: &str) -> impl Iterator<Item = PathBuf> {
+    (0..).map(move |n| dir.join(format!("{prefix}_{n}.pb"))).take_while(|path| path.exists())
+}
+
+/// Reads the tensors of [`tensor_files`]. A file may hold the items of a sequence.
 fn read_tensors(
     dir: &Path,
     prefix: &str,
@@ -62,19 +67,13 @@ fn read_tensors(
     model: &Compiled,
 ) -> Result<Vec<TensorData>, BuildError> {
     let mut tensors: Vec<GoldenTensor> = Vec::new();
-    let mut files = 0;
-    loop {
-        let path = dir.join(format!("{prefix}_{files}.pb"));
-        if !path.exists() {
-            break;
-        }
+    for path in tensor_files(dir, prefix) {
         let bytes = fs::read(&path).map_err(BuildError::io(&path))?;
         let read = match prefix {
             "output" => read_output(&bytes, tensors.len(), &model.strings, &model.output_sequences),
             _ => read_tensor(&bytes, &model.strings).map(|tensor| vec![tensor]),
         };
         tensors.extend(read.map_err(|error| BuildError::Golden { path, reason: error.to_string() })?);
-        files += 1;
     }
     if prefix == "input" && tensors.len() == ports.len() + model.bound_inputs.len() {
         leave_out(dir, &mut tensors, &model.bound_inputs)?;
@@ -152,10 +151,8 @@ pub(crate) fn attach(
         // The folder tells when files come and go, each file when it changes.
         compiled.sources.extend(SourceFile::now(&dir));
         checked(&dir)?;
-        for (prefix, ports) in [("input", &compiled.inputs), ("output", &compiled.outputs)] {
-            let files = (0..ports.len()).map(|i| dir.join(format!("{prefix}_{i}.pb")));
-            compiled.sources.extend(files.filter_map(|file| SourceFile::now(&file)));
-        }
+        let files = ["input", "output"].into_iter().flat_map(|prefix| tensor_files(&dir, prefix));
+        compiled.sources.extend(files.filter_map(|file| SourceFile::now(&file)));
         let set = read_data_set(&dir, compiled)?;
         for (prefix, tensors, ports) in
             [("input", &set.inputs, &compiled.inputs), ("output", &set.outputs, &compiled.outputs)]
@@ -203,4 +200,31 @@ fn misfit(dir: &Path, prefix: &str, data: &TensorData, port: &Port) -> BuildErro
         wanted.join(", ")
     );
     BuildError::Golden { path: dir.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_any_file_is_noticed() {
+        let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases/if_nested");
+        let golden = tempfile::tempdir().expect("a folder");
+        let dir = golden.path().join("test_data_set_0");
+        fs::create_dir(&dir).expect("a folder");
+        let mut files = Vec::new();
+        for file in fs::read_dir(case.join("test_data_set_0")).expect("a data set") {
+            let file = file.expect("a file");
+            files.push(dir.join(file.file_name()));
+            fs::copy(file.path(), dir.join(file.file_name())).expect("a copy");
+        }
+        // That of an input that is bound, too: it must be what that is bound to.
+        let mut options = CompileOptions::default();
+        options.bind_inputs.insert("rate".to_owned(), vec![kiln_types::Scalar::Int(1)]);
+        let mut compiled = crate::compile::compile(&case.join("model.onnx"), &options).expect("source");
+        attach(&mut compiled, golden.path(), &options).expect("a test");
+        for file in files {
+            assert!(compiled.sources.iter().any(|source| source.path == file), "{file:?}");
+        }
+    }
 }

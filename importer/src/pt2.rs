@@ -6,6 +6,7 @@
 //! ONNX one's. `views` undoes what programs change in place.
 
 mod call;
+mod defaults;
 mod dtype;
 mod operators;
 mod results;
@@ -27,7 +28,7 @@ use call::{Result, unsupported};
 use kiln_record::Stored;
 use kiln_types::DType;
 use kiln_weights::{ExportedProgram, LazyTensor, ProgramTensor};
-use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, TensorMeta};
+use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, SymBool, SymFloat, SymInt, TensorMeta};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use translation::Translation;
 use value::{Output, Value};
@@ -154,6 +155,68 @@ fn interface(what: &'static str, name: &str, reason: impl Into<String>) -> Impor
     ImportErrorKind::Interface { what, name: name.to_owned(), reason: reason.into() }
 }
 
+/// What a tensor of the model's own is to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Parameter,
+    Buffer { persistent: bool },
+    Constant,
+}
+
+impl Held {
+    /// As PyTorch's exporter to ONNX has it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Held::Parameter => "PARAMETER",
+            Held::Buffer { .. } => "BUFFER",
+            Held::Constant => "CONSTANT_TENSOR",
+        }
+    }
+
+    fn is_persistent(self) -> bool {
+        matches!(self, Held::Buffer { persistent: true })
+    }
+}
+
+/// A tensor of the model's own: what it is called in the program, and its key.
+struct Own<'p> {
+    name: &'p str,
+    key: &'p str,
+    held: Held,
+}
+
+impl<'p> Own<'p> {
+    /// Nothing for an input that whoever runs the model gives.
+    fn of(spec: &'p InputSpec) -> Result<Option<Self>> {
+        let (arg, key, held) = match spec {
+            InputSpec::Parameter { arg, parameter_name } => (arg, parameter_name, Held::Parameter),
+            InputSpec::Buffer { arg, buffer_name, persistent } => {
+                (arg, buffer_name, Held::Buffer { persistent: *persistent })
+            }
+            InputSpec::TensorConstant { arg, tensor_constant_name } => {
+                (arg, tensor_constant_name, Held::Constant)
+            }
+            InputSpec::UserInput { .. } | InputSpec::ConstantInput { .. } => return Ok(None),
+            InputSpec::Token {} => return Err(unsupported("effects (a token among the inputs)")),
+            InputSpec::CustomObj { custom_obj_name } => {
+                return Err(interface("input", custom_obj_name, "is an object that is no tensor"));
+            }
+        };
+        Ok(Some(Self { name: &arg.name, key, held }))
+    }
+
+    fn tensor<'a>(&self, archive: &'a ExportedProgram) -> Result<ProgramTensor<'a>> {
+        let tensor = match self.held {
+            Held::Parameter | Held::Buffer { persistent: true } => archive.weight(self.key),
+            Held::Buffer { persistent: false } | Held::Constant => archive.constant(self.key),
+        };
+        tensor.map_err(|error| ImportErrorKind::Tensor {
+            tensor: self.key.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+}
+
 fn inputs<'p>(
     program: &'p Program,
     archive: &ExportedProgram,
@@ -162,65 +225,60 @@ fn inputs<'p>(
     made: &mut GraphProto,
 ) -> ImportResult<()> {
     let specs = &program.graph_module.signature.input_specs;
+    // The model's own first, which keep their names.
+    own_tensors(specs, archive, size, to, made)?;
+    Ok(user_inputs(specs, to, made)?)
+}
+
+/// Makes initializers of the tensors of the model's own.
+fn own_tensors<'p>(
+    specs: &'p [InputSpec],
+    archive: &ExportedProgram,
+    size: usize,
+    to: &mut Translation<'p>,
+    made: &mut GraphProto,
+) -> Result<()> {
     let mut targets = Vec::new();
     // Views may hold the elements of a storage any number of times.
     let mut left = size.saturating_mul(4).saturating_add(1 << 28);
     let mut tied: HashMap<Place, String> = HashMap::new();
-    // The model's own first, which keep their names.
     for spec in specs {
-        let (name, key, kind, tensor) = match spec {
-            InputSpec::Parameter { arg, parameter_name } => {
-                (&arg.name, parameter_name, "PARAMETER", archive.weight(parameter_name))
-            }
-            InputSpec::Buffer { arg, buffer_name, persistent: true } => {
-                (&arg.name, buffer_name, "BUFFER", archive.weight(buffer_name))
-            }
-            InputSpec::Buffer { arg, buffer_name, persistent: false } => {
-                (&arg.name, buffer_name, "BUFFER", archive.constant(buffer_name))
-            }
-            InputSpec::TensorConstant { arg, tensor_constant_name } => {
-                (&arg.name, tensor_constant_name, "CONSTANT_TENSOR", archive.constant(tensor_constant_name))
-            }
-            InputSpec::UserInput { .. } | InputSpec::ConstantInput { .. } => continue,
-            InputSpec::Token {} => return Err(unsupported("effects (a token among the inputs)").into()),
-            InputSpec::CustomObj { custom_obj_name } => {
-                return Err(interface("input", custom_obj_name, "is an object that is no tensor").into());
-            }
-        };
-        let tensor = tensor
-            .map_err(|error| ImportErrorKind::Tensor { tensor: key.clone(), reason: error.to_string() })?;
-        let (tensor, complex) = match tensor {
+        let Some(own) = Own::of(spec)? else { continue };
+        let (tensor, complex) = match own.tensor(archive)? {
             ProgramTensor::Real(tensor) => (tensor, false),
             ProgramTensor::Complex(pairs) => (pairs, true),
         };
-        if kind == "PARAMETER" {
-            targets.push(key.as_str());
+        let is_parameter = own.held == Held::Parameter;
+        if is_parameter {
+            targets.push(own.key);
         }
         left = left
             .checked_sub(tensor.num_bytes())
             .ok_or(ImportErrorKind::Disproportionate { what: "the elements of its tensors" })?;
         let place = Place::of(tensor);
-        if let Some(first) = tied.get(&place).filter(|_| kind == "PARAMETER") {
-            held(name, first, complex, to)?;
-            to.keep(name, key);
+        to.keep(own.name, own.key);
+        if let Some(first) = tied.get(&place).filter(|_| is_parameter) {
+            bind_held(own.name, first, complex, to)?;
             continue;
         }
-        let initializer = to.unique(key);
-        if kind == "PARAMETER" {
+        let initializer = to.unique(own.key);
+        if is_parameter {
             tied.insert(place, initializer.clone());
         }
-        let persistent = matches!(spec, InputSpec::Buffer { persistent: true, .. });
         made.initializer.push(contents(&initializer, tensor)?);
-        let frozen =
-            kind == "PARAMETER" && to.meta(name).is_some_and(|meta| meta.requires_grad == Some(false));
-        made.value_info.push(told(&initializer, kind, persistent, frozen));
-        held(name, &initializer, complex, to)?;
-        to.keep(name, key);
+        let frozen = is_parameter && to.meta(own.name).is_some_and(|meta| meta.requires_grad == Some(false));
+        made.value_info.push(told(&initializer, own.held, frozen));
+        bind_held(own.name, &initializer, complex, to)?;
     }
     // As PyTorch's exporter to ONNX tells it; names with quotation marks are no names of Python.
     let plain = targets.into_iter().filter(|key| !key.contains(['\'', '\n']));
     let signature = plain.map(|key| format!("PARAMETER target='{key}'\n")).collect();
     made.metadata_props.push(entry("pkg.torch.export.ExportedProgram.graph_signature", signature));
+    Ok(())
+}
+
+/// Makes inputs of those that whoever runs the model gives.
+fn user_inputs<'p>(specs: &'p [InputSpec], to: &mut Translation<'p>, made: &mut GraphProto) -> Result<()> {
     let mut dims = Dims::default();
     for spec in specs {
         let InputSpec::UserInput { arg } = spec else { continue };
@@ -231,7 +289,7 @@ fn inputs<'p>(
                 if to.is_described_complex(&tensor.name) {
                     let reason = "is complex; take the pairs that `torch.view_as_real` yields, and make complex numbers of them by \
                          `torch.view_as_complex`";
-                    return Err(interface("input", &tensor.name, reason).into());
+                    return Err(interface("input", &tensor.name, reason));
                 }
                 let name = to.unique(&tensor.name);
                 let ty = dims.of(&name, meta);
@@ -239,20 +297,55 @@ fn inputs<'p>(
                 made.input.push(info(name.clone(), ty));
                 to.bind(&tensor.name, Output::Real(name))?;
             }
-            Argument::SymInt(schema::SymInt::Name(size)) => {
+            Argument::SymInt(SymInt::Name(size)) => {
                 let name = to.unique(size);
                 made.input.push(info(name.clone(), tensor_type(DType::I64, Vec::new())));
                 to.bind(size, Output::Real(name))?;
             }
-            // A number or `None` that the program was made for.
-            _ => {}
+            // What the program was made for.
+            Argument::None(_)
+            | Argument::Int(_)
+            | Argument::Float(_)
+            | Argument::Bool(_)
+            | Argument::String(_)
+            | Argument::Complex(_)
+            | Argument::SymInt(SymInt::Int(_))
+            | Argument::SymFloat(SymFloat::Float(_))
+            | Argument::SymBool(SymBool::Bool(_))
+            | Argument::ScalarType(_)
+            | Argument::MemoryFormat(_)
+            | Argument::Layout(_)
+            | Argument::Device(_) => {}
+            Argument::SymFloat(SymFloat::Name(name)) | Argument::SymBool(SymBool::Name(name)) => {
+                let reason = "is a number that varies; give it as a tensor";
+                return Err(interface("input", name, reason));
+            }
+            Argument::Tensors(_)
+            | Argument::OptionalTensor(_)
+            | Argument::OptionalTensors(_)
+            | Argument::Ints(_)
+            | Argument::Floats(_)
+            | Argument::SymInts(_)
+            | Argument::Graph(_)
+            | Argument::Strings(_)
+            | Argument::SymFloats(_)
+            | Argument::SymBools(_)
+            | Argument::Bools(_)
+            | Argument::CustomObj(_)
+            | Argument::Operator(_)
+            | Argument::NestedTensors(_)
+            | Argument::IntLists(_)
+            | Argument::FloatLists(_)
+            | Argument::Named(_) => {
+                return Err(unsupported("an input that is neither a tensor nor a number"));
+            }
         }
     }
     Ok(())
 }
 
 /// Binds a name to an initializer, of which complex numbers are the pairs.
-fn held<'p>(name: &'p str, initializer: &str, complex: bool, to: &mut Translation<'p>) -> Result<()> {
+fn bind_held<'p>(name: &'p str, initializer: &str, complex: bool, to: &mut Translation<'p>) -> Result<()> {
     if !complex {
         return to.bind(name, Output::Real(initializer.to_owned()));
     }
@@ -267,10 +360,10 @@ fn entry(key: &str, value: String) -> StringStringEntryProto {
 }
 
 /// What PyTorch's exporter to ONNX tells of an initializer, and whether it is a parameter without gradients.
-fn told(name: &str, kind: &str, persistent: bool, frozen: bool) -> ValueInfoProto {
-    let persistent = if persistent { "True" } else { "False" };
+fn told(name: &str, held: Held, frozen: bool) -> ValueInfoProto {
+    let persistent = if held.is_persistent() { "True" } else { "False" };
     let mut metadata_props = vec![
-        entry("pkg.torch.export.graph_signature.InputSpec.kind", kind.to_owned()),
+        entry("pkg.torch.export.graph_signature.InputSpec.kind", held.as_str().to_owned()),
         entry("pkg.torch.export.graph_signature.InputSpec.persistent", persistent.to_owned()),
     ];
     metadata_props.extend(frozen.then(|| entry(crate::onnx::REQUIRES_GRAD, "False".to_owned())));

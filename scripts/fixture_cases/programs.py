@@ -271,6 +271,58 @@ def in_place(_):
     return Program(InPlace(), [(randn(3, 4, 5),)])
 
 
+class Shared(nn.Module):
+    def forward(self, x):
+        results = []
+
+        def changed(view):
+            """A view of a tensor that is changed afterwards."""
+            base = x * 1
+            shown = view(base)
+            base.add_(1)
+            results.append(shown)
+
+        def written(view):
+            """A tensor of which a view is changed."""
+            base = x * 1
+            view(base).mul_(2)
+            results.append(base)
+
+        aten = torch.ops.aten
+        changed(lambda x: x.broadcast_to(2, 3, 4))
+        changed(lambda x: torch.broadcast_tensors(x, x[0])[0])
+        changed(lambda x: torch.meshgrid(x[0], x[:, 0], indexing="ij")[1])
+        changed(lambda x: torch.atleast_3d([x, x])[1])
+        changed(lambda x: x.sum_to_size(3, 4))
+        changed(lambda x: x.sum_to_size(1, 4))
+        changed(lambda x: x[:, ::2].ravel())
+        changed(lambda x: x[:, 0].ravel())
+        changed(lambda x: x[:, 0].flatten())
+        changed(lambda x: x.to(x.dtype, copy=True))
+        changed(lambda x: x.view(1, 3, 2, 2).contiguous(memory_format=torch.channels_last))
+        changed(lambda x: x.view(1, 3, 2, 2).to(memory_format=torch.channels_last))
+        for shared in (
+            lambda x: aten._reshape_alias(x, [4, 3], [3, 1]),
+            lambda x: +x,
+            lambda x: x.ravel(),
+            lambda x: x.to(x.dtype),
+            lambda x: F.dropout(x, 0.5, False),
+            lambda x: F.dropout1d(x, 0.5, False),
+            lambda x: F.alpha_dropout(x, 0.5, False),
+            lambda x: F.dropout(x, 0.0, True),
+            lambda x: torch.unsafe_chunk(x, 2)[1],
+        ):
+            changed(shared)
+            written(shared)
+        return tuple(results)
+
+
+@program("shared")
+def shared(_):
+    """What operators yield that is a view, or what they were given, and what is not: the one changes with its argument, the other does not."""
+    return Program(Shared(), [(randn(3, 4),)])
+
+
 class Grown(nn.Module):
     def forward(self, x):
         x = x * 1

@@ -1,9 +1,10 @@
 //! `kiln verify`: the import proves itself (design, law 12).
 
-use super::convert::{Bindings, Products};
+use super::convert::Bindings;
 use super::scratch::{Case, Scratch};
 use super::{Outcome, Target, json, plain, show};
 use clap::Args;
+use kiln_types::golden::Tolerance;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
@@ -16,10 +17,10 @@ pub(super) struct Arguments {
     #[command(flatten)]
     target: Target,
     /// Relative tolerance: an element passes when |a - b| <= atol + rtol * |b| + of-largest * max |b|
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value_t = Tolerance::default().relative)]
     rtol: f64,
     /// Absolute tolerance
-    #[arg(long, default_value_t = 1e-4)]
+    #[arg(long, default_value_t = Tolerance::default().absolute)]
     atol: f64,
     /// Tolerance in proportion to an output's largest element; 0, with products of bf16 0.04
     #[arg(long)]
@@ -36,12 +37,8 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
     let mut scratch = Scratch::new(arguments.target, &arguments.bindings)?;
     let cases: Vec<Case> = arguments.cases.iter().map(|dir| scratch.add(dir)).collect();
     scratch.build()?;
-    // As the runtime's `Tolerance` has them.
-    let of_largest = match arguments.target.precision {
-        Products::F32 => 0.0,
-        Products::Bf16 => 0.04,
-    };
-    let of_largest = arguments.of_largest.unwrap_or(of_largest);
+    let usual = Tolerance::products_of(arguments.target.precision.into());
+    let of_largest = arguments.of_largest.unwrap_or(usual.of_largest);
     let tolerances = [arguments.atol, arguments.rtol, of_largest].map(|x| x.to_string());
     let tolerances = tolerances.each_ref().map(String::as_str);
     if arguments.target.no_run {

@@ -108,6 +108,12 @@ pub enum RuleError {
         /// What, as a noun phrase.
         what: String,
     },
+    /// A mistake in Kiln itself, not in the model.
+    #[error("{what}; this is a mistake in Kiln, please report it")]
+    Internal {
+        /// What is wrong, as a clause.
+        what: String,
+    },
     /// A size overflows or exceeds what one machine can hold.
     #[error("{what} is too large")]
     TooLarge {

@@ -455,7 +455,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
         let Some(entry) = ops::find(domain, &node.op_type, opset) else {
             return Err(ImportErrorKind::Several(Vec::new()));
         };
-        let args = Args::new(entry.spec, operands)?;
+        let args = Args::new(entry, operands)?;
         let mut source = SourceNode::new(node, opset, attributes, self.outputs_read(node));
         if domain.is_empty() && opset < 6 {
             // Which inputs might be overwritten.

@@ -6,6 +6,7 @@ use super::proto::{
 use super::tensor::DataType;
 use crate::ir::{RuleError, RuleResult};
 use kiln_types::DType;
+use std::ops::RangeInclusive;
 
 /// An attribute after references to a function's parameters were resolved.
 #[derive(Clone, Copy)]
@@ -176,6 +177,16 @@ impl<'m> SourceNode<'m> {
         Ok(self.find(name, ty::INTS, "a list of integers")?.map(|attribute| attribute.ints.clone()))
     }
 
+    /// Sizes, as [`sizes_of`] takes them.
+    pub(crate) fn sizes(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<usize>,
+        count: Option<usize>,
+    ) -> RuleResult<Option<Vec<usize>>> {
+        self.ints(name)?.map(|values| sizes_of(name, &values, range, count)).transpose()
+    }
+
     pub(crate) fn floats(&mut self, name: &str) -> RuleResult<Option<Vec<f64>>> {
         let found = self.find(name, ty::FLOATS, "a list of floats")?;
         Ok(found.map(|attribute| attribute.floats.iter().map(|&x| shortest(x)).collect()))
@@ -220,6 +231,26 @@ impl<'m> SourceNode<'m> {
             }
         }
     }
+}
+
+/// The greatest size along an axis that windows have anything to do with: products of two are sizes yet.
+pub(crate) const MAX_SIZE: usize = i32::MAX as usize;
+
+/// Sizes from an attribute or a constant operand, each within a range, and so many if that is known.
+pub(crate) fn sizes_of(
+    name: &str,
+    values: &[i64],
+    range: RangeInclusive<usize>,
+    count: Option<usize>,
+) -> RuleResult<Vec<usize>> {
+    if let Some(count) = count.filter(|&count| count != values.len()) {
+        return Err(misfit(name, format!("has {} entries, must have {count}", values.len())));
+    }
+    let size = |&value: &i64| usize::try_from(value).ok().filter(|size| range.contains(size));
+    let sizes: Option<Vec<usize>> = values.iter().map(size).collect();
+    sizes.ok_or_else(|| {
+        invalid(name, format!("is {values:?}, must lie between {} and {}", range.start(), range.end()))
+    })
 }
 
 /// The `f64` with the same shortest decimal form: an epsilon of `1e-5` was meant, not `9.999999747378752e-6`.

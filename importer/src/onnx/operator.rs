@@ -81,6 +81,11 @@ impl Spec {
         Form { spec: self, read }
     }
 
+    /// The place of an input.
+    fn place(&self, name: &str) -> Option<usize> {
+        self.inputs.iter().position(|input| input.trim_end_matches(['?', '*']) == name)
+    }
+
     /// The versions as text.
     pub(crate) fn versions(&self) -> String {
         match self.until {
@@ -96,6 +101,8 @@ pub(crate) struct Entry {
     pub(crate) spec: &'static Spec,
     /// Which of the implementation's forms it is.
     form: usize,
+    /// Whether one of the implementation's forms has an input of this name.
+    pub(crate) has_input: fn(&str) -> bool,
     lower: Lower,
 }
 
@@ -105,7 +112,13 @@ type Lower = for<'m> fn(usize, &mut SourceNode<'m>, &Args, &mut Lowering<'_, 'm>
 impl Entry {
     /// An entry for each form of `O`; `lower` is [`lower_form`] of the same `O`.
     pub(crate) fn all<O: Operator<'static>>(lower: Lower) -> impl Iterator<Item = Self> {
-        O::FORMS.iter().enumerate().map(move |(form, Form { spec, .. })| Self { spec, form, lower })
+        let has_input = |name: &str| O::FORMS.iter().any(|form| form.spec.place(name).is_some());
+        O::FORMS.iter().enumerate().map(move |(form, Form { spec, .. })| Self {
+            spec,
+            form,
+            has_input,
+            lower,
+        })
     }
 
     /// Reads and lowers a node.
@@ -198,6 +211,7 @@ impl From<Vec<ValueId>> for Outputs {
 /// A node's operands, by the names of the specification.
 pub(crate) struct Args {
     spec: &'static Spec,
+    has_input: fn(&str) -> bool,
     operands: Vec<Option<Operand>>,
     /// Whether the operands that are moved hold places of strings.
     moves_strings: bool,
@@ -205,7 +219,8 @@ pub(crate) struct Args {
 
 impl Args {
     /// Checks the number of operands against the specification.
-    pub(crate) fn new(spec: &'static Spec, mut operands: Vec<Option<Operand>>) -> RuleResult<Self> {
+    pub(crate) fn new(entry: &Entry, mut operands: Vec<Option<Operand>>) -> RuleResult<Self> {
+        let (spec, has_input) = (entry.spec, entry.has_input);
         let variadic = spec.inputs.last().is_some_and(|name| name.ends_with('*'));
         if operands.len() > spec.inputs.len() && !variadic {
             let what = format!("{} inputs where {} has {}", operands.len(), spec.name, spec.inputs.len());
@@ -230,11 +245,26 @@ impl Args {
                 }
             }
         }
-        Ok(Self { spec, operands, moves_strings })
+        Ok(Self { spec, has_input, operands, moves_strings })
     }
 
-    fn index(&self, name: &str) -> Option<usize> {
-        self.spec.inputs.iter().position(|input| input.trim_end_matches(['?', '*']) == name)
+    /// The place of an input; nothing where this form of the operator has none of that name.
+    fn index(&self, name: &str) -> RuleResult<Option<usize>> {
+        let place = self.spec.place(name);
+        if place.is_none() && !(self.has_input)(name) {
+            let what = format!("its rule asks for an input `{name}`, which none of its forms has");
+            return Err(RuleError::Internal { what });
+        }
+        Ok(place)
+    }
+
+    fn operand(&self, name: &str) -> RuleResult<Option<&Operand>> {
+        Ok(self.index(name)?.and_then(|n| self.operands.get(n)).and_then(Option::as_ref))
+    }
+
+    /// The operands from a variadic one on; none where this form of the operator does not have it.
+    fn rest(&self, name: &str) -> RuleResult<&[Option<Operand>]> {
+        Ok(self.index(name)?.and_then(|from| self.operands.get(from..)).unwrap_or_default())
     }
 
     /// An input that must be there.
@@ -244,8 +274,7 @@ impl Args {
 
     /// An input that may be absent, or that older versions of the operator do not have.
     pub(crate) fn optional(&self, name: &str) -> RuleResult<Option<ValueId>> {
-        let operand = self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref);
-        match operand {
+        match self.operand(name)? {
             None | Some(Operand::Absent) => Ok(None),
             Some(other) => other.tensor(&format!("as the input `{name}`")).map(Some),
         }
@@ -253,7 +282,7 @@ impl Args {
 
     /// A tensor of strings, as their places.
     pub(crate) fn strings(&self, name: &str) -> RuleResult<ValueId> {
-        match self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref) {
+        match self.operand(name)? {
             Some(Operand::Strings(places)) => Ok(*places),
             None | Some(Operand::Absent) => Err(RuleError::MissingInput { input: name.to_owned() }),
             Some(other) => {
@@ -265,7 +294,7 @@ impl Args {
 
     /// A sequence.
     pub(crate) fn sequence(&self, name: &str) -> RuleResult<&[ValueId]> {
-        match self.index(name).and_then(|n| self.operands.get(n)).and_then(Option::as_ref) {
+        match self.operand(name)? {
             Some(Operand::Sequence(values)) => Ok(values),
             None | Some(Operand::Absent) => Err(RuleError::MissingInput { input: name.to_owned() }),
             Some(other) => {
@@ -282,21 +311,40 @@ impl Args {
 
     /// Every input from a variadic one on, whatever it is.
     pub(crate) fn operands(&self, name: &str) -> RuleResult<Vec<Operand>> {
-        let from = self.index(name).unwrap_or(0);
-        let rest = self.operands.get(from..).unwrap_or_default();
         let missing = || RuleError::MissingInput { input: name.to_owned() };
-        rest.iter().map(|operand| operand.clone().ok_or_else(missing)).collect()
+        self.rest(name)?.iter().map(|operand| operand.clone().ok_or_else(missing)).collect()
     }
 
     /// Every input from a variadic one on.
     pub(crate) fn all(&self, name: &str) -> RuleResult<Vec<ValueId>> {
-        let from = self.index(name).unwrap_or(0);
-        let rest = self.operands.get(from..).unwrap_or_default();
-        rest.iter()
+        self.rest(name)?
+            .iter()
             .map(|operand| match operand {
                 Some(operand) => operand.tensor(&format!("among the inputs `{name}`")),
                 None => Err(RuleError::MissingInput { input: name.to_owned() }),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lower(_: usize, _: &mut SourceNode<'_>, _: &Args, _: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
+        Ok(Outputs(Vec::new()))
+    }
+
+    #[test]
+    fn inputs_that_no_form_has_are_mistakes() {
+        static SPEC: Spec = Spec::onnx("Concat", 4, &["inputs*"]);
+        let has_input = |name: &str| matches!(name, "inputs" | "axis");
+        let args =
+            Args::new(&Entry { spec: &SPEC, form: 0, has_input, lower }, Vec::new()).expect("arguments");
+        assert!(args.all("inputs").expect("no inputs").is_empty());
+        assert!(args.optional("axis").expect("an input of another form").is_none());
+        for error in [args.all("input").err(), args.optional("axes").err(), args.value("axes").err()] {
+            assert!(matches!(error, Some(RuleError::Internal { .. })), "{error:?}");
+        }
     }
 }

@@ -86,7 +86,7 @@ pub struct NodeProto {
     pub metadata_props: Vec<StringStringEntryProto>,
 }
 
-/// Values of `AttributeProto.type`.
+/// Values of `AttributeProto.type` that some operator has.
 pub mod attribute_type {
     pub const UNDEFINED: i32 = 0;
     pub const FLOAT: i32 = 1;
@@ -97,12 +97,7 @@ pub mod attribute_type {
     pub const FLOATS: i32 = 6;
     pub const INTS: i32 = 7;
     pub const STRINGS: i32 = 8;
-    pub const TENSORS: i32 = 9;
-    pub const GRAPHS: i32 = 10;
     pub const SPARSE_TENSOR: i32 = 11;
-    pub const SPARSE_TENSORS: i32 = 12;
-    pub const TYPE_PROTO: i32 = 13;
-    pub const TYPE_PROTOS: i32 = 14;
 }
 
 #[derive(Clone, PartialEq, Message)]

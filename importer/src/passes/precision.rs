@@ -36,7 +36,7 @@ impl Pass for ChangePrecision {
         let mut root = std::mem::take(&mut graph.root);
         let mut change = Change {
             graph,
-            to: self.to.into(),
+            to: self.to,
             twins: BTreeMap::new(),
             followed: BTreeSet::new(),
             changed: BTreeSet::new(),
@@ -52,39 +52,44 @@ impl Pass for ChangePrecision {
 }
 
 /// The largest finite number of a dtype.
-fn largest(dtype: DType) -> f64 {
+fn largest(dtype: FloatDType) -> f64 {
     match dtype {
-        DType::F16 => f16::MAX.to_f64(),
-        DType::BF16 => bf16::MAX.to_f64(),
-        DType::F32 => f32::MAX.into(),
-        _ => f64::MAX,
+        FloatDType::F16 => f16::MAX.to_f64(),
+        FloatDType::BF16 => bf16::MAX.to_f64(),
+        FloatDType::F32 => f32::MAX.into(),
+        FloatDType::F64 => f64::MAX,
+    }
+}
+
+/// The least number above 0.
+fn least(dtype: FloatDType) -> f64 {
+    match dtype {
+        FloatDType::F16 => f16::MIN_POSITIVE_SUBNORMAL.to_f64(),
+        FloatDType::BF16 => bf16::MIN_POSITIVE_SUBNORMAL.to_f64(),
+        FloatDType::F32 => f32::from_bits(1).into(),
+        FloatDType::F64 => f64::from_bits(1),
     }
 }
 
 /// A number of a dtype as near as it gets that is finite, or not 0, if this one is.
-fn nearest(value: f64, dtype: DType) -> f64 {
+fn nearest(value: f64, dtype: FloatDType) -> f64 {
     let rounded = match dtype {
-        DType::F16 => f16::from_f64(value).to_f64(),
-        DType::BF16 => bf16::from_f64(value).to_f64(),
-        DType::F32 => f64::from(value as f32),
-        _ => value,
+        FloatDType::F16 => f16::from_f64(value).to_f64(),
+        FloatDType::BF16 => bf16::from_f64(value).to_f64(),
+        FloatDType::F32 => f64::from(value as f32),
+        FloatDType::F64 => value,
     };
     if rounded.is_infinite() && value.is_finite() {
         return largest(dtype).copysign(value);
     }
     if rounded == 0.0 && value != 0.0 {
-        let least = match dtype {
-            DType::F16 => f16::MIN_POSITIVE_SUBNORMAL.to_f64(),
-            DType::BF16 => bf16::MIN_POSITIVE_SUBNORMAL.to_f64(),
-            _ => f64::from(f32::from_bits(1)),
-        };
-        return least.copysign(value);
+        return least(dtype).copysign(value);
     }
     rounded
 }
 
 /// [`nearest`] of a float.
-fn nearest_scalar(value: Scalar, dtype: DType) -> Scalar {
+fn nearest_scalar(value: Scalar, dtype: FloatDType) -> Scalar {
     match value {
         Scalar::Float(value) => Scalar::Float(nearest(value, dtype)),
         other => other,
@@ -92,17 +97,18 @@ fn nearest_scalar(value: Scalar, dtype: DType) -> Scalar {
 }
 
 /// The elements of a weight, none of which becomes infinite.
-fn finite(data: &TensorData, dtype: DType) -> TensorData {
+fn finite(data: &TensorData, to: FloatDType) -> TensorData {
+    let dtype = DType::from(to);
     if data.fits(dtype) {
         return data.clone().convert_dtype(dtype);
     }
-    let most = largest(dtype);
+    let most = largest(to);
     let bounded = data.iter::<f64>().map(|x| if x.is_finite() { x.clamp(-most, most) } else { x });
     TensorData::new(bounded.collect::<Vec<f64>>(), data.shape.clone()).convert_dtype(dtype)
 }
 
 /// Converts what was computed; what is finite stays so.
-fn within_range(dtype: DType) -> Expression {
+fn within_range(dtype: FloatDType) -> Expression {
     let most = largest(dtype);
     let number = |value: f64| Step::Constant(Scalar::Float(value), DType::F32);
     Expression::new(vec![
@@ -113,14 +119,14 @@ fn within_range(dtype: DType) -> Expression {
         Step::Binary(BinaryOp::Min, 2, 3),
         Step::Unary(UnaryOp::IsInf, 0),
         Step::Where(5, 0, 4),
-        Step::Cast(dtype, 6),
+        Step::Cast(dtype.into(), 6),
     ])
 }
 
 /// The work on one graph.
 struct Change<'g> {
     graph: &'g mut Graph,
-    to: DType,
+    to: FloatDType,
     /// Values in f32 and in the other dtype: those of one are the keys, the same numbers in the other dtype beside them.
     twins: BTreeMap<ValueId, ValueId>,
     /// Values that are in f32 and whose users shall use the twin: inputs, results of calls.
@@ -182,7 +188,7 @@ impl Change<'_> {
                     Some(_) => self.graph.producer(*output).map(|node| self.graph.node(node).origin.clone()),
                     None => None,
                 };
-                *output = self.in_dtype(*output, DType::F32, &origin.unwrap_or_default());
+                *output = self.in_dtype(*output, FloatDType::F32, &origin.unwrap_or_default());
             }
         }
         nodes.append(&mut self.before);
@@ -233,7 +239,7 @@ impl Change<'_> {
         let node = self.graph.node_mut(id);
         node.inputs = inputs;
         match &mut node.op {
-            Op::Cast(cast) if cast.to == DType::F32 => cast.to = to,
+            Op::Cast(cast) if cast.to == DType::F32 => cast.to = to.into(),
             Op::Clamp(clamp) => {
                 clamp.min = clamp.min.map(|min| nearest_scalar(min, to));
                 clamp.max = clamp.max.map(|max| nearest_scalar(max, to));
@@ -243,7 +249,7 @@ impl Change<'_> {
         }
         for output in outputs {
             if self.is_single(output) {
-                self.graph.value_mut(output).ty.dtype = to;
+                self.graph.value_mut(output).ty.dtype = to.into();
                 self.changed.insert(output);
             }
         }
@@ -259,7 +265,7 @@ impl Change<'_> {
         let follows = inputs.iter().flatten().any(|&input| self.leads(input));
         for input in inputs.iter_mut().flatten() {
             if self.changed.contains(input) {
-                *input = self.in_dtype(*input, DType::F32, &origin);
+                *input = self.in_dtype(*input, FloatDType::F32, &origin);
             }
         }
         self.graph.node_mut(id).inputs = inputs;
@@ -276,7 +282,7 @@ impl Change<'_> {
             inputs.iter().map(|input| input.is_some_and(|input| self.leads(input))).collect();
         for input in inputs.iter_mut().flatten() {
             if self.changed.contains(input) {
-                *input = self.in_dtype(*input, DType::F32, &origin);
+                *input = self.in_dtype(*input, FloatDType::F32, &origin);
             }
         }
         self.graph.node_mut(id).inputs = inputs;
@@ -308,7 +314,7 @@ impl Change<'_> {
     }
 
     /// The value in a dtype, where the current node can use it.
-    fn in_dtype(&mut self, id: ValueId, dtype: DType, origin: &Origin) -> ValueId {
+    fn in_dtype(&mut self, id: ValueId, dtype: FloatDType, origin: &Origin) -> ValueId {
         if let Some(&twin) = self.twins.get(&id) {
             return twin;
         }
@@ -318,14 +324,15 @@ impl Change<'_> {
         }
         let twin = match self.remade(id, dtype, origin) {
             Some(twin) => Some(twin),
-            None if dtype == DType::F32 || self.is_bounded(id) => self.insert_cast(id, dtype, origin),
+            None if dtype == FloatDType::F32 || self.is_bounded(id) => self.insert_cast(id, dtype, origin),
             None => self.insert_twin(id, Op::Elementwise(within_range(dtype)), &[id], origin),
         };
         twin.unwrap_or(id)
     }
 
     /// A constant's twin.
-    fn constant(&mut self, id: ValueId, dtype: DType) -> Option<ValueId> {
+    fn constant(&mut self, id: ValueId, to: FloatDType) -> Option<ValueId> {
+        let dtype = DType::from(to);
         let constant = self.graph.constant(id)?;
         let (name, provenance) = (constant.name.clone(), constant.provenance.clone());
         let data = constant.data.clone();
@@ -337,10 +344,10 @@ impl Change<'_> {
         }
         let converted = match scalar(&data) {
             Some(number) => {
-                let number = nearest(number.to_f64(), dtype);
+                let number = nearest(number.to_f64(), to);
                 TensorData::new(vec![number], data.shape.clone()).convert_dtype(dtype)
             }
-            None => finite(&data, dtype),
+            None => finite(&data, to),
         };
         release(&data);
         self.report.count("constant");
@@ -348,11 +355,12 @@ impl Change<'_> {
     }
 
     /// What makes a value without computing makes its twin.
-    fn remade(&mut self, id: ValueId, dtype: DType, origin: &Origin) -> Option<ValueId> {
+    fn remade(&mut self, id: ValueId, to: FloatDType, origin: &Origin) -> Option<ValueId> {
         let producer = self.graph.node(self.graph.producer(id)?);
+        let dtype = DType::from(to);
         match (&producer.op, producer.inputs.as_slice()) {
             (Op::Fill(fill), _) => {
-                let fill = Fill { value: nearest_scalar(fill.value, dtype), dtype, ..fill.clone() };
+                let fill = Fill { value: nearest_scalar(fill.value, to), dtype, ..fill.clone() };
                 self.insert_twin(id, Op::Fill(fill), &[], origin)
             }
             (Op::Cast(_), &[Some(from)]) if self.graph.ty(from).dtype.is_bool() => {
@@ -364,7 +372,7 @@ impl Change<'_> {
 
     /// Whether a value is known to be small, as cosines are.
     fn is_bounded(&self, mut id: ValueId) -> bool {
-        if self.to == DType::F64 {
+        if self.to == FloatDType::F64 {
             return true;
         }
         // Operations that only lay out, one behind the other.
@@ -388,8 +396,8 @@ impl Change<'_> {
         false
     }
 
-    fn insert_cast(&mut self, id: ValueId, dtype: DType, origin: &Origin) -> Option<ValueId> {
-        self.insert_twin(id, Op::Cast(Cast { to: dtype }), &[id], origin)
+    fn insert_cast(&mut self, id: ValueId, dtype: FloatDType, origin: &Origin) -> Option<ValueId> {
+        self.insert_twin(id, Op::Cast(Cast { to: dtype.into() }), &[id], origin)
     }
 
     fn insert_twin(&mut self, id: ValueId, op: Op, inputs: &[ValueId], origin: &Origin) -> Option<ValueId> {

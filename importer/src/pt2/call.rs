@@ -1,19 +1,21 @@
 //! One call in a program: its arguments, and the nodes that stand for it.
 
-use super::dtype;
 use super::schema::{
     self, Argument, Name, Node, OptionalTensor, Size, SymBool, SymFloat, SymInt, TensorMeta,
 };
 use super::translation::Translation;
 use super::value::{Part, Parts, Value, not_real};
+use super::{defaults, dtype};
 use crate::data::scalar_bytes;
-use crate::error::ImportErrorKind;
+use crate::error::{ImportErrorKind, quoted};
 use crate::ir::RuleError;
 use crate::onnx::operator::KILN;
 use crate::onnx::proto::{AttributeProto, GraphProto, TensorProto, attribute_type};
 use bytes::Bytes;
 use kiln_types::{DType, Scalar};
+use std::cell::Cell;
 use std::ops::Deref;
+use std::rc::Rc;
 
 /// The names of what stands for a call's results, in order; what nobody computes is left out at the end.
 pub(super) type Outputs = Vec<String>;
@@ -178,16 +180,19 @@ pub(super) struct Call<'c, 'p> {
     /// What a rule for real numbers sees of complex ones: of these arguments a part, and of others nothing. With some, the results
     /// are parts, too.
     parts: Option<Parts<'c>>,
+    /// Which arguments somebody has looked at.
+    read: Rc<[Cell<bool>]>,
 }
 
 impl<'c, 'p> Call<'c, 'p> {
     pub fn new(to: &'c mut Translation<'p>, node: &'p Node) -> Self {
-        Self { to, node, parts: None }
+        let read = node.inputs.iter().map(|_| Cell::new(false)).collect();
+        Self { to, node, parts: None, read }
     }
 
     /// The same call, for a part of each of these arguments.
     pub fn of_parts<'s>(&'s mut self, parts: Parts<'s>) -> Call<'s, 'p> {
-        Call { to: self.to, node: self.node, parts: Some(parts) }
+        Call { to: self.to, node: self.node, parts: Some(parts), read: Rc::clone(&self.read) }
     }
 }
 
@@ -312,12 +317,31 @@ impl<'p> Call<'_, 'p> {
     // ---- arguments, by the names of the operator's schema ----
 
     fn argument(&self, name: &str) -> Option<&'p Argument> {
-        let given = |name: &str| self.node.inputs.iter().find(|input| input.name == name);
+        let given = |name: &str| self.node.inputs.iter().position(|input| input.name == name);
         // Operators that work in place call `self` what others call `input`.
-        let input = given(name).or_else(|| if name == "input" { given("self") } else { None });
-        match input.map(|input| &input.arg) {
-            Some(Argument::None(_) | Argument::OptionalTensor(OptionalTensor::None(_))) | None => None,
-            some => some,
+        let place = given(name).or_else(|| if name == "input" { given("self") } else { None })?;
+        self.read.get(place)?.set(true);
+        self.node.inputs.get(place).map(|input| &input.arg).filter(|argument| !argument.is_none())
+    }
+
+    /// Says that arguments make no difference to what a rule writes.
+    pub fn ignore(&self, names: &[&str]) {
+        for name in names {
+            let _ = self.argument(name);
+        }
+    }
+
+    /// Says that a rule looks at arguments by their places, or at none.
+    pub fn ignore_all(&self) {
+        self.read.iter().for_each(|read| read.set(true));
+    }
+
+    /// An error when an argument was given that nothing looked at: it would be ignored silently.
+    pub fn finish(&self) -> Result<()> {
+        let unread = self.node.inputs.iter().zip(self.read.iter()).filter(|(_, read)| !read.get());
+        match unread.map(|(input, _)| input).find(|input| !defaults::is_moot(&input.name, &input.arg)) {
+            None => Ok(()),
+            Some(input) => Err(unsupported(format!("the argument {} of this operator", quoted(&input.name)))),
         }
     }
 

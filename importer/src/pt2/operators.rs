@@ -27,41 +27,67 @@ mod vision;
 use super::call::{Call, Outputs, Result};
 use super::schema::{Argument, Node};
 use super::value::Output;
+use super::views::put_back::PutBack;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// Writes the nodes of a call whose operands and results are real.
 pub(super) type Rule = for<'c, 'p> fn(&mut Call<'c, 'p>) -> Result<Outputs>;
 
-/// Rules by name: `add.Tensor` of ATen, others with their namespace.
+/// Rules by name: `add.Tensor` of ATen, others with their namespace. Results of these are tensors of their own.
 type Table = &'static [(&'static str, Rule)];
 
-static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
-    let tables = [
-        attention::RULES,
-        control::RULES,
-        convert::RULES,
-        counting::RULES,
-        create::RULES,
-        index::RULES,
-        linear::RULES,
-        loss::RULES,
-        matrix::RULES,
-        norm::RULES,
-        pointwise::RULES,
-        pool::RULES,
-        quantized::RULES,
-        recurrent::RULES,
-        reduce::RULES,
-        scatter::RULES,
-        shape::RULES,
-        sizes::RULES,
-        special::RULES,
-        spectra::RULES,
-        strides::RULES,
-        vision::RULES,
-    ];
-    tables.into_iter().flatten().copied().collect()
+/// Rules of operators whose results may share elements with what they are given: when they do, and how what is written into a result
+/// gets there.
+type ViewTable = &'static [(&'static str, Rule, Sharing, PutBack)];
+
+/// What is known of an operator on real numbers.
+#[derive(Clone, Copy)]
+struct Entry {
+    rule: Rule,
+    view: Option<View>,
+}
+
+/// How results of an operator share elements with what it is given.
+#[derive(Clone, Copy)]
+pub(super) struct View {
+    pub sharing: Sharing,
+    pub put_back: PutBack,
+}
+
+const TABLES: &[Table] = &[
+    attention::RULES,
+    control::RULES,
+    convert::RULES,
+    counting::RULES,
+    create::RULES,
+    index::RULES,
+    linear::RULES,
+    loss::RULES,
+    matrix::RULES,
+    norm::RULES,
+    pointwise::RULES,
+    pool::RULES,
+    quantized::RULES,
+    recurrent::RULES,
+    reduce::RULES,
+    scatter::RULES,
+    shape::RULES,
+    sizes::RULES,
+    special::RULES,
+    spectra::RULES,
+    strides::RULES,
+    vision::RULES,
+];
+
+const VIEW_TABLES: &[ViewTable] = &[convert::VIEWS, matrix::VIEWS, norm::VIEWS, shape::VIEWS, strides::VIEWS];
+
+static RULES: LazyLock<HashMap<&str, Entry>> = LazyLock::new(|| {
+    let own = TABLES.iter().copied().flatten().map(|&(name, rule)| (name, Entry { rule, view: None }));
+    let views = VIEW_TABLES.iter().copied().flatten().map(|&(name, rule, sharing, put_back)| {
+        (name, Entry { rule, view: Some(View { sharing, put_back }) })
+    });
+    own.chain(views).collect()
 });
 
 /// The operator that a target names, without what they all begin with.
@@ -115,7 +141,21 @@ pub(super) fn is_known(target: &str) -> bool {
 
 /// The rule of a target for real numbers.
 fn find(target: &str) -> Option<Rule> {
-    of_name(&RULES, target)
+    of_name(&RULES, target).map(|entry| entry.rule)
+}
+
+/// How results of an operator on real numbers, or on either part of complex ones, share elements with what it is given.
+pub(super) fn view(target: &str) -> Option<View> {
+    of_name(&RULES, target).and_then(|entry| entry.view).filter(|_| !family(target).ends_with("_copy"))
+}
+
+/// When results of a call share elements with what it is given.
+pub(super) fn sharing(call: &Call<'_, '_>) -> Option<Sharing> {
+    let target = &call.node.target;
+    if call.is_complex() && complex::view(target).is_some() {
+        return Some(Sharing::Always);
+    }
+    view(target).map(|view| view.sharing)
 }
 
 fn of_name<R: Copy>(rules: &HashMap<&str, R>, target: &str) -> Option<R> {
@@ -130,7 +170,12 @@ fn of_name<R: Copy>(rules: &HashMap<&str, R>, target: &str) -> Option<R> {
 fn plain(name: &str) -> Option<String> {
     let (operator, overload) = name.split_once('.')?;
     let operator = operator.strip_prefix("special_").unwrap_or(operator);
-    let viewed = operator.strip_suffix("_copy").filter(|viewed| sharing(viewed) == Sharing::Always);
+    let is_view = |viewed: &&str| {
+        let name = format!("{viewed}.{overload}");
+        let real = RULES.get(name.as_str()).and_then(|entry| entry.view);
+        real.is_some_and(|view| view.sharing == Sharing::Always) || complex::is_view(&name)
+    };
+    let viewed = operator.strip_suffix("_copy").filter(is_view);
     let plain = match viewed.unwrap_or(operator) {
         "absolute" => "abs",
         "arccos" => "acos",
@@ -157,7 +202,8 @@ fn plain(name: &str) -> Option<String> {
 /// Whether an operator writes into its first argument. Those that give it another shape leave its elements as they are.
 pub(super) fn is_in_place(target: &str) -> bool {
     let name = name(target);
-    !RULES.contains_key(name) && functional(name).is_some() && sharing(family(target)) == Sharing::Never
+    let reshapes = || view(target).is_some_and(|view| view.sharing == Sharing::Always);
+    !RULES.contains_key(name) && functional(name).is_some() && !reshapes()
 }
 
 /// Whether an operator in place gives all elements anew.
@@ -183,43 +229,32 @@ pub(super) fn first_tensor(node: &Node) -> Option<&str> {
     }
 }
 
-/// Whether the results of an operator are its first argument in another shape, such that what is written into one the other has.
+/// The tensor that a result of an operator may be a view of: the first argument, or of a list of tensors that of the same position.
+pub(super) fn base(node: &Node, position: usize) -> Option<&str> {
+    match node.inputs.first().map(|input| &input.arg) {
+        Some(Argument::Tensors(list)) => list.get(position).map(|tensor| tensor.name.as_str()),
+        _ => first_tensor(node),
+    }
+}
+
+/// When results of an operator are what it is given in another shape, such that what is written into one the other has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
-    /// They are tensors of their own.
-    Never,
     /// They are views.
     Always,
-    /// They are the same tensor, unless it has another dtype.
-    AsIs,
+    /// They are the same tensor, unless a copy is asked for, another dtype, or another order in memory.
+    AsItIs,
     /// They are views where the elements lie such that they can be.
     IfItLiesSo,
-    /// They are the same tensor if its elements lie in order.
+    /// They are views if the elements lie in order.
     IfContiguous,
+    /// They are views if they have the same shape.
+    IfSameShape,
+    /// They are the same tensor where nothing is dropped.
+    UnlessDropped,
     /// They are the same tensor, unless that is conjugated, or negated, when somebody reads it.
     UnlessConjugated,
     UnlessNegated,
-}
-
-/// What the results of an operator share with its first argument.
-pub(super) fn sharing(operator: &str) -> Sharing {
-    match operator {
-        "_conj" | "_neg_view" | "_unsafe_view" | "adjoint" | "alias" | "as_strided" | "atleast_1d"
-        | "atleast_2d" | "atleast_3d" | "chunk" | "conj" | "detach" | "diagonal" | "dsplit" | "expand"
-        | "expand_as" | "hsplit" | "imag" | "lift_fresh" | "linalg_diagonal" | "mH" | "mT" | "matrix_H"
-        | "moveaxis" | "movedim" | "narrow" | "numpy_T" | "permute" | "real" | "select" | "slice"
-        | "split" | "split_with_sizes" | "squeeze" | "swapaxes" | "swapdims" | "t" | "tensor_split"
-        | "transpose" | "unbind" | "unflatten" | "unfold" | "unsqueeze" | "view" | "view_as"
-        | "view_as_complex" | "view_as_real" | "vsplit" => Sharing::Always,
-        "bfloat16" | "bool" | "double" | "float" | "half" | "int" | "long" | "to" | "type_as" => {
-            Sharing::AsIs
-        }
-        "flatten" | "ravel" | "reshape" | "reshape_as" => Sharing::IfItLiesSo,
-        "contiguous" => Sharing::IfContiguous,
-        "resolve_conj" => Sharing::UnlessConjugated,
-        "resolve_neg" => Sharing::UnlessNegated,
-        _ => Sharing::Never,
-    }
 }
 
 #[cfg(test)]
@@ -240,6 +275,55 @@ mod tests {
             assert_eq!(plain(name).as_deref(), Some(other));
         }
         assert!(is_in_place("torch.ops.aten.relu_.default"));
+        assert!(is_in_place("torch.ops.aten.dropout_.default"));
+        assert!(!is_in_place("torch.ops.aten.squeeze_.dim"));
         assert!(!is_in_place("torch.ops.aten.relu.default"));
+    }
+
+    #[test]
+    fn an_operator_has_one_rule() {
+        let tables: usize = TABLES.iter().map(|table| table.len()).sum();
+        let views: usize = VIEW_TABLES.iter().map(|table| table.len()).sum();
+        assert_eq!(tables + views, RULES.len());
+    }
+
+    /// What no schema says: operators that are composed of views, or yield what they are given.
+    const UNDECLARED: &[&str] = &[
+        "_unsafe_view",
+        "alpha_dropout",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "bfloat16",
+        "bool",
+        "broadcast_tensors",
+        "double",
+        "dropout",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "float",
+        "half",
+        "int",
+        "long",
+        "meshgrid",
+        "sum_to_size",
+        "transpose",
+        "type_as",
+        "unsafe_chunk",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
+    ];
+
+    #[test]
+    fn views_are_those_of_the_schemas() {
+        let declared: Vec<&str> = include_str!("operators/aliases.txt").lines().collect();
+        for &name in &declared {
+            let shares = view(name).is_some() || complex::view(name).is_some();
+            assert!(shares || !is_known(name), "`{name}` shares elements with its argument");
+        }
+        let views = VIEW_TABLES.iter().copied().flatten().map(|entry| entry.0);
+        for name in views.filter(|name| !declared.contains(name)) {
+            assert!(UNDECLARED.contains(&family(name)), "`{name}` yields a tensor of its own");
+        }
     }
 }

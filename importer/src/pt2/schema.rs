@@ -181,6 +181,13 @@ pub(super) enum Argument {
     Named(serde::de::IgnoredAny),
 }
 
+impl Argument {
+    /// Whether it stands for an argument that is not given.
+    pub fn is_none(&self) -> bool {
+        matches!(self, Argument::None(_) | Argument::OptionalTensor(OptionalTensor::None(_)))
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) enum OptionalTensor {
     #[serde(rename = "as_tensor")]

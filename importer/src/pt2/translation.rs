@@ -320,7 +320,9 @@ impl<'p> Translation<'p> {
             let base = self.value(view.base)?;
             let whole = match view.node {
                 None => output,
-                Some(node) => views::put_back(&mut Call::new(self, node), &base, output, view.position)?,
+                Some(node) => {
+                    views::put_back::put_back(&mut Call::new(self, node), &base, output, view.position)?
+                }
             };
             self.frame().views.written(name);
             (name, output) = (view.base, whole);
@@ -443,14 +445,16 @@ impl<'p> Translation<'p> {
                 frame.fixed.remove(target);
             }
         }
-        let outputs = rule.outputs(&mut Call::new(self, node))?;
+        let mut call = Call::new(self, node);
+        let outputs = rule.outputs(&mut call)?;
+        call.finish()?;
         if in_place {
             return self.written_in_place(node, outputs);
         }
         let names: Vec<&'p str> = self.results(node).collect();
         let outputs = self.named(&names, outputs, start);
-        let base = self.viewed(node)?;
         for (position, &name) in names.iter().enumerate() {
+            let base = self.viewed(node, position, name)?;
             match outputs.get(position) {
                 Some(output) => self.bind(name, output.clone())?,
                 None => drop(self.frame().slots.insert(name, Slot::Absent)),
@@ -462,18 +466,25 @@ impl<'p> Translation<'p> {
         Ok(())
     }
 
-    /// The tensor that the results of a call are views of.
-    fn viewed(&mut self, node: &'p Node) -> Result<Option<&'p str>> {
-        let (Some(base), Some(result)) = (operators::first_tensor(node), self.results(node).next()) else {
+    /// The tensor that the result of a position is a view of.
+    fn viewed(&mut self, node: &'p Node, position: usize, result: &str) -> Result<Option<&'p str>> {
+        let mut call = Call::new(self, node);
+        let (Some(sharing), Some(base)) = (operators::sharing(&call), operators::base(node, position)) else {
             return Ok(None);
         };
-        let metas = self.meta(base).zip(self.meta(result));
-        let view = match operators::sharing(operators::family(&node.target)) {
-            Sharing::Never => false,
+        let metas = call.to.meta(base).zip(call.to.meta(result));
+        let view = match sharing {
             Sharing::Always => true,
-            Sharing::AsIs => metas.is_some_and(|(base, result)| base.dtype == result.dtype),
+            Sharing::AsItIs => {
+                let same = |(base, result): (&TensorMeta, &TensorMeta)| {
+                    base.dtype == result.dtype && views::lie_alike(base, result)
+                };
+                metas.is_some_and(same) && !call.bool_or("copy", false)?
+            }
             Sharing::IfItLiesSo => metas.is_some_and(|(base, result)| views::lies_as(base, result)),
             Sharing::IfContiguous => metas.is_some_and(|(base, _)| views::is_contiguous(base)),
+            Sharing::IfSameShape => metas.is_some_and(|(base, result)| views::have_one_shape(base, result)),
+            Sharing::UnlessDropped => !call.bool_or("train", true)? || call.float_or("p", 0.5)? == 0.0,
             Sharing::UnlessConjugated => !self.lazily(base)?.conjugated,
             Sharing::UnlessNegated => !self.lazily(base)?.negated,
         };
@@ -484,11 +495,10 @@ impl<'p> Translation<'p> {
     fn lazily(&mut self, name: &str) -> Result<Lazily> {
         let chain = self.frame().views.chain(name);
         self.spend(chain.len())?;
-        let viewed = |lazily: Lazily, view: View<'p>| match view.node {
-            Some(node) => {
-                lazily.viewed(operators::family(&node.target), self.is_described_complex(view.base))
-            }
-            None => lazily,
+        let viewed = |lazily: Lazily, view: View<'p>| {
+            let node = view.node.filter(|_| self.is_described_complex(view.base));
+            let view = node.and_then(|node| operators::complex::view(&node.target));
+            view.map_or(lazily, |view| lazily.viewed(view.shown))
         };
         Ok(chain.into_iter().fold(Lazily::default(), viewed))
     }

@@ -3,11 +3,9 @@
 //! Programs that `torch.export.export` makes change tensors in place, as networks do; a graph of ONNX does not. What is written is
 //! a new value, and so are what it views and all other views of that, once somebody reads them.
 
-use super::call::{Call, Int, Result, Tensor, int, unsupported};
-use super::operators::{self, Sharing, index, shape};
+pub(super) mod put_back;
+
 use super::schema::{Node, Size, TensorMeta};
-use super::value::{Output, Part, Value};
-use crate::error::ImportErrorKind;
 use std::collections::HashMap;
 
 /// A view: the call that made it, and what it is a view of.
@@ -29,19 +27,27 @@ pub(super) struct Lazily {
 }
 
 impl Lazily {
-    /// The same of a view of a tensor.
-    pub fn viewed(self, operator: &str, of_complex: bool) -> Self {
-        match operator {
-            "_conj" | "adjoint" | "conj" | "mH" if of_complex => {
-                Self { conjugated: !self.conjugated, ..self }
-            }
-            "_neg_view" => Self { negated: !self.negated, ..self },
+    /// The same of a view of complex numbers.
+    pub fn viewed(self, shown: Shown) -> Self {
+        match shown {
+            Shown::AsItIs => self,
+            Shown::Conjugated => Self { conjugated: !self.conjugated, ..self },
+            Shown::Negated => Self { negated: !self.negated, ..self },
             // That of a conjugated number is negative.
-            "imag" => Self { conjugated: false, negated: self.negated != self.conjugated },
-            "real" => Self { conjugated: false, ..self },
-            _ => self,
+            Shown::ImaginaryPart => Self { conjugated: false, negated: self.negated != self.conjugated },
+            Shown::RealPart => Self { conjugated: false, ..self },
         }
     }
+}
+
+/// What a view shows of complex numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    AsItIs,
+    Conjugated,
+    Negated,
+    RealPart,
+    ImaginaryPart,
 }
 
 /// The views of a graph.
@@ -123,6 +129,17 @@ fn layout(meta: &TensorMeta) -> Option<Vec<(i64, i64)>> {
         .then(|| meta.sizes.iter().zip(&meta.strides).map(pair).collect())?
 }
 
+/// Whether elements lie in the same order, as far as that is known.
+pub(super) fn lie_alike(base: &TensorMeta, result: &TensorMeta) -> bool {
+    layout(base) == layout(result)
+}
+
+/// Whether both have the same shape.
+pub(super) fn have_one_shape(base: &TensorMeta, result: &TensorMeta) -> bool {
+    let sizes = |meta: &TensorMeta| -> Option<Vec<i64>> { meta.sizes.iter().map(Size::hint).collect() };
+    sizes(base).is_some_and(|base| sizes(result) == Some(base))
+}
+
 /// Whether elements lie in row-major order without gaps.
 pub(super) fn is_contiguous(meta: &TensorMeta) -> bool {
     let mut expected = 1i64;
@@ -178,156 +195,10 @@ pub(super) fn lies_as(base: &TensorMeta, shaped: &TensorMeta) -> bool {
     })
 }
 
-/// A value that has `output` where a call's view of it is.
-pub(super) fn put_back(
-    call: &mut Call<'_, '_>,
-    base: &Value,
-    output: Output,
-    position: usize,
-) -> Result<Output> {
-    let operator = operators::family(&call.node.target);
-    match (base, output) {
-        (Value::Tensor(base), Output::Real(value)) => {
-            put_back_part(call, base, &value, position).map(Output::Real)
-        }
-        (Value::Complex(base), Output::Complex([real, imaginary])) => {
-            let conjugates = matches!(operator, "_conj" | "conj" | "adjoint" | "mH" | "matrix_H");
-            let imaginary = if conjugates { call.op("Neg", &[&imaginary], Vec::new()) } else { imaginary };
-            let mut put = |part, value: &str| {
-                put_back_part(&mut call.of_parts(&[("self", part)]), &base.part(part), value, position)
-            };
-            Ok(Output::Complex([put(Part::Real, &real)?, put(Part::Imaginary, &imaginary)?]))
-        }
-        (Value::Complex(base), Output::Real(value)) => {
-            let [real, imaginary] = base.parts.clone();
-            match operator {
-                "real" => Ok(Output::Complex([value, imaginary])),
-                "imag" => Ok(Output::Complex([real, value])),
-                "view_as_real" => {
-                    Ok(Output::Complex(operators::complex::parts_of_pairs(call, &value, base.sizes.len())))
-                }
-                _ => Err(unchangeable(operator)),
-            }
-        }
-        (Value::Tensor(_), Output::Complex(parts)) => match operator {
-            "view_as_complex" => Ok(Output::Real(operators::complex::pairs_of_parts(call, &parts))),
-            _ => Err(unchangeable(operator)),
-        },
-    }
-}
-
-fn unchangeable(operator: &str) -> ImportErrorKind {
-    unsupported(format!(
-        "changing what `{operator}` yields in place; `run_decompositions({{}})` makes a program that changes nothing in place"
-    ))
-}
-
-/// As [`put_back`], of real numbers or of either part of complex ones.
-fn put_back_part(call: &mut Call<'_, '_>, base: &Tensor, value: &str, position: usize) -> Result<String> {
-    let operator = operators::family(&call.node.target);
-    if matches!(
-        operators::sharing(operator),
-        Sharing::AsIs | Sharing::IfContiguous | Sharing::UnlessConjugated | Sharing::UnlessNegated
-    ) {
-        return Ok(value.to_owned());
-    }
-    match operator {
-        "_conj" | "alias" | "conj" | "detach" | "lift_fresh" | "real" => Ok(value.to_owned()),
-        "view" | "reshape" | "_unsafe_view" | "view_as" | "reshape_as" | "flatten" | "ravel"
-        | "unflatten" | "squeeze" | "unsqueeze" | "atleast_1d" | "atleast_2d" | "atleast_3d" => {
-            let shape = call.shape(base);
-            Ok(call.op("Reshape", &[value, &shape], vec![int("allowzero", 1)]))
-        }
-        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "moveaxis" | "movedim" | "numpy_T"
-        | "mT" | "mH" | "matrix_H" | "adjoint" => {
-            let permuted = shape::permutation(call, base)?;
-            Ok(call.transpose(value, &shape::inverse(&permuted)))
-        }
-        "select" => {
-            let along = call.axis("dim", 0, base)?;
-            let index = call.size("index")?;
-            let value = call.unsqueeze(value, &[along]);
-            let end = shape::next(call, &index);
-            Ok(between(call, base, &value, along, [&index, &end]))
-        }
-        "slice" => {
-            let along = call.axis("dim", 0, base)?;
-            if call.int_or("step", 1)? != 1 {
-                let (start, end) = shape::bounds(call)?;
-                return shape::put_steps(call, base, value, along, [&start, &end]);
-            }
-            let (start, end) = shape::bounds(call)?;
-            Ok(between(call, base, value, along, [&start, &end]))
-        }
-        "narrow" => {
-            let along = call.axis("dim", 0, base)?;
-            let (start, length) = (call.size("start")?, call.size("length")?);
-            let end = call.size_op("Add", &start, &length);
-            Ok(between(call, base, value, along, [&start, &end]))
-        }
-        "diagonal" => {
-            let value = Tensor { name: value.to_owned(), ..call.result(0)? };
-            index::with_diagonal(call, base, &value)
-        }
-        "unbind" => {
-            let along = call.axis("dim", 0, base)?;
-            let index = i64::try_from(position).unwrap_or(i64::MAX);
-            let value = call.unsqueeze(value, &[along]);
-            let range = [&Int::Known(index), &Int::Known(index.saturating_add(1))];
-            Ok(between(call, base, &value, along, range))
-        }
-        "split" | "split_with_sizes" | "chunk" | "tensor_split" => {
-            let along = call.axis("dim", 0, base)?;
-            call.to.spend(position)?;
-            let sizes =
-                call.results().take(position + 1).map(|part| part.ok().and_then(|part| part.size(along)));
-            let sizes: Option<Vec<i64>> = sizes.collect();
-            let (length, before) = match sizes.as_deref() {
-                Some([before @ .., length]) => (Some(*length), Some(before)),
-                _ => (None, None),
-            };
-            let start = before.map(|before| before.iter().fold(0i64, |sum, size| sum.saturating_add(*size)));
-            let (Some(start), Some(length)) = (start, length) else {
-                return Err(unsupported("changing a part of unknown size in place"));
-            };
-            Ok(between(
-                call,
-                base,
-                value,
-                along,
-                [&Int::Known(start), &Int::Known(start.saturating_add(length))],
-            ))
-        }
-        _ => Err(unchangeable(operator)),
-    }
-}
-
-/// A tensor that has `value` from an index up to another along an axis.
-pub(super) fn between(
-    call: &mut Call<'_, '_>,
-    base: &str,
-    value: &str,
-    along: i64,
-    [start, end]: [&Int; 2],
-) -> String {
-    let mut parts = Vec::new();
-    if !matches!(start, Int::Known(0)) {
-        parts.push(call.slice(base, along, [&Int::Known(0), start], 1));
-    }
-    parts.push(value.to_owned());
-    if !matches!(end, Int::Known(i64::MAX)) {
-        parts.push(call.slice(base, along, [end, &Int::Known(i64::MAX)], 1));
-    }
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    match parts.as_slice() {
-        [only] => (*only).to_owned(),
-        parts => call.op("Concat", parts, vec![int("axis", along)]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pt2::operators::complex;
 
     fn meta(sizes: &[i64], strides: &[i64]) -> TensorMeta {
         let list = |numbers: &[i64]| numbers.iter().map(|&number| Size::Int(number)).collect();
@@ -359,13 +230,15 @@ mod tests {
     #[test]
     fn what_is_done_when_elements_are_read() {
         let of = |operators: &[&str]| {
-            operators.iter().fold(Lazily::default(), |lazily, operator| lazily.viewed(operator, true))
+            let shown =
+                |operator: &&str| complex::view(&format!("{operator}.default")).map(|view| view.shown);
+            operators.iter().filter_map(shown).fold(Lazily::default(), Lazily::viewed)
         };
         assert_eq!(of(&["select", "conj", "transpose"]), Lazily { conjugated: true, negated: false });
         assert_eq!(of(&["mH", "_conj"]), Lazily::default());
         assert_eq!(of(&["conj", "imag"]), Lazily { conjugated: false, negated: true });
         assert_eq!(of(&["conj", "real"]), Lazily::default());
-        assert_eq!(Lazily::default().viewed("conj", false), Lazily::default());
+        assert_eq!(of(&["matrix_H"]), of(&["conj"]));
     }
 
     #[test]

@@ -345,7 +345,9 @@ fn squaring_symbols_stays_bounded() {
     }
     nodes.push(node("fill", "ConstantOfShape", &["s60"], &["y"]));
     let x = value("x", &[DimensionValue::Param("n".into()), DimensionValue::Param("m".into())]);
-    let _ = import(&model(vec![x], nodes, &["s60"]));
+    let graph = import(&model(vec![x], nodes, &["s60"])).expect("a graph");
+    let text = graph.to_text();
+    assert!(text.len() < 1 << 14, "{}: {}", text.len(), text.chars().take(2000).collect::<String>());
 }
 
 #[test]

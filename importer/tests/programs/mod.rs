@@ -184,6 +184,36 @@ fn unknown_operators_are_told_all_at_once() {
 
 /// An operator that has a rule for real numbers alone is not asked about complex ones.
 #[test]
+fn arguments_that_no_rule_reads_are_told() {
+    let program = Program::read("residual");
+    let with = |name: &str, argument: Value| {
+        let mut text = program.text.clone();
+        for node in
+            nodes(&mut text).iter_mut().filter(|node| node["target"] == "torch.ops.aten.relu_.default")
+        {
+            let inputs = node["inputs"].as_array_mut().expect("arguments");
+            inputs.push(json!({ "name": name, "arg": argument.clone(), "kind": 1 }));
+        }
+        text
+    };
+    for (name, argument) in [("slope", json!({ "as_float": 0.5 })), ("ceil_mode", json!({ "as_bool": true }))]
+    {
+        let message = error(&program, &with(name, argument)).to_string();
+        let expected = format!("not supported: the argument `{name}` of this operator");
+        assert!(message.contains(&expected), "{message}");
+    }
+    // What is not given, makes no difference, or is the default.
+    for (name, argument) in [
+        ("slope", json!({ "as_none": true })),
+        ("memory_format", json!({ "as_memory_format": 1 })),
+        ("ceil_mode", json!({ "as_bool": false })),
+    ] {
+        let loaded = load_bytes(program.with(&with(name, argument)), &LoadOptions::default());
+        assert!(loaded.is_ok(), "{name}: {:?}", loaded.err());
+    }
+}
+
+#[test]
 fn operators_without_complex_numbers_are_told_so() {
     let program = Program::read("fourier");
     let mut text = program.text.clone();

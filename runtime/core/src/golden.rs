@@ -2,55 +2,16 @@
 //!
 //! The tests in generated source and `kiln verify` are written against this module.
 
-use crate::tensor::{DType, Precision, TensorData};
+use crate::tensor::{DType, TensorData};
 use kiln_record::RecordError;
 use kiln_record::safetensors::Safetensors;
 use std::path::Path;
 
+pub use kiln_types::golden::Tolerance;
+
 /// Inputs and expected outputs in one Safetensors file, as `input_0`, `input_1`, …, `output_0`, ….
 pub struct Golden {
     file: Safetensors,
-}
-
-/// How far an element may be off: `|actual - expected| ≤ absolute + relative · |expected| + of_largest · max |expected|`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tolerance {
-    /// For elements near zero.
-    pub absolute: f64,
-    /// In proportion to the expected element.
-    pub relative: f64,
-    /// In proportion to the largest finite expected element: for sums that are rounded as their terms are.
-    pub of_largest: f64,
-}
-
-impl Default for Tolerance {
-    /// `1e-4 + 1e-3 · |expected|`.
-    fn default() -> Self {
-        Self { absolute: 1e-4, relative: 1e-3, of_largest: 0.0 }
-    }
-}
-
-impl Tolerance {
-    /// What results of a model that computes in a float dtype may be off from those in f32: about twenty times the distance between
-    /// neighbouring numbers of a narrow dtype, of elements near zero too, since they are sums of others.
-    pub fn computed_in(dtype: DType) -> Self {
-        match dtype {
-            DType::F16 => Self { absolute: 0.02, relative: 0.02, of_largest: 0.0 },
-            DType::BF16 => Self { absolute: 0.15, relative: 0.15, of_largest: 0.0 },
-            _ => Self::default(),
-        }
-    }
-}
-
-impl Tolerance {
-    /// What results of a model may be off whose products are computed so: for bf16 five times the distance between neighbouring numbers as
-    /// large as the largest result. It was 0.4 to 1.4 hundredths for networks of 6 to 50 layers.
-    pub fn products_of(precision: Precision) -> Self {
-        match precision {
-            Precision::F32 => Self::default(),
-            Precision::Bf16 => Self { of_largest: 0.04, ..Self::default() },
-        }
-    }
 }
 
 /// How two tensors of one shape and dtype differ.

@@ -16,6 +16,7 @@ mod distribution;
 mod dtype;
 mod element;
 mod expression;
+pub mod golden;
 mod inline;
 pub mod layers;
 pub mod minifloat;

@@ -86,6 +86,7 @@ pub(crate) use rules::may_equal;
 pub use slice::{AxisRange, Slice};
 pub use softmax::{LogSoftmax, Softmax};
 
+use super::builder::MAX_HOST_ELEMENTS;
 use super::{
     Dim, Effect, Graph, Implementation, Infer, Loops, Node, Region, RuleResult, RuntimeCall, Sources, Symbol,
     TensorType, ValueId,
@@ -445,9 +446,6 @@ impl Folding {
         }
     }
 }
-
-/// The contents of a host value have at most so many elements.
-use super::builder::MAX_HOST_ELEMENTS;
 
 impl Op {
     /// Types of the outputs, or the rule that the operands break.

@@ -70,6 +70,28 @@ impl Lowering<'_, '_> {
         }
     }
 
+    /// An error unless the operand can have these dims; nothing stands for any size.
+    pub(crate) fn expect_dims(
+        &self,
+        input: &str,
+        value: ValueId,
+        expected: &[Option<Dim>],
+    ) -> RuleResult<()> {
+        let ty = self.ty(value);
+        let fits = |(dim, expected): (&Dim, &Option<Dim>)| {
+            expected.as_ref().is_none_or(|expected| op::may_equal(dim, expected))
+        };
+        if ty.rank() == expected.len() && ty.dims.iter().zip(expected).all(fits) {
+            return Ok(());
+        }
+        let expected: Vec<String> =
+            expected.iter().map(|dim| dim.as_ref().map_or("_".to_owned(), Dim::to_string)).collect();
+        Err(RuleError::Misfit {
+            attribute: input.to_owned(),
+            reason: format!("is {ty}, must have the dims [{}]", expected.join(", ")),
+        })
+    }
+
     pub(crate) fn add(&mut self, op: Op, inputs: &[ValueId]) -> RuleResult<ValueId> {
         self.builder.add(op, inputs)
     }

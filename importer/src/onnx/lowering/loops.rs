@@ -439,44 +439,17 @@ impl<'g, 'm> Lowering<'g, 'm> {
         before: &Snapshot,
     ) -> RuleResult<Outputs> {
         let Attempt { open, mut round, probes } = attempt;
-        let Rounds { mut trip_count, mut condition } = rounds;
-        if let Some(count) = self.counted_rounds(&round.condition, &condition, &open, before) {
-            trip_count = Some(match trip_count {
-                Some(most) if !is_beyond_all(&most) => self.builder.graph.minimum(&most, &count),
-                Some(_) | None => count,
-            });
-            (condition, round.condition) = (Dim::constant(1), Dim::constant(1));
-        }
-        if round.condition.is(0) {
-            let one = Dim::constant(1);
-            trip_count = Some(trip_count.map_or(one.clone(), |most| self.builder.graph.minimum(&most, &one)));
-        }
+        let Rounds { trip_count, condition } = self.settled(rounds, &mut round, &open, before);
         let ends = round.condition.as_constant().is_none();
-        trip_count = trip_count.filter(|most| !(ends && is_beyond_all(most)));
-        if let Some(most) = trip_count.as_mut().filter(|_| condition.as_constant().is_none()) {
-            *most = &*most * &condition;
-            condition = Dim::constant(1);
-        }
         let least = trip_count.as_ref().and_then(Dim::as_constant);
         if condition.is(0) || least.is_some_and(|most| most <= 0) {
-            let mut left = Vec::with_capacity(round.left.len());
-            for value in round.left {
-                let mut dims = self.sizes_outside(self.dims(value), before);
-                dims.insert(0, Dim::constant(0));
-                left.push((dims, self.dtype(value)));
-            }
-            self.builder.abandon_loop(open);
-            self.undo(before, probes);
-            let mut outputs: Vec<Operand> = places.iter().map(|place| place.operand.clone()).collect();
-            for (dims, dtype) in left {
-                outputs.push(Operand::Tensor(self.fill(dims, 0i64, dtype)?));
-            }
-            return Ok(Outputs(outputs));
+            return self.without_rounds(Attempt { open, round, probes }, places, before);
         }
         if trip_count.is_none() && !ends {
             let what = "a loop without an end: it has no number of rounds, and its condition always holds"
                 .to_owned();
             self.builder.abandon_loop(open);
+            self.undo(before, probes);
             return Err(RuleError::Unsupported { what });
         }
         if ends {
@@ -496,7 +469,59 @@ impl<'g, 'm> Lowering<'g, 'm> {
             }
             _ => None,
         };
-        let mut outputs = self.builder.close_loop(open, (trip_count, condition), yielded)?.into_iter();
+        let outputs = self.builder.close_loop(open, (trip_count, condition), yielded)?;
+        self.results(places, outputs, run.as_ref())
+    }
+
+    /// How many rounds there are at most, and whether there is a first, as far as what a round says of the next one settles it.
+    fn settled(&mut self, rounds: Rounds, round: &mut Round, open: &OpenLoop, before: &Snapshot) -> Rounds {
+        let Rounds { mut trip_count, mut condition } = rounds;
+        if let Some(count) = self.counted_rounds(&round.condition, &condition, open, before) {
+            trip_count = Some(match trip_count {
+                Some(most) if !is_beyond_all(&most) => self.builder.graph.minimum(&most, &count),
+                Some(_) | None => count,
+            });
+            (condition, round.condition) = (Dim::constant(1), Dim::constant(1));
+        }
+        if round.condition.is(0) {
+            let one = Dim::constant(1);
+            trip_count = Some(trip_count.map_or(one.clone(), |most| self.builder.graph.minimum(&most, &one)));
+        }
+        let ends = round.condition.as_constant().is_none();
+        trip_count = trip_count.filter(|most| !(ends && is_beyond_all(most)));
+        if let Some(most) = trip_count.as_mut().filter(|_| condition.as_constant().is_none()) {
+            *most = &*most * &condition;
+            condition = Dim::constant(1);
+        }
+        Rounds { trip_count, condition }
+    }
+
+    /// What a loop yields that has no round: what it was given, and nothing of what rounds leave.
+    fn without_rounds(
+        &mut self,
+        attempt: Attempt,
+        places: &[Place],
+        before: &Snapshot,
+    ) -> RuleResult<Outputs> {
+        let Attempt { open, round, probes } = attempt;
+        let mut left = Vec::with_capacity(round.left.len());
+        for value in round.left {
+            let mut dims = self.sizes_outside(self.dims(value), before);
+            dims.insert(0, Dim::constant(0));
+            left.push((dims, self.dtype(value)));
+        }
+        self.builder.abandon_loop(open);
+        self.undo(before, probes);
+        let mut outputs: Vec<Operand> = places.iter().map(|place| place.operand.clone()).collect();
+        for (dims, dtype) in left {
+            outputs.push(Operand::Tensor(self.fill(dims, 0i64, dtype)?));
+        }
+        Ok(Outputs(outputs))
+    }
+
+    /// What the loop's node yields, and what is known of it without: what is the same in every round, and what counts so many.
+    fn results(&mut self, places: &[Place], outputs: Vec<ValueId>, run: Option<&Dim>) -> RuleResult<Outputs> {
+        let mut outputs = outputs.into_iter();
         let mut results = Vec::with_capacity(outputs.len());
         for place in places {
             let (&Operand::Tensor(first), false) = (&place.operand, place.guess == Carried::Same) else {
@@ -504,15 +529,13 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 continue;
             };
             let output = outputs.next();
-            results.extend(
-                match (&place.guess, &run) {
-                    (Carried::Counted(steps), Some(run)) => {
-                        Some(self.integers_like(first, counted(place, steps, run))?)
-                    }
-                    _ => output,
+            let result = match (&place.guess, run) {
+                (Carried::Counted(steps), Some(run)) => {
+                    Some(self.integers_like(first, counted(place, steps, run))?)
                 }
-                .map(Operand::Tensor),
-            );
+                _ => output,
+            };
+            results.extend(result.map(Operand::Tensor));
         }
         results.extend(outputs.map(Operand::Tensor));
         Ok(Outputs(results))

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::ir::{Dim, RuleError, RuleResult, ValueId};
-use crate::onnx::node::{SourceNode, invalid, misfit};
+use crate::onnx::node::{MAX_SIZE, SourceNode, misfit};
 
 /// How padding is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +37,6 @@ pub(crate) struct Window {
     pub(crate) explicit: Vec<(usize, usize)>,
 }
 
-/// Sizes from an attribute, `i32::MAX` at most; zeros are refused where `least` is 1.
-fn sizes(node: &mut SourceNode<'_>, name: &str, least: i64) -> RuleResult<Option<Vec<usize>>> {
-    let Some(values) = node.ints(name)? else {
-        return Ok(None);
-    };
-    let size =
-        |&value: &i64| usize::try_from(value).ok().filter(|_| value >= least && value <= i64::from(i32::MAX));
-    let sizes: Option<Vec<usize>> = values.iter().map(size).collect();
-    sizes
-        .map(Some)
-        .ok_or_else(|| invalid(name, format!("is {values:?}, must lie between {least} and {}", i32::MAX)))
-}
-
 impl Windows {
     pub(crate) fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let modes = [
@@ -63,12 +50,18 @@ impl Windows {
         } else {
             node.choice("auto_pad", "NOTSET", &modes)?
         };
+        let kernel = node.sizes("kernel_shape", 1..=MAX_SIZE, None)?;
+        Ok(Self { auto_pad, kernel, ..Self::read_places(node)? })
+    }
+
+    /// Windows whose kernel and padding no attribute finds: where they lie.
+    pub(crate) fn read_places(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
-            auto_pad,
-            kernel: sizes(node, "kernel_shape", 1)?,
-            pads: sizes(node, "pads", 0)?,
-            strides: sizes(node, "strides", 1)?,
-            dilations: sizes(node, "dilations", 1)?,
+            auto_pad: AutoPad::NotSet,
+            kernel: None,
+            pads: node.sizes("pads", 0..=MAX_SIZE, None)?,
+            strides: node.sizes("strides", 1..=MAX_SIZE, None)?,
+            dilations: node.sizes("dilations", 1..=MAX_SIZE, None)?,
         })
     }
 

@@ -1,22 +1,16 @@
 //! `Col2Im`: blocks summed back into an image, which is a transposed convolution with unit kernels.
 
+use super::super::lowering::Windows;
+use super::super::node::{MAX_SIZE, sizes_of};
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{ConvTransposeOptions, PadMode};
 
-pub(super) struct Col2Im {
-    dilations: Option<Vec<i64>>,
-    pads: Option<Vec<i64>>,
-    strides: Option<Vec<i64>>,
-}
+pub(super) struct Col2Im(Windows);
 
 impl Col2Im {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self {
-            dilations: node.ints("dilations")?,
-            pads: node.ints("pads")?,
-            strides: node.ints("strides")?,
-        })
+        Windows::read_places(node).map(Self)
     }
 }
 
@@ -28,23 +22,19 @@ impl<'m> Operator<'m> for Col2Im {
         let x = args.value("input")?;
         let image = to.host(args.value("image_shape")?, "image_shape")?;
         let known: Option<Vec<i64>> = image.iter().map(Dim::as_constant).collect();
-        known.map(|known| sizes("image_shape", known, None)).transpose()?;
+        if let Some(known) = known {
+            sizes_of("image_shape", &known, 0..=MAX_SIZE, None)?;
+        }
         let spatial = image.len();
-        let count = Some(spatial);
-        let block = sizes("block_shape", to.known_ints(args.value("block_shape")?, "block_shape")?, count)?;
-        let or = |given: &Option<Vec<i64>>, default: i64, n: usize| {
-            given.clone().unwrap_or_else(|| vec![default; n])
-        };
-        let dilation = sizes("dilations", or(&self.dilations, 1, spatial), count)?;
-        let stride = sizes("strides", or(&self.strides, 1, spatial), count)?;
-        let pads = sizes("pads", or(&self.pads, 0, 2 * spatial), Some(2 * spatial))?;
+        let block = to.known_ints(args.value("block_shape")?, "block_shape")?;
+        let window = self.0.over(spatial, sizes_of("block_shape", &block, 1..=MAX_SIZE, Some(spatial))?)?;
         let dims = to.dims(x);
-        if !(1..=3).contains(&spatial) || stride.contains(&0) {
-            let what = format!("blocks {block:?} of an image of {spatial} axes by strides {stride:?}");
+        if !(1..=3).contains(&spatial) {
+            let what = format!("blocks {block:?} of an image of {spatial} axes");
             return Err(RuleError::Unsupported { what });
         }
-        let area = block.iter().try_fold(1usize, |area, &size| area.checked_mul(size));
-        let area = area.filter(|&area| area > 0).ok_or_else(|| invalid("block_shape", "is no size"))?;
+        let area = window.kernel.iter().try_fold(1usize, |area, &size| area.checked_mul(size));
+        let area = area.ok_or_else(|| RuleError::TooLarge { what: format!("a block {block:?}") })?;
         let [batch, rows, _] = dims.as_slice() else {
             let expected = "expected 3".to_owned();
             return Err(RuleError::Rank { input: "input".to_owned(), actual: dims.len(), expected });
@@ -58,14 +48,13 @@ impl<'m> Operator<'m> for Col2Im {
         let (mut padding, mut extra) = (Vec::new(), Vec::new());
         // What is cut off at the end, or what the stride does not reach there, of an image whose size only the run tells.
         let mut rest = vec![(Dim::constant(0), Dim::constant(0)); 2];
-        for axis in 0..spatial {
-            let (before, after) = (pads[axis], pads[axis + spatial]);
-            let extent = dilation[axis] * (block[axis] - 1) + 1;
-            let room = &image[axis] + &Dim::constant((before + after) as i64 - extent as i64);
+        for (axis, size) in image.iter().enumerate() {
+            let (before, after) = window.explicit[axis];
+            let room = &(size + &Dim::from(before + after)) - &window.extent(axis);
             if room.as_constant().is_some_and(|room| room < 0) {
                 return Err(misfit("block_shape", "is larger than the image"));
             }
-            let step = Dim::from(stride[axis]);
+            let step = Dim::from(window.stride[axis]);
             let steps = room.floor_div(&step);
             let unreached = &room - &(&steps * &step);
             grid.push(&steps + &Dim::constant(1));
@@ -86,12 +75,12 @@ impl<'m> Operator<'m> for Col2Im {
         // Each row goes to one place of its block.
         let one = |at: usize| if at / area == at % area { 1.0 } else { 0.0 };
         let dtype = to.dtype(x);
-        let kernels = to.table([vec![area, 1], block].concat(), dtype, one)?;
+        let kernels = to.table([vec![area, 1], window.kernel].concat(), dtype, one)?;
         let options = ConvTransposeOptions {
-            stride: stride.into(),
+            stride: window.stride.into(),
             padding: padding.into(),
             output_padding: extra.into(),
-            dilation: dilation.into(),
+            dilation: window.dilation.into(),
             groups: 1,
         };
         let mut images = to.add(Op::ConvTranspose(options), &[blocks, kernels])?;
@@ -103,13 +92,4 @@ impl<'m> Operator<'m> for Col2Im {
         whole.extend(image);
         Ok(to.reshape(images, whole)?.into())
     }
-}
-
-/// Sizes of a machine's order, so many as wanted.
-fn sizes(name: &str, values: Vec<i64>, count: Option<usize>) -> RuleResult<Vec<usize>> {
-    let size = |&value: &i64| usize::try_from(value).ok().filter(|&size| size <= 1 << 24);
-    let sizes: Option<Vec<usize>> = values.iter().map(size).collect();
-    sizes
-        .filter(|sizes| count.is_none_or(|count| sizes.len() == count))
-        .ok_or_else(|| invalid(name, format!("is {values:?}")))
 }

@@ -1,6 +1,7 @@
 //! `ConvTranspose`: one to three spatial axes; padding given, or found from the wanted size.
 
 use super::super::lowering::{AutoPad, Window, Windows};
+use super::super::node::{MAX_SIZE, sizes_of};
 use super::conv::kernel_of;
 use super::prelude::*;
 use kiln_types::ConvTransposeOptions;
@@ -31,14 +32,19 @@ impl<'m> Operator<'m> for ConvTranspose {
         let spatial = to.spatial("X", x)?;
         let kernel = kernel_of(to, weight, spatial, &self.windows)?;
         let window = self.windows.over(spatial, kernel)?;
-        let extra = sizes("output_padding", self.output_padding.as_deref(), spatial)?;
-        let extra = extra.unwrap_or_else(|| vec![0; spatial]);
+        let sizes = |name: &str, values: &[i64]| sizes_of(name, values, 0..=MAX_SIZE, Some(spatial));
+        let mut extra = match &self.output_padding {
+            Some(extra) => sizes("output_padding", extra)?,
+            None => vec![0; spatial],
+        };
         let shape = match &self.output_shape {
             // Batch and channels may be named too.
-            Some(shape) if shape.len() == spatial + 2 => sizes("output_shape", shape.get(2..), spatial)?,
-            shape => sizes("output_shape", shape.as_deref(), spatial)?,
+            Some(shape) if shape.len() == spatial + 2 => {
+                Some(sizes("output_shape", shape.get(2..).unwrap_or_default())?)
+            }
+            Some(shape) => Some(sizes("output_shape", shape)?),
+            None => None,
         };
-        let mut extra = extra;
         self.grow(to, x, &window, &mut extra, shape.as_deref());
         let cut = self.cut(to, x, &window, &extra, shape.as_deref())?;
         let known: Option<Vec<(usize, usize)>> =
@@ -62,21 +68,6 @@ impl<'m> Operator<'m> for ConvTranspose {
             }
         }
         Ok(y.into())
-    }
-}
-
-/// One size an axis.
-fn sizes(name: &str, values: Option<&[i64]>, spatial: usize) -> RuleResult<Option<Vec<usize>>> {
-    let Some(values) = values else {
-        return Ok(None);
-    };
-    let sizes: Option<Vec<usize>> = values
-        .iter()
-        .map(|&value| usize::try_from(value).ok().filter(|&size| size <= i32::MAX as usize))
-        .collect();
-    match sizes {
-        Some(sizes) if sizes.len() == spatial => Ok(Some(sizes)),
-        _ => Err(invalid(name, format!("is {values:?}, must be {spatial} sizes"))),
     }
 }
 

@@ -21,6 +21,47 @@ impl DeformConv {
     }
 }
 
+impl DeformConv {
+    /// An error unless the operands fit each other.
+    fn check(
+        &self,
+        to: &Lowering<'_, '_>,
+        [x, weight, offset]: [ValueId; 3],
+        [bias, mask]: [Option<ValueId>; 2],
+        kernel: &[usize],
+    ) -> RuleResult<()> {
+        let (image, filters, places) = (to.dims(x), to.dims(weight), to.dims(offset));
+        let counts = [
+            ("group", self.groups, [image[1].as_size(), filters[0].as_size()]),
+            ("offset_group", self.offset_groups, [image[1].as_size(), None]),
+        ];
+        for (name, groups, channels) in counts {
+            if groups == 0 {
+                return Err(invalid(name, "is 0"));
+            }
+            if let Some(channels) = channels.into_iter().flatten().find(|channels| channels % groups != 0) {
+                return Err(misfit(name, format!("is {groups} for {channels} channels")));
+            }
+        }
+        let kernel: Vec<Dim> = kernel.iter().map(|&size| Dim::from(size)).collect();
+        let in_group = image[1].as_size().map(|channels| Dim::from(channels / self.groups));
+        let sizes = kernel.iter().cloned().map(Some);
+        to.expect_dims("W", weight, &[None, in_group].into_iter().chain(sizes).collect::<Vec<_>>())?;
+        // A row and a column for each element of the kernel, and one factor.
+        let elements = &Dim::product(&kernel) * &Dim::from(self.offset_groups);
+        let moved =
+            |channels: Dim| [&image[0], &channels, &places[2], &places[3]].map(|dim| Some(dim.clone()));
+        to.expect_dims("offset", offset, &moved(&elements * &Dim::constant(2)))?;
+        if let Some(mask) = mask {
+            to.expect_dims("mask", mask, &moved(elements))?;
+        }
+        match bias {
+            Some(bias) => to.expect_dims("B", bias, &[Some(filters[0].clone())]),
+            None => Ok(()),
+        }
+    }
+}
+
 impl<'m> Operator<'m> for DeformConv {
     const FORMS: Forms<'m, Self> =
         &[Spec::onnx("DeformConv", 19, &["X", "W", "offset", "B?", "mask?"]).reads(Self::read)];
@@ -39,9 +80,7 @@ impl<'m> Operator<'m> for DeformConv {
         let kernel =
             kernel.ok_or_else(|| RuleError::NotConstant { input: "the kernel's size".to_owned() })?;
         let window = self.windows.over(2, self.windows.kernel.clone().unwrap_or(kernel))?;
-        if self.groups == 0 || self.offset_groups == 0 {
-            return Err(invalid("group", "is 0"));
-        }
+        self.check(to, [x, weight, offset], [bias, mask], &window.kernel)?;
         // The runtime pads both sides alike; what is more on one side becomes part of the image.
         let even: Vec<usize> = window.explicit.iter().map(|&(before, after)| before.min(after)).collect();
         let mut rest = vec![(Dim::constant(0), Dim::constant(0)); 2];

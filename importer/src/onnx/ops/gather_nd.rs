@@ -27,6 +27,9 @@ impl<'m> Operator<'m> for GatherNd {
         let rank = to.need_rank("data", x, batch + 1)?;
         let index_rank = to.need_rank("indices", indices, batch + 1)?;
         let (data, index) = (to.dims(x), to.dims(indices));
+        let mut expected: Vec<Option<Dim>> = data[..batch].iter().cloned().map(Some).collect();
+        expected.resize(index_rank, None);
+        to.expect_dims("indices", indices, &expected)?;
         let Some(depth) = index[index_rank - 1].as_size() else {
             return Err(RuleError::NotConstant { input: "the last dim of indices".to_owned() });
         };

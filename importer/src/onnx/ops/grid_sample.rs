@@ -44,13 +44,10 @@ impl<'m> Operator<'m> for GridSample {
         let (x, grid) = (args.value("X")?, args.value("grid")?);
         let spatial = to.spatial("X", x)?;
         let (dims, places) = (to.dims(x), to.dims(grid));
-        let fits = places.len() == dims.len()
-            && places[spatial + 1].as_size().is_none_or(|count| count == spatial)
-            && (places[0] == dims[0] || places[0].as_size().is_none() || dims[0].as_size().is_none());
-        if !fits {
-            let expected = format!("expected {}, its last dim {spatial}", dims.len());
-            return Err(RuleError::Rank { input: "grid".to_owned(), actual: places.len(), expected });
-        }
+        let mut expected = vec![None; dims.len()];
+        expected[0] = Some(dims[0].clone());
+        expected[spatial + 1] = Some(Dim::from(spatial));
+        to.expect_dims("grid", grid, &expected)?;
         if !to.dtype(x).is_float() {
             return Err(invalid("X", format!("is of {}", to.dtype(x).name())));
         }

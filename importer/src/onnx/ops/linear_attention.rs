@@ -1,11 +1,13 @@
 //! `LinearAttention`: attention with a state of one size, as Gated DeltaNet, RetNet and RWKV have it.
 
+use super::heads::head_count;
 use super::prelude::*;
+use crate::ir::op::may_equal;
 use kiln_types::Activation;
 
 pub(super) struct LinearAttention {
-    query_heads: usize,
-    key_value_heads: usize,
+    query_heads: i64,
+    key_value_heads: i64,
     /// 0 stands for one over the root of a key's size.
     scale: f64,
     decays: bool,
@@ -23,11 +25,8 @@ impl LinearAttention {
             ("gated_delta", (true, true)),
         ];
         let (decays, corrects) = node.choice("update_rule", "gated_delta", &rules)?;
-        let mut heads = |name: &str| match node.size(name, 0)? {
-            0 => Err(invalid(name, "is missing or 0")),
-            heads => Ok(heads),
-        };
-        let (query_heads, key_value_heads) = (heads("q_num_heads")?, heads("kv_num_heads")?);
+        let (query_heads, key_value_heads) =
+            (head_count(node, "q_num_heads")?, head_count(node, "kv_num_heads")?);
         if query_heads % key_value_heads != 0 {
             let reason = format!("is {query_heads}, must be a multiple of `kv_num_heads`, {key_value_heads}");
             return Err(invalid("q_num_heads", reason));
@@ -66,18 +65,17 @@ impl<'m> Operator<'m> for LinearAttention {
         let past = args.optional("past_state")?;
         let decay = self.gate(args, "decay", self.decays)?;
         let beta = self.gate(args, "beta", self.corrects)?;
-        let needed = [("query", Some(query), 3), ("key", Some(key), 3), ("value", Some(value), 3)];
-        let optional = [("past_state", past, 4), ("decay", decay, 3), ("beta", beta, 3)];
-        for (input, operand, rank) in needed.into_iter().chain(optional) {
-            if let Some(operand) = operand {
-                to.expect_rank(input, operand, rank)?;
-            }
-        }
-        let size = |input: &str, value: ValueId, heads: usize| {
-            let width = to.dims(value)[2].as_size();
+        to.expect_rank("query", query, 3)?;
+        let mut dims = to.dims(query);
+        let token = [Some(dims[0].clone()), Some(dims[1].clone())];
+        let of_tokens = |size: Option<Dim>| [token.as_slice(), &[size]].concat();
+        to.expect_dims("key", key, &of_tokens(None))?;
+        to.expect_dims("value", value, &of_tokens(None))?;
+        let size = |input: &str, value: ValueId, heads: i64| {
+            let width = to.dims(value)[2].as_constant();
             let width = width
                 .ok_or_else(|| RuleError::NotConstant { input: format!("the last size of `{input}`") })?;
-            if width == 0 || width % heads != 0 {
+            if width < 1 || width % heads != 0 {
                 return Err(misfit(input, format!("has {width} numbers a token for {heads} heads")));
             }
             Ok(width / heads)
@@ -88,12 +86,23 @@ impl<'m> Operator<'m> for LinearAttention {
             return Err(misfit("key", format!("has heads of another size than the queries', {key_size}")));
         }
         let scale = if self.scale == 0.0 { 1.0 / (key_size as f64).sqrt() } else { self.scale };
-        let mut dims = to.dims(query);
         let batch = dims[0].clone();
-        dims[2] = Dim::from(self.query_heads * value_size);
+        let heads = Dim::from(self.key_value_heads);
+        // A gate has a number for each head, or for more of them (decays), or one for all of them.
+        let gates = [("decay", decay, &heads * &Dim::from(key_size)), ("beta", beta, Dim::constant(1))];
+        for (input, gate, other) in gates {
+            let Some(gate) = gate else { continue };
+            to.expect_rank(input, gate, 3)?;
+            let fits = may_equal(&to.dims(gate)[2], &other);
+            to.expect_dims(input, gate, &of_tokens(Some(if fits { other } else { heads.clone() })))?;
+        }
+        if let Some(past) = past {
+            let state = [batch.clone(), heads.clone(), Dim::from(key_size), Dim::from(value_size)];
+            to.expect_dims("past_state", past, &state.map(Some))?;
+        }
+        dims[2] = &Dim::from(self.query_heads) * &Dim::from(value_size);
         let result = to.ty(query).with_dims(dims);
-        let state_dims =
-            vec![batch, Dim::from(self.key_value_heads), Dim::from(key_size), Dim::from(value_size)];
+        let state_dims = vec![batch, heads, Dim::from(key_size), Dim::from(value_size)];
         let state = to.ty(past.unwrap_or(query)).with_dims(state_dims);
         let mut operands = vec![query, key, value];
         let mut option = |value: Option<_>| {
@@ -106,8 +115,8 @@ impl<'m> Operator<'m> for LinearAttention {
         let options = Arg::fields(
             "tensor::module::LinearAttentionOptions",
             [
-                ("query_heads", Arg::Int(self.query_heads as i64)),
-                ("key_value_heads", Arg::Int(self.key_value_heads as i64)),
+                ("query_heads", Arg::Int(self.query_heads)),
+                ("key_value_heads", Arg::Int(self.key_value_heads)),
                 ("scale", Arg::Float(scale)),
             ],
         );

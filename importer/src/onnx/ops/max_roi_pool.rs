@@ -26,9 +26,8 @@ impl<'m> Operator<'m> for MaxRoiPool {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, regions) = (args.value("X")?, args.value("rois")?);
-        for (input, value, rank) in [("X", x, 4), ("rois", regions, 2)] {
-            to.expect_rank(input, value, rank)?;
-        }
+        to.expect_rank("X", x, 4)?;
+        to.expect_dims("rois", regions, &[None, Some(Dim::constant(5))])?;
         let [rows, columns] = self.output_size;
         let dims =
             vec![to.dims(regions)[0].clone(), to.dims(x)[1].clone(), Dim::from(rows), Dim::from(columns)];

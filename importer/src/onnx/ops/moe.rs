@@ -5,7 +5,7 @@
 use super::grouped_matmul::grouped_product;
 use super::prelude::*;
 use super::top_k::{Order, first_of_order};
-use crate::ir::{AxisRange, may_equal, op};
+use crate::ir::{AxisRange, op};
 use kiln_types::{Activation, ArgReduceOp, ScatterOp};
 
 pub(super) struct Moe(Mixture);
@@ -32,6 +32,8 @@ impl<'m> Operator<'m> for Moe {
             first: args.value("fc1_experts_weights")?,
             second: args.value("fc2_experts_weights")?,
             third: args.optional("fc3_experts_weights")?,
+            // What chooses the experts weighs them, too.
+            router_weights: None,
         };
         self.0.lower(args, to, sizes, matrices)
     }
@@ -97,6 +99,8 @@ pub(super) struct Matrices {
     pub(super) first: ValueId,
     pub(super) second: ValueId,
     pub(super) third: Option<ValueId>,
+    /// What experts are weighed by, if not by what chooses them.
+    pub(super) router_weights: Option<ValueId>,
 }
 
 /// Which rows go through which expert: a row for each token and each of its experts.
@@ -183,7 +187,11 @@ impl Mixture {
         };
         let tokens = Dim::product(&dims[..dims.len() - 1]);
         let sizes = Sizes { tokens, experts, hidden: dims[dims.len() - 1].clone(), first, inner };
-        expect_dims(to, "router_probs", scores, &[sizes.tokens.clone(), sizes.experts.clone()])?;
+        to.expect_dims(
+            "router_probs",
+            scores,
+            &[&sizes.tokens, &sizes.experts].map(|dim| Some(dim.clone())),
+        )?;
         Ok(sizes)
     }
 
@@ -197,20 +205,16 @@ impl Mixture {
         let input = args.value("input")?;
         let Sizes { tokens, experts, hidden, first, inner } = &sizes;
         let x = to.reshape(input, vec![tokens.clone(), hidden.clone()])?;
-        let rows = self.rows(args, to, &sizes)?;
+        let rows = self.rows(args, to, &sizes, &matrices)?;
         let of_rows = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[x, rows.token])?;
         let product = |to: &mut Lowering<'_, '_>, name: &str, x, weight, [columns, depth]: [&Dim; 2]| {
-            expect_dims(
-                to,
-                &format!("{name}_experts_weights"),
-                weight,
-                &[experts, columns, depth].map(Dim::clone),
-            )?;
+            let dims = [experts, columns, depth].map(|dim| Some(dim.clone()));
+            to.expect_dims(&format!("{name}_experts_weights"), weight, &dims)?;
             let weight = to.permute(weight, vec![0, 2, 1])?;
             let y = grouped_product(to, x, weight, rows.ends)?;
             let bias_name = format!("{name}_experts_bias");
             let Some(bias) = args.optional(&bias_name)? else { return Ok(y) };
-            expect_dims(to, &bias_name, bias, &[experts, columns].map(Dim::clone))?;
+            to.expect_dims(&bias_name, bias, &[experts, columns].map(|dim| Some(dim.clone())))?;
             let bias = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[bias, rows.expert])?;
             to.binary(BinaryOp::Add, y, bias)
         };
@@ -233,9 +237,15 @@ impl Mixture {
     }
 
     /// Sorts tokens by the experts that their scores choose.
-    fn rows(&self, args: &Args, to: &mut Lowering<'_, '_>, sizes: &Sizes) -> RuleResult<Rows> {
+    fn rows(
+        &self,
+        args: &Args,
+        to: &mut Lowering<'_, '_>,
+        sizes: &Sizes,
+        matrices: &Matrices,
+    ) -> RuleResult<Rows> {
         let (input, scores) = (args.value("input")?, args.value("router_probs")?);
-        let (weights, chosen) = self.chosen(args, to, scores)?;
+        let (weights, chosen) = self.chosen(to, scores, matrices.router_weights)?;
         let count = &sizes.tokens * &Dim::from(self.k);
         let chosen = to.reshape(chosen, vec![count.clone()])?;
         let [expert, order] = first_of_order(to, chosen, count.clone(), 0, Order::Rising)?;
@@ -261,16 +271,14 @@ impl Mixture {
     /// ONNX Runtime takes that on a GPU, and the last on a CPU.
     fn chosen(
         &self,
-        args: &Args,
         to: &mut Lowering<'_, '_>,
         scores: ValueId,
+        other_weights: Option<ValueId>,
     ) -> RuleResult<(ValueId, ValueId)> {
         let scores = match to.dtype(scores) {
             DType::F16 | DType::BF16 => to.cast(scores, DType::F32)?,
             _ => scores,
         };
-        // `MoE` has none: what chooses the experts weighs them, too.
-        let other_weights = args.optional("router_weights")?;
         let normalized = match (&self.routing, other_weights) {
             (Routing::Softmax { normalized }, _) => *normalized,
             (Routing::SparseMixer, None) => return sparse_mixer(to, scores),
@@ -282,8 +290,8 @@ impl Mixture {
         let [weights, chosen] = first_of_order(to, probabilities, Dim::from(self.k), 1, Order::Falling)?;
         let weights = match other_weights {
             Some(all) => {
-                let dims = to.dims(scores);
-                expect_dims(to, "router_weights", all, &dims)?;
+                let dims: Vec<Option<Dim>> = to.dims(scores).into_iter().map(Some).collect();
+                to.expect_dims("router_weights", all, &dims)?;
                 let all = to.cast(all, to.dtype(weights))?;
                 to.add(Op::Gather(op::Gather { axis: 1 }), &[all, chosen])?
             }
@@ -393,18 +401,3 @@ fn sparse_mixer(to: &mut Lowering<'_, '_>, scores: ValueId) -> RuleResult<(Value
 
 /// Phi-3.5's `router_jitter_noise`, which ONNX Runtime has as a constant.
 const MIXER_TOLERANCE: f64 = 0.01;
-
-/// An error unless an operand has these dims.
-pub(super) fn expect_dims(
-    to: &Lowering<'_, '_>,
-    input: &str,
-    value: ValueId,
-    dims: &[Dim],
-) -> RuleResult<()> {
-    let found = to.dims(value);
-    if found.len() == dims.len() && dims.iter().zip(&found).all(|(a, b)| may_equal(a, b)) {
-        return Ok(());
-    }
-    let expected = dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
-    Err(misfit(input, format!("is {}, must have the dims [{expected}]", to.ty(value))))
-}

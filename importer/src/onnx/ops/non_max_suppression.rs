@@ -22,13 +22,9 @@ impl<'m> Operator<'m> for NonMaxSuppression {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (boxes, scores) = (args.value("boxes")?, args.value("scores")?);
-        for (name, value) in [("boxes", boxes), ("scores", scores)] {
-            let actual = to.rank(value);
-            if actual != 3 {
-                let expected = "expected 3".to_owned();
-                return Err(RuleError::Rank { input: name.to_owned(), actual, expected });
-            }
-        }
+        to.expect_dims("boxes", boxes, &[None, None, Some(Dim::constant(4))])?;
+        let [batch, count] = [0, 1].map(|axis| to.dims(boxes).get(axis).cloned());
+        to.expect_dims("scores", scores, &[batch, None, count])?;
         let overlap = args.optional("iou_threshold")?;
         // `None` where only the run gives it.
         let known = overlap.map_or(Some(0.0), |iou| to.known_number(iou).map(Scalar::to_f64));

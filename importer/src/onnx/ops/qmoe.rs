@@ -1,7 +1,7 @@
 //! `QMoE`: a mixture of experts whose matrices are integers of a few bits, under a scale for each row or for each block of one.
 
 use super::blocks::{Bits, block_size, unpacked};
-use super::moe::{Matrices, Mixture, expect_dims};
+use super::moe::{Matrices, Mixture};
 use super::prelude::*;
 use super::quantize_linear::dequantized;
 
@@ -71,6 +71,7 @@ impl<'m> Operator<'m> for QMoe {
                 Some(_) => Some(self.matrices(args, to, "fc3", third)?),
                 None => None,
             },
+            router_weights: args.optional("router_weights")?,
         };
         self.mixture.lower(args, to, sizes, matrices)
     }
@@ -111,7 +112,7 @@ impl QMoe {
         for dims in [&mut dims, &mut per_row] {
             dims.extend(blocks.map(Dim::from));
         }
-        expect_dims(to, &scales, scale, &dims)?;
+        to.expect_dims(&scales, scale, &dims.iter().cloned().map(Some).collect::<Vec<_>>())?;
         let scale = to.reshape(scale, per_row.clone())?;
         let zeros = format!("{name}_zero_points");
         let zero = match args.optional(&zeros)? {

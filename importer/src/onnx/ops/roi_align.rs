@@ -40,8 +40,16 @@ impl<'m> Operator<'m> for RoiAlign {
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
         let (x, regions, images) = (args.value("X")?, args.value("rois")?, args.value("batch_indices")?);
-        for (input, value, rank) in [("X", x, 4), ("rois", regions, 2), ("batch_indices", images, 1)] {
-            to.expect_rank(input, value, rank)?;
+        to.expect_rank("X", x, 4)?;
+        to.expect_dims("rois", regions, &[None, Some(Dim::constant(4))])?;
+        to.expect_dims("batch_indices", images, &[to.dims(regions).first().cloned()])?;
+        if !to.dtype(images).is_int() {
+            let expected = "expected integers".to_owned();
+            return Err(RuleError::DType {
+                input: "batch_indices".to_owned(),
+                actual: to.dtype(images),
+                expected,
+            });
         }
         let [rows, columns] = self.output_size;
         let dims =

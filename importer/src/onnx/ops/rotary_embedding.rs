@@ -43,7 +43,8 @@ impl Streams {
     /// The stream of each pair of features.
     fn of_pairs(&self, half: usize) -> RuleResult<Vec<i64>> {
         let [time, height, width] = self.counts;
-        if time + height + width != half {
+        let pairs = time.checked_add(height).and_then(|pairs| pairs.checked_add(width));
+        if pairs != Some(half) {
             let reason = format!("has {time} + {height} + {width} pairs, and the caches {half}");
             return Err(invalid("mrope_section", reason));
         }
@@ -70,6 +71,7 @@ impl Streams {
         let half = to.dims(cache).last().and_then(Dim::as_size);
         let half =
             half.ok_or_else(|| RuleError::NotConstant { input: format!("the last size of `{name}`") })?;
+        to.reserve(half.saturating_mul(8))?;
         let streams = TensorData::new(self.of_pairs(half)?, [half]);
         let streams = to.listed("streams", streams)?;
         let places = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[positions, streams])?;

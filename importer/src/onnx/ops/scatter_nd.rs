@@ -32,8 +32,13 @@ impl<'m> Operator<'m> for ScatterNd {
         let rank = to.need_rank("data", x, 1)?;
         let index_rank = to.need_rank("indices", indices, 1)?;
         let depth = to.dims(indices)[index_rank - 1].as_size();
-        if depth.is_some_and(|depth| depth > rank || index_rank - 1 + rank - depth != to.rank(updates)) {
-            return Err(misfit("updates", format!("have rank {}", to.rank(updates))));
+        if let Some(depth) = depth {
+            if depth > rank {
+                return Err(misfit("indices", format!("name {depth} axes of {rank}")));
+            }
+            let tuples = to.dims(indices).into_iter().take(index_rank - 1);
+            let slices = to.dims(x).into_iter().skip(depth);
+            to.expect_dims("updates", updates, &tuples.chain(slices).map(Some).collect::<Vec<_>>())?;
         }
         if to.dims(updates).iter().any(|dim| dim.is(0)) || to.dims(indices).iter().any(|dim| dim.is(0)) {
             return Ok(x.into());

@@ -10,6 +10,7 @@ use super::{control, create, linear, shape, spectra};
 use crate::error::ImportErrorKind;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, unsupported};
 use crate::pt2::value::{Output, Part, Value, not_real};
+use crate::pt2::views::{Shown, put_back};
 use kiln_types::{DType, Scalar};
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -20,13 +21,49 @@ pub(in crate::pt2) type Rule = for<'c, 'p> fn(&mut Call<'c, 'p>) -> Result<Vec<O
 /// Rules by name, as those for real numbers.
 pub(super) type Table = &'static [(&'static str, Rule)];
 
-static RULES: LazyLock<HashMap<&str, Rule>> = LazyLock::new(|| {
-    let tables = [PARTS, PRODUCTS, VIEWS, arithmetic::RULES, spectra::COMPLEX_RULES];
-    tables.into_iter().flatten().copied().collect()
+/// Rules of views that no rule for real numbers makes: what they show, and the value of what they view, with another one where the view
+/// shows it.
+type ViewTable = &'static [(&'static str, Rule, Shown, PutBack)];
+
+type PutBack =
+    for<'c, 'p> fn(&mut Call<'c, 'p>, base: &Value, output: Output, position: usize) -> Result<Output>;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    rule: Rule,
+    view: Option<View>,
+}
+
+/// What a view shows of complex numbers, or as complex numbers.
+#[derive(Clone, Copy)]
+pub(in crate::pt2) struct View {
+    pub shown: Shown,
+    pub put_back: PutBack,
+}
+
+const TABLES: &[Table] = &[PARTS, PRODUCTS, OWN, arithmetic::RULES, spectra::COMPLEX_RULES];
+
+static RULES: LazyLock<HashMap<&str, Entry>> = LazyLock::new(|| {
+    let own = TABLES.iter().copied().flatten().map(|&(name, rule)| (name, Entry { rule, view: None }));
+    let views = VIEWS
+        .iter()
+        .map(|&(name, rule, shown, put_back)| (name, Entry { rule, view: Some(View { shown, put_back }) }));
+    own.chain(views).collect()
 });
 
 pub(super) fn find(target: &str) -> Option<Rule> {
-    super::of_name(&RULES, target)
+    super::of_name(&RULES, target).map(|entry| entry.rule)
+}
+
+/// What the result of an operator shows, if that is a view that no rule for real numbers makes.
+pub(in crate::pt2) fn view(target: &str) -> Option<View> {
+    let entry = super::of_name(&RULES, target).filter(|_| !super::family(target).ends_with("_copy"));
+    entry.and_then(|entry| entry.view)
+}
+
+/// Whether an operator of this name is such a view.
+pub(super) fn is_view(name: &str) -> bool {
+    RULES.get(name).is_some_and(|entry| entry.view.is_some())
 }
 
 macro_rules! each_part {
@@ -44,7 +81,6 @@ macro_rules! bilinear {
 /// What is computed of real parts, and of imaginary ones.
 const PARTS: Table = &[
     ("_index_put_impl.default", each_part!("self", "values")),
-    ("_neg_view.default", negated),
     ("_reshape_alias.default", each_part!("self")),
     ("_to_copy.default", converted),
     ("_unsafe_index.Tensor", each_part!("self")),
@@ -251,11 +287,9 @@ const PRODUCTS: Table = &[
     }),
 ];
 
-/// What shows parts, or makes complex numbers of them.
-const VIEWS: Table = &[
-    ("_conj.default", conjugated),
+/// What makes complex numbers of their own.
+const OWN: Table = &[
     ("_conj_physical.default", conjugated),
-    ("adjoint.default", turned),
     ("complex.default", |call| {
         let dtype = call.of_parts(&[]).result_dtype()?;
         let (real, imaginary) = (call.tensor("real")?, call.tensor("imag")?);
@@ -263,24 +297,91 @@ const VIEWS: Table = &[
         let [real, imaginary] = super::index::in_one_shape(call, &parts[0], &parts[1])?;
         Ok(vec![Output::Complex([real.name, imaginary.name])])
     }),
-    ("conj.default", conjugated),
     ("conj_physical.default", conjugated),
     ("higher_order.wrap_with_autocast", control::inlined),
     ("higher_order.wrap_with_set_grad_enabled", control::inlined),
-    ("imag.default", |call| part(call, Part::Imaginary)),
-    ("mH.default", turned),
-    ("real.default", |call| part(call, Part::Real)),
-    ("view.dtype", reinterpreted),
-    ("view_as_complex.default", |call| {
-        let pairs = call.tensor("self")?;
-        let rank = pairs.rank().checked_sub(1).ok_or_else(no_pairs)?;
-        Ok(vec![Output::Complex(parts_of_pairs(call, &pairs, rank))])
-    }),
-    ("view_as_real.default", |call| {
-        let parts = parts_of(call, "self")?;
-        Ok(vec![Output::Real(pairs_of_parts(call, &parts))])
-    }),
 ];
+
+/// What shows parts, or pairs as complex numbers, or conjugated ones.
+const VIEWS: ViewTable = &[
+    ("_conj.default", conjugated, Shown::Conjugated, put_back_conjugated),
+    ("_neg_view.default", negated, Shown::Negated, put_back_negated),
+    ("adjoint.default", turned, Shown::Conjugated, put_back_conjugated),
+    ("conj.default", conjugated, Shown::Conjugated, put_back_conjugated),
+    ("imag.default", |call| part(call, Part::Imaginary), Shown::ImaginaryPart, put_back_part),
+    ("mH.default", turned, Shown::Conjugated, put_back_conjugated),
+    ("matrix_H.default", turned, Shown::Conjugated, put_back_conjugated),
+    ("real.default", |call| part(call, Part::Real), Shown::RealPart, put_back_part),
+    ("view.dtype", reinterpreted, Shown::AsItIs, |call, base, output, _| match (base, &output) {
+        (Value::Complex(_), Output::Complex(_)) => Ok(output),
+        _ => Err(put_back::not_put_back(call)),
+    }),
+    (
+        "view_as_complex.default",
+        |call| {
+            let pairs = call.tensor("self")?;
+            let rank = pairs.rank().checked_sub(1).ok_or_else(no_pairs)?;
+            Ok(vec![Output::Complex(parts_of_pairs(call, &pairs, rank))])
+        },
+        Shown::AsItIs,
+        |call, _, output, _| match output {
+            Output::Complex(parts) => Ok(Output::Real(pairs_of_parts(call, &parts))),
+            Output::Real(_) => Err(put_back::not_put_back(call)),
+        },
+    ),
+    (
+        "view_as_real.default",
+        |call| {
+            let parts = parts_of(call, "self")?;
+            Ok(vec![Output::Real(pairs_of_parts(call, &parts))])
+        },
+        Shown::AsItIs,
+        |call, base, output, _| match (base, output) {
+            (Value::Complex(base), Output::Real(value)) => {
+                Ok(Output::Complex(parts_of_pairs(call, &value, base.sizes.len())))
+            }
+            _ => Err(put_back::not_put_back(call)),
+        },
+    ),
+];
+
+fn put_back_conjugated(
+    call: &mut Call<'_, '_>,
+    base: &Value,
+    output: Output,
+    position: usize,
+) -> Result<Output> {
+    let output = match output {
+        Output::Complex([real, imaginary]) => {
+            Output::Complex([real, call.op("Neg", &[&imaginary], Vec::new())])
+        }
+        real @ Output::Real(_) => real,
+    };
+    put_back::parts(call, base, output, position)
+}
+
+fn put_back_negated(call: &mut Call<'_, '_>, _: &Value, output: Output, _: usize) -> Result<Output> {
+    match output {
+        Output::Complex(parts) => Ok(Output::Complex(parts.map(|part| call.op("Neg", &[&part], Vec::new())))),
+        Output::Real(_) => Err(put_back::not_put_back(call)),
+    }
+}
+
+/// Another part of complex numbers; the other one stays.
+fn put_back_part(call: &mut Call<'_, '_>, base: &Value, output: Output, _: usize) -> Result<Output> {
+    let shown = view(&call.node.target).map(|view| view.shown);
+    match (base, output) {
+        (Value::Complex(base), Output::Real(value)) => {
+            let [real, imaginary] = base.parts.clone();
+            Ok(Output::Complex(if shown == Some(Shown::RealPart) {
+                [value, imaginary]
+            } else {
+                [real, value]
+            }))
+        }
+        _ => Err(put_back::not_put_back(call)),
+    }
+}
 
 fn no_pairs() -> ImportErrorKind {
     unsupported("complex numbers of a tensor without axes")
@@ -350,6 +451,7 @@ fn of_shape(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
 
 /// Another dtype; real numbers are real parts, and of complex numbers real ones keep that part.
 fn converted(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
+    call.ignore(&["other"]);
     match (call.yields_complex(), call.value("self")?) {
         (true, Value::Complex(_)) => each_part(call, &["self"]),
         (true, Value::Tensor(x)) => {
@@ -559,4 +661,15 @@ fn einsum(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     }
     let [real, imaginary] = sums;
     Ok(vec![Output::Complex(both(call, real, imaginary)?)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_has_one_rule() {
+        let tables: usize = TABLES.iter().map(|table| table.len()).sum();
+        assert_eq!(tables + VIEWS.len(), RULES.len());
+    }
 }

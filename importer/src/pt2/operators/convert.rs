@@ -1,47 +1,53 @@
 //! Operators that yield what they are given, in another dtype or as it is.
 
-use super::Table;
+use super::{Sharing, Table, ViewTable};
 use crate::pt2::call::{Call, Outputs, Result, unsupported};
+use crate::pt2::views::put_back;
 use kiln_types::Scalar;
 
 pub(super) const RULES: Table = &[
-    ("_conj.default", converted),
     ("_conj_physical.default", converted),
     ("_to_copy.default", converted),
-    ("alias.default", converted),
-    ("bfloat16.default", converted),
-    ("bool.default", converted),
     ("clone.default", converted),
-    ("conj.default", converted),
     ("conj_physical.default", converted),
-    ("contiguous.default", converted),
     ("copy.default", copied),
-    ("detach.default", detached),
-    ("double.default", converted),
     ("fill.Scalar", filled),
     ("fill.Tensor", filled),
-    ("float.default", converted),
-    ("half.default", converted),
-    ("int.default", converted),
-    ("lift_fresh.default", converted),
-    ("long.default", converted),
-    ("positive.default", converted),
-    ("real.default", converted),
-    ("resolve_conj.default", converted),
-    ("resolve_neg.default", converted),
-    ("to.device", converted),
-    ("to.dtype", converted),
-    ("to.dtype_layout", converted),
-    ("to.other", converted),
-    ("to.prim_Device", converted),
-    ("to.prim_dtype", converted),
-    ("type_as.default", converted),
-    ("view.dtype", reinterpreted),
     ("zero.default", filled),
+];
+
+/// Operators whose results share elements with what they are given.
+pub(super) const VIEWS: ViewTable = &[
+    ("_conj.default", converted, Sharing::Always, put_back::same),
+    ("alias.default", converted, Sharing::Always, put_back::same),
+    ("bfloat16.default", converted, Sharing::AsItIs, put_back::same),
+    ("bool.default", converted, Sharing::AsItIs, put_back::same),
+    ("conj.default", converted, Sharing::Always, put_back::same),
+    ("contiguous.default", converted, Sharing::AsItIs, put_back::same),
+    ("detach.default", detached, Sharing::Always, put_back::same),
+    ("double.default", converted, Sharing::AsItIs, put_back::same),
+    ("float.default", converted, Sharing::AsItIs, put_back::same),
+    ("half.default", converted, Sharing::AsItIs, put_back::same),
+    ("int.default", converted, Sharing::AsItIs, put_back::same),
+    ("lift_fresh.default", converted, Sharing::Always, put_back::same),
+    ("long.default", converted, Sharing::AsItIs, put_back::same),
+    ("positive.default", converted, Sharing::Always, put_back::same),
+    ("real.default", converted, Sharing::Always, put_back::same),
+    ("resolve_conj.default", converted, Sharing::UnlessConjugated, put_back::same),
+    ("resolve_neg.default", converted, Sharing::UnlessNegated, put_back::same),
+    ("to.device", converted, Sharing::AsItIs, put_back::same),
+    ("to.dtype", converted, Sharing::AsItIs, put_back::same),
+    ("to.dtype_layout", converted, Sharing::AsItIs, put_back::same),
+    ("to.other", converted, Sharing::AsItIs, put_back::same),
+    ("to.prim_Device", converted, Sharing::AsItIs, put_back::same),
+    ("to.prim_dtype", converted, Sharing::AsItIs, put_back::same),
+    ("type_as.default", converted, Sharing::AsItIs, put_back::same),
+    ("view.dtype", reinterpreted, Sharing::Always, put_back::same),
 ];
 
 /// The dtype of the result tells to what.
 fn converted(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    call.ignore(&["other"]);
     let x = call.tensor("self")?;
     let dtype = call.result_dtype()?;
     if x.dtype == dtype {

@@ -56,6 +56,7 @@ pub(super) const RULES: Table = &[
     ("new_empty.default", |call| uniform(call, Scalar::Int(0))),
     ("new_empty_strided.default", |call| uniform(call, Scalar::Int(0))),
     ("new_full.default", |call| {
+        call.ignore(&["self"]);
         let value = call.number("fill_value")?;
         let sizes = call.sizes("size")?;
         filled(call, &sizes, &value)
@@ -125,6 +126,8 @@ fn filled(call: &mut Call<'_, '_>, sizes: &[Int], value: &Number) -> Result<Outp
 }
 
 pub(super) fn uniform(call: &mut Call<'_, '_>, value: Scalar) -> Result<Outputs> {
+    // What it is like but for its shape, and where elements lie.
+    call.ignore(&["self", "stride"]);
     let sizes = call.sizes("size")?;
     filled(call, &sizes, &Number::Known(value))
 }

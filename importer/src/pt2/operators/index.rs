@@ -15,6 +15,8 @@ pub(super) const RULES: Table = &[
     ("argwhere.default", nonzero),
     ("diagonal_scatter.default", diagonal_scatter),
     ("embedding.default", |call| {
+        // Which row has no gradient.
+        call.ignore(&["padding_idx"]);
         let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
         Ok(vec![call.op("Gather", &[&weight, &indices], Vec::new())])
     }),

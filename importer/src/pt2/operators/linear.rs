@@ -131,6 +131,7 @@ pub(super) fn added(call: &mut Call<'_, '_>, product: &str) -> Result<Outputs> {
     let (alpha, beta) = (factor(call, "alpha")?, factor(call, "beta")?);
     let product = times(call, product, &alpha, dtype)?;
     if beta.known() == Some(0.0) {
+        call.ignore(&["self"]);
         return Ok(vec![product]);
     }
     let x = call.tensor("self")?;

@@ -368,6 +368,7 @@ fn kl_div(call: &mut Call<'_, '_>) -> Result<Outputs> {
 fn poisson(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let (x, target) = (call.operand("input", dtype)?, call.operand("target", dtype)?);
+    call.ignore(&["eps"]);
     let mut loss = if call.bool_or("log_input", true)? {
         let rate = call.op("Exp", &[&x], Vec::new());
         let product = call.op("Mul", &[&target, &x], Vec::new());

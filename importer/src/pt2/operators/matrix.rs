@@ -1,9 +1,10 @@
 //! Operators on matrices: diagonals, inverses, determinants.
 
-use super::Table;
 use super::reduce::{flattened, fold, operand};
 use super::shape::{joined, reshaped};
+use super::{Sharing, Table, ViewTable};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, unsupported};
+use crate::pt2::views::put_back;
 use kiln_types::Scalar;
 
 pub(super) const RULES: Table = &[
@@ -12,7 +13,6 @@ pub(super) const RULES: Table = &[
     ("det.default", determinant),
     ("diag.default", diag),
     ("diag_embed.default", diag_embed),
-    ("diagonal.default", diagonal),
     ("inverse.default", inverse),
     ("linalg_det.default", determinant),
     ("linalg_inv.default", inverse),
@@ -42,12 +42,6 @@ pub(super) const RULES: Table = &[
         let eye = call.op("EyeLike", &[&x], vec![int("dtype", 9)]);
         Ok(vec![call.op("Where", &[&eye, &value, &x], Vec::new())])
     }),
-    ("linalg_diagonal.default", |call| {
-        let x = call.tensor("A")?;
-        let (rows, columns) = (call.axis("dim1", -2, &x)?, call.axis("dim2", -1, &x)?);
-        let offset = call.int_or("offset", 0)?;
-        diagonal_of(call, &x, rows, columns, offset)
-    }),
     ("linalg_inv_ex.default", |call| {
         // That it failed is never told.
         let mut results = inverse(call)?;
@@ -64,6 +58,22 @@ pub(super) const RULES: Table = &[
     ("linalg_matrix_power.default", matrix_power),
     ("linalg_solve.default", solve),
     ("matrix_power.default", matrix_power),
+];
+
+/// Operators whose results share elements with what they are given.
+pub(super) const VIEWS: ViewTable = &[
+    ("diagonal.default", diagonal, Sharing::Always, put_back::diagonal),
+    (
+        "linalg_diagonal.default",
+        |call| {
+            let x = call.tensor("A")?;
+            let (rows, columns) = (call.axis("dim1", -2, &x)?, call.axis("dim2", -1, &x)?);
+            let offset = call.int_or("offset", 0)?;
+            diagonal_of(call, &x, rows, columns, offset)
+        },
+        Sharing::Always,
+        put_back::unchangeable,
+    ),
 ];
 
 fn triangle(call: &mut Call<'_, '_>, upper: i64) -> Result<Outputs> {

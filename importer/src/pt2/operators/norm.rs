@@ -1,25 +1,18 @@
 //! Normalizations, norms and dropout.
 
-use super::Table;
 use super::pointwise::wide;
+use super::{Sharing, Table, ViewTable};
 use crate::pt2::call::{Call, Int, Number, Outputs, Result, Tensor, float, int, invalid, unsupported};
+use crate::pt2::views::put_back;
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
-    ("alpha_dropout.default", |call| whole_dropout(call, "alpha_dropout")),
     ("_batch_norm_no_update.default", |call| batch_norm(call, false)),
     ("_batch_norm_with_update.default", |call| batch_norm(call, true)),
     ("batch_norm.default", |call| {
         let training = call.bool_or("training", false)?;
         batch_norm(call, training)
     }),
-    ("dropout.default", |call| {
-        let x = dropout_input(call)?;
-        let (ratio, training) = (call.float_or("p", 0.5)?, call.bool_or("train", false)?);
-        Ok(vec![dropped(call, &x, ratio, training)])
-    }),
-    ("feature_alpha_dropout.default", |call| whole_dropout(call, "feature_alpha_dropout")),
-    ("feature_dropout.default", feature_dropout),
     ("frobenius_norm.dim", |call| {
         let x = call.tensor("self")?;
         reduced_norm(call, &x, 2.0)
@@ -74,6 +67,33 @@ pub(super) const RULES: Table = &[
     ("rms_norm.default", rms_norm),
     ("_weight_norm.default", weight_norm),
     ("_weight_norm_interface.default", weight_norm),
+];
+
+/// Operators whose results share elements with what they are given.
+pub(super) const VIEWS: ViewTable = &[
+    (
+        "alpha_dropout.default",
+        |call| whole_dropout(call, "alpha_dropout"),
+        Sharing::UnlessDropped,
+        put_back::same,
+    ),
+    (
+        "dropout.default",
+        |call| {
+            let x = dropout_input(call)?;
+            let (ratio, training) = (call.float_or("p", 0.5)?, call.bool_or("train", false)?);
+            Ok(vec![dropped(call, &x, ratio, training)])
+        },
+        Sharing::UnlessDropped,
+        put_back::same,
+    ),
+    (
+        "feature_alpha_dropout.default",
+        |call| whole_dropout(call, "feature_alpha_dropout"),
+        Sharing::UnlessDropped,
+        put_back::same,
+    ),
+    ("feature_dropout.default", feature_dropout, Sharing::UnlessDropped, put_back::same),
 ];
 
 // ---- normalizations ----
@@ -175,6 +195,7 @@ fn instance_norm(call: &mut Call<'_, '_>) -> Result<Outputs> {
             "instance normalization in training mode, which changes the running statistics; call `model.eval()` before the export",
         ));
     }
+    call.ignore(&["momentum"]);
     let x = call.tensor("input")?;
     let [weight, bias] = of_channels(call, &x, x.dtype)?;
     let epsilon = call.float_or("eps", 1e-5)?;
@@ -423,6 +444,7 @@ fn whole_dropout(call: &mut Call<'_, '_>, name: &str) -> Result<Outputs> {
     if call.bool_or("train", false)? {
         return Err(unsupported(format!("`{name}` in training mode; call `model.eval()` before the export")));
     }
+    call.ignore(&["p"]);
     let x = dropout_input(call)?;
     Ok(vec![call.op("Identity", &[&x], Vec::new())])
 }

@@ -5,7 +5,7 @@ use super::index::{expanded, indices, made, rank_of};
 use super::reduce::{as_before, bound, flattened, with_axis};
 use super::shape::{bounds, dims, next, put_steps, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, string, unsupported};
-use crate::pt2::views::between;
+use crate::pt2::views::put_back::between;
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[

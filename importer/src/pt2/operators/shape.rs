@@ -1,35 +1,18 @@
 //! Operators that move elements, or give a tensor another shape.
 
-use super::Table;
+use super::{Sharing, Table, ViewTable};
 use crate::error::quoted;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, invalid, string, unsupported};
+use crate::pt2::views::put_back;
 use kiln_types::Scalar;
 
 pub(super) const RULES: Table = &[
-    ("atleast_1d.Sequence", |call| at_least(call, 1)),
-    ("atleast_1d.default", |call| at_least(call, 1)),
-    ("atleast_2d.Sequence", |call| at_least(call, 2)),
-    ("atleast_2d.default", |call| at_least(call, 2)),
-    ("atleast_3d.Sequence", |call| at_least(call, 3)),
-    ("atleast_3d.default", |call| at_least(call, 3)),
-    ("broadcast_tensors.default", broadcast_tensors),
-    ("broadcast_to.default", expand),
     ("cat.default", concatenate),
-    ("chunk.default", chunk),
     ("concat.default", concatenate),
     ("concatenate.default", concatenate),
     ("constant_pad_nd.default", |call| pad(call, "constant")),
     ("column_stack.default", |call| stacked(call, 2, 1)),
     ("dstack.default", |call| stacked(call, 3, 2)),
-    ("dsplit.array", |call| divided(call, 2)),
-    ("dsplit.int", |call| divided(call, 2)),
-    ("expand.default", expand),
-    ("expand_as.default", |call| {
-        let (x, other) = (call.tensor("self")?, call.tensor("other")?);
-        let shape = call.shape(&other);
-        Ok(vec![call.op("Expand", &[&x, &shape], Vec::new())])
-    }),
-    ("flatten.using_ints", flatten),
     ("flip.default", flip),
     ("fliplr.default", |call| {
         let x = call.tensor("self")?;
@@ -39,33 +22,10 @@ pub(super) const RULES: Table = &[
         let x = call.tensor("self")?;
         Ok(vec![flipped(call, &x, &[0])])
     }),
-    ("hsplit.array", |call| divided(call, 1)),
-    ("hsplit.int", |call| divided(call, 1)),
     ("hstack.default", |call| stacked(call, 1, 1)),
-    ("adjoint.default", permute),
-    ("mH.default", permute),
-    ("mT.default", permute),
-    ("matrix_H.default", permute),
-    ("meshgrid.default", meshgrid),
-    ("meshgrid.indexing", meshgrid),
-    ("movedim.int", permute),
-    ("movedim.intlist", permute),
-    ("narrow.default", |call| {
-        let x = call.tensor("self")?;
-        let along = call.axis("dim", 0, &x)?;
-        let (start, length) = (call.size("start")?, call.size("length")?);
-        let end = call.size_op("Add", &start, &length);
-        Ok(vec![call.slice(&x, along, [&start, &end], 1)])
-    }),
-    ("numpy_T.default", permute),
     ("pad.default", |call| {
         let mode = call.string_or("mode", "constant")?;
         pad(call, mode)
-    }),
-    ("permute.default", permute),
-    ("ravel.default", |call| {
-        let x = call.tensor("self")?;
-        Ok(vec![reshaped(call, &x, &[Int::Known(-1)])])
     }),
     ("reflection_pad1d.default", |call| pad(call, "reflect")),
     ("reflection_pad2d.default", |call| pad(call, "reflect")),
@@ -75,24 +35,8 @@ pub(super) const RULES: Table = &[
     ("replication_pad1d.default", |call| pad(call, "replicate")),
     ("replication_pad2d.default", |call| pad(call, "replicate")),
     ("replication_pad3d.default", |call| pad(call, "replicate")),
-    ("reshape.default", |call| reshape(call, "shape")),
-    ("reshape_as.default", reshape_as),
     ("roll.default", roll),
     ("rot90.default", rot90),
-    ("select.int", |call| {
-        let x = call.tensor("self")?;
-        let along = call.axis("dim", 0, &x)?;
-        let index = call.size("index")?;
-        let index = call.size_value(&index);
-        Ok(vec![call.op("Gather", &[&x, &index], vec![int("axis", along)])])
-    }),
-    ("slice.Tensor", slice),
-    ("split.Tensor", split),
-    ("split.sizes", split_with_sizes),
-    ("split_with_sizes.default", split_with_sizes),
-    ("squeeze.default", squeeze),
-    ("squeeze.dim", squeeze),
-    ("squeeze.dims", squeeze),
     ("stack.default", |call| {
         let tensors = call.tensors("tensors")?;
         let rank = tensors.first().map_or(0, Tensor::rank);
@@ -105,53 +49,157 @@ pub(super) const RULES: Table = &[
         }
         Ok(vec![joined(call, &parts, along)])
     }),
-    ("sum_to_size.default", sum_to_size),
-    ("swapaxes.default", permute),
-    ("swapdims.default", permute),
-    ("t.default", permute),
-    ("tensor_split.indices", |call| {
-        let x = call.tensor("self")?;
-        let (along, indices) = (call.axis("dim", 0, &x)?, call.sizes("indices")?);
-        cut(call, along, &indices)
-    }),
-    ("tensor_split.sections", tensor_split),
     ("tile.default", repeat),
-    ("transpose.default", permute),
-    ("transpose.int", permute),
-    ("unbind.int", |call| {
-        let x = call.tensor("self")?;
-        let along = call.axis("dim", 0, &x)?;
-        let mut parts = Vec::new();
-        for index in (0..).take(call.result_count()) {
-            let index = call.int64(index);
-            parts.push(call.op("Gather", &[&x, &index], vec![int("axis", along)]));
-        }
-        Ok(parts)
-    }),
-    ("unflatten.int", |call| {
-        let x = call.tensor("self")?;
-        let along = call.axis("dim", 0, &x)?;
-        let sizes = call.sizes("sizes")?;
-        let at = usize::try_from(along).unwrap_or(0);
-        let mut shape = dims(call, &x);
-        let rest = shape.split_off((at + 1).min(shape.len()));
-        shape.truncate(at);
-        shape.extend(sizes);
-        shape.extend(rest);
-        Ok(vec![reshaped(call, &x, &shape)])
-    }),
-    ("unfold.default", unfold),
-    ("unsafe_chunk.default", chunk),
-    ("unsafe_split.Tensor", split),
-    ("unsafe_split_with_sizes.default", split_with_sizes),
-    ("unsqueeze.default", unsqueeze),
-    ("view.default", |call| reshape(call, "size")),
-    ("view_as.default", reshape_as),
-    ("vsplit.array", |call| divided(call, 0)),
-    ("vsplit.int", |call| divided(call, 0)),
     ("vstack.default", |call| stacked(call, 2, 0)),
-    ("_reshape_alias.default", |call| reshape(call, "size")),
-    ("_unsafe_view.default", |call| reshape(call, "size")),
+];
+
+/// Operators whose results share elements with what they are given.
+pub(super) const VIEWS: ViewTable = &[
+    ("atleast_1d.Sequence", |call| at_least(call, 1), Sharing::Always, put_back::reshaped),
+    ("atleast_1d.default", |call| at_least(call, 1), Sharing::Always, put_back::reshaped),
+    ("atleast_2d.Sequence", |call| at_least(call, 2), Sharing::Always, put_back::reshaped),
+    ("atleast_2d.default", |call| at_least(call, 2), Sharing::Always, put_back::reshaped),
+    ("atleast_3d.Sequence", |call| at_least(call, 3), Sharing::Always, put_back::reshaped),
+    ("atleast_3d.default", |call| at_least(call, 3), Sharing::Always, put_back::reshaped),
+    ("broadcast_tensors.default", broadcast_tensors, Sharing::Always, put_back::expanded),
+    ("broadcast_to.default", expand, Sharing::Always, put_back::expanded),
+    ("chunk.default", chunk, Sharing::Always, put_back::split),
+    ("dsplit.array", |call| divided(call, 2), Sharing::Always, put_back::unchangeable),
+    ("dsplit.int", |call| divided(call, 2), Sharing::Always, put_back::unchangeable),
+    ("expand.default", expand, Sharing::Always, put_back::expanded),
+    (
+        "expand_as.default",
+        |call| {
+            let (x, other) = (call.tensor("self")?, call.tensor("other")?);
+            let shape = call.shape(&other);
+            Ok(vec![call.op("Expand", &[&x, &shape], Vec::new())])
+        },
+        Sharing::Always,
+        put_back::expanded,
+    ),
+    ("flatten.using_ints", flatten, Sharing::IfItLiesSo, put_back::reshaped),
+    ("hsplit.array", |call| divided(call, 1), Sharing::Always, put_back::unchangeable),
+    ("hsplit.int", |call| divided(call, 1), Sharing::Always, put_back::unchangeable),
+    ("adjoint.default", permute, Sharing::Always, put_back::permuted),
+    ("mH.default", permute, Sharing::Always, put_back::permuted),
+    ("mT.default", permute, Sharing::Always, put_back::permuted),
+    ("matrix_H.default", permute, Sharing::Always, put_back::permuted),
+    ("meshgrid.default", meshgrid, Sharing::Always, put_back::unchangeable),
+    ("meshgrid.indexing", meshgrid, Sharing::Always, put_back::unchangeable),
+    ("movedim.int", permute, Sharing::Always, put_back::permuted),
+    ("movedim.intlist", permute, Sharing::Always, put_back::permuted),
+    (
+        "narrow.default",
+        |call| {
+            let x = call.tensor("self")?;
+            let along = call.axis("dim", 0, &x)?;
+            let (start, length) = (call.size("start")?, call.size("length")?);
+            let end = call.size_op("Add", &start, &length);
+            Ok(vec![call.slice(&x, along, [&start, &end], 1)])
+        },
+        Sharing::Always,
+        put_back::narrowed,
+    ),
+    ("numpy_T.default", permute, Sharing::Always, put_back::permuted),
+    ("permute.default", permute, Sharing::Always, put_back::permuted),
+    (
+        "ravel.default",
+        |call| {
+            let x = call.tensor("self")?;
+            Ok(vec![reshaped(call, &x, &[Int::Known(-1)])])
+        },
+        Sharing::IfContiguous,
+        put_back::reshaped,
+    ),
+    ("reshape.default", |call| reshape(call, "shape"), Sharing::IfItLiesSo, put_back::reshaped),
+    ("reshape_as.default", reshape_as, Sharing::IfItLiesSo, put_back::reshaped),
+    (
+        "select.int",
+        |call| {
+            let x = call.tensor("self")?;
+            let along = call.axis("dim", 0, &x)?;
+            let index = call.size("index")?;
+            let index = call.size_value(&index);
+            Ok(vec![call.op("Gather", &[&x, &index], vec![int("axis", along)])])
+        },
+        Sharing::Always,
+        put_back::selected,
+    ),
+    ("slice.Tensor", slice, Sharing::Always, put_back::sliced),
+    ("split.Tensor", split, Sharing::Always, put_back::split),
+    ("split.sizes", split_with_sizes, Sharing::Always, put_back::split),
+    ("split_with_sizes.default", split_with_sizes, Sharing::Always, put_back::split),
+    ("squeeze.default", squeeze, Sharing::Always, put_back::reshaped),
+    ("squeeze.dim", squeeze, Sharing::Always, put_back::reshaped),
+    ("squeeze.dims", squeeze, Sharing::Always, put_back::reshaped),
+    ("sum_to_size.default", sum_to_size, Sharing::IfSameShape, put_back::same),
+    ("swapaxes.default", permute, Sharing::Always, put_back::permuted),
+    ("swapdims.default", permute, Sharing::Always, put_back::permuted),
+    ("t.default", permute, Sharing::Always, put_back::permuted),
+    (
+        "tensor_split.indices",
+        |call| {
+            let x = call.tensor("self")?;
+            let (along, indices) = (call.axis("dim", 0, &x)?, call.sizes("indices")?);
+            cut(call, along, &indices)
+        },
+        Sharing::Always,
+        put_back::split,
+    ),
+    ("tensor_split.sections", tensor_split, Sharing::Always, put_back::split),
+    ("transpose.default", permute, Sharing::Always, put_back::permuted),
+    ("transpose.int", permute, Sharing::Always, put_back::permuted),
+    (
+        "unbind.int",
+        |call| {
+            let x = call.tensor("self")?;
+            let along = call.axis("dim", 0, &x)?;
+            let mut parts = Vec::new();
+            for index in (0..).take(call.result_count()) {
+                let index = call.int64(index);
+                parts.push(call.op("Gather", &[&x, &index], vec![int("axis", along)]));
+            }
+            Ok(parts)
+        },
+        Sharing::Always,
+        put_back::unbound,
+    ),
+    (
+        "unflatten.int",
+        |call| {
+            let x = call.tensor("self")?;
+            let along = call.axis("dim", 0, &x)?;
+            let sizes = call.sizes("sizes")?;
+            let at = usize::try_from(along).unwrap_or(0);
+            let mut shape = dims(call, &x);
+            let rest = shape.split_off((at + 1).min(shape.len()));
+            shape.truncate(at);
+            shape.extend(sizes);
+            shape.extend(rest);
+            Ok(vec![reshaped(call, &x, &shape)])
+        },
+        Sharing::Always,
+        put_back::reshaped,
+    ),
+    ("unfold.default", unfold, Sharing::Always, put_back::unchangeable),
+    ("unsafe_chunk.default", chunk, Sharing::Always, put_back::split),
+    ("unsafe_split.Tensor", split, Sharing::Always, put_back::split),
+    ("unsafe_split_with_sizes.default", split_with_sizes, Sharing::Always, put_back::split),
+    ("unsqueeze.default", unsqueeze, Sharing::Always, put_back::reshaped),
+    ("view.default", |call| reshape(call, "size"), Sharing::Always, put_back::reshaped),
+    ("view_as.default", reshape_as, Sharing::Always, put_back::reshaped),
+    ("vsplit.array", |call| divided(call, 0), Sharing::Always, put_back::unchangeable),
+    ("vsplit.int", |call| divided(call, 0), Sharing::Always, put_back::unchangeable),
+    (
+        "_reshape_alias.default",
+        |call| {
+            call.ignore(&["stride"]);
+            reshape(call, "size")
+        },
+        Sharing::Always,
+        put_back::reshaped,
+    ),
+    ("_unsafe_view.default", |call| reshape(call, "size"), Sharing::Always, put_back::reshaped),
 ];
 
 // ---- sizes ----
@@ -588,6 +636,8 @@ fn repeat(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// Each element is repeated in place.
 fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let mut x = call.tensor("self")?;
+    // How many there will be: the program says so of the result.
+    call.ignore(&["output_size"]);
     let count = call.size("repeats")?;
     let along = match call.optional_int("dim")? {
         Some(dim) => x.axis(dim)?,
@@ -689,6 +739,8 @@ pub(super) fn rolled(call: &mut Call<'_, '_>, x: String, shift: &Int, axis: i64)
 fn pad(call: &mut Call<'_, '_>, mode: &str) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let given = call.sizes(if call.has("pad") { "pad" } else { "padding" })?;
+    // Only constants are a value, and none where nothing is padded.
+    call.ignore(&["value"]);
     let mode = match mode {
         "constant" => "constant",
         "reflect" => "reflect",

@@ -41,10 +41,6 @@ pub(super) const RULES: Table = &[
         Ok(vec![call.op("Mul", &[&x, &power], Vec::new())])
     }),
     ("lgamma.default", log_gamma),
-    ("positive.default", |call| {
-        let (x, _) = computed(call)?;
-        Ok(vec![call.op("Identity", &[&x], Vec::new())])
-    }),
     ("rad2deg.default", |call| times(call, 180.0 / PI)),
     ("sinc.default", |call| {
         let (x, dtype) = computed(call)?;

@@ -441,6 +441,7 @@ fn signal_of_frames(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     let exponent = if call.bool_or("normalized", false)? { -0.5 } else { -1.0 };
     let count = call.size_of(&spectra.real, 2);
     // Of a whole spectrum PyTorch, too, takes the first half.
+    call.ignore(&["onesided"]);
     let axes = [(1, Some(Int::Known(size)))];
     let frames = transformed(call, spectra, &axes, Kind::RealOfSpectrum, exponent)?;
     let window = window(call, size, dtype)?;

@@ -1,26 +1,27 @@
 //! Operators on how elements lie in memory, which a graph does not say: a program does, of each of its tensors.
 
-use super::Table;
 use super::shape::{dims, reshaped};
+use super::{Sharing, Table, ViewTable};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, invalid, unsupported};
-use crate::pt2::views;
+use crate::pt2::views::{self, put_back};
 
-pub(super) const RULES: Table = &[
-    ("as_strided.default", as_strided),
-    ("sym_stride.int", |call| {
-        let x = call.tensor("self")?;
-        let axis = call.axis("dim", 0, &x)?;
-        let order = storage_order(call)?;
-        // As many elements as all axes have that lie within.
-        let mut stride = Int::Known(1);
-        for &inner in order.iter().skip_while(|&&other| other != axis).skip(1) {
-            let size = call.size_of(&x, inner);
-            stride = call.size_op("Mul", &stride, &size);
-        }
-        call.yields_count();
-        Ok(vec![call.size_value(&stride)])
-    }),
-];
+pub(super) const RULES: Table = &[("sym_stride.int", |call| {
+    let x = call.tensor("self")?;
+    let axis = call.axis("dim", 0, &x)?;
+    let order = storage_order(call)?;
+    // As many elements as all axes have that lie within.
+    let mut stride = Int::Known(1);
+    for &inner in order.iter().skip_while(|&&other| other != axis).skip(1) {
+        let size = call.size_of(&x, inner);
+        stride = call.size_op("Mul", &stride, &size);
+    }
+    call.yields_count();
+    Ok(vec![call.size_value(&stride)])
+})];
+
+/// Operators whose results share elements with what they are given.
+pub(super) const VIEWS: ViewTable =
+    &[("as_strided.default", as_strided, Sharing::Always, put_back::unchangeable)];
 
 /// The axes of the first argument, outermost first, as its elements lie in memory: one after the other.
 fn storage_order(call: &Call<'_, '_>) -> Result<Vec<i64>> {

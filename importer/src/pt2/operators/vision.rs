@@ -111,6 +111,7 @@ fn resize(call: &mut Call<'_, '_>, resizing: &Resizing) -> Result<Outputs> {
         let fitting: Option<Vec<f64>> = sizes.zip(&scales).map(fitting).collect();
         let fitting =
             fitting.ok_or_else(|| unsupported("resizing by scales to other sizes than these yield"))?;
+        call.ignore(&["output_size"]);
         let scales = call.floats(&[&[1.0, 1.0], fitting.as_slice()].concat(), DType::F32);
         return Ok(vec![call.op("Resize", &[&x, "", &scales], attributes)]);
     }

@@ -271,9 +271,17 @@ impl<'s, B: Backend> Solver<'s, B> {
         target: &DerivationTarget,
         cut: Cut<B>,
     ) -> Result<(), Undone> {
-        let neutral = match op {
-            BinaryOp::Add | BinaryOp::Sub => 0.0,
-            BinaryOp::Mul | BinaryOp::Div => 1.0,
+        // The neutral element, what undoes the operation for its left operand (`result back right`), and for its right one:
+        // `a - b` and `a / b` are undone by themselves, as `left op result`.
+        enum ForRight {
+            ResultThenLeft(BinaryOp),
+            LeftThenResult(BinaryOp),
+        }
+        let (neutral, for_left, for_right) = match op {
+            BinaryOp::Add => (0.0, BinaryOp::Sub, ForRight::ResultThenLeft(BinaryOp::Sub)),
+            BinaryOp::Sub => (0.0, BinaryOp::Add, ForRight::LeftThenResult(BinaryOp::Sub)),
+            BinaryOp::Mul => (1.0, BinaryOp::Div, ForRight::ResultThenLeft(BinaryOp::Div)),
+            BinaryOp::Div => (1.0, BinaryOp::Mul, ForRight::LeftThenResult(BinaryOp::Div)),
             _ => return Err(Undone::Operation(op.name().into())),
         };
         if self.is_open(a) && self.is_open(b) {
@@ -293,21 +301,13 @@ impl<'s, B: Backend> Solver<'s, B> {
         let shape_of = |part: &Derivation| self.shape(part, target);
         if self.is_open(a) {
             let (b, shape) = (self.value(b, target)?, shape_of(a)?);
-            let back = match op {
-                BinaryOp::Add => BinaryOp::Sub,
-                BinaryOp::Sub => BinaryOp::Add,
-                BinaryOp::Mul => BinaryOp::Div,
-                _ => BinaryOp::Mul,
-            };
-            let cut = cut.computed(|x| binary::<B>(back, x, b));
+            let cut = cut.computed(|x| binary::<B>(for_left, x, b));
             return self.undo(a, target, cut.moved(|x| unspread::<B>(x, &shape)));
         }
         let (a, shape) = (self.value(a, target)?, shape_of(b)?);
-        let cut = cut.computed(|x| match op {
-            BinaryOp::Add => binary::<B>(BinaryOp::Sub, x, a),
-            BinaryOp::Mul => binary::<B>(BinaryOp::Div, x, a),
-            // `a - b` and `a / b` are undone by themselves.
-            _ => binary::<B>(op, a, x),
+        let cut = cut.computed(|x| match for_right {
+            ForRight::ResultThenLeft(back) => binary::<B>(back, x, a),
+            ForRight::LeftThenResult(back) => binary::<B>(back, a, x),
         });
         self.undo(b, target, cut.moved(|x| unspread::<B>(x, &shape)))
     }
