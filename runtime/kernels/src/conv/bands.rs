@@ -27,6 +27,9 @@ impl ConvShape {
     }
 }
 
+type Bring<'a> = dyn Fn(usize, Range<usize>, &mut [f32]) + Sync + 'a;
+type Compute<'a> = dyn Fn(usize, Range<usize>, *const f32) + Sync + 'a;
+
 /// A depthwise convolution, as one range of lines needs it.
 pub(crate) struct Bands<'a> {
     /// Its geometry.
@@ -34,9 +37,9 @@ pub(crate) struct Bands<'a> {
     /// The cost of all of it in nanoseconds, roughly.
     pub work: usize,
     /// Writes some lines of an image.
-    pub bring: &'a (dyn Fn(usize, Range<usize>, &mut [f32]) + Sync),
+    pub bring: &'a Bring<'a>,
     /// Computes some lines of an image of the result. The lines that they see lie where they would if the images began at the pointer.
-    pub compute: &'a (dyn Fn(usize, Range<usize>, *const f32) + Sync),
+    pub compute: &'a Compute<'a>,
 }
 
 impl Bands<'_> {

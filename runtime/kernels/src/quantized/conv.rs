@@ -79,8 +79,8 @@ pub fn quantized_conv(
     let (ic, channels) = (shape.group_channels().0, shape.in_channels);
     for (group, right) in weight.groups.iter().enumerate() {
         assert_eq!(right.dims(), (shape.depth(), oc), "the weights were packed for another convolution");
-        let gather =
-            |rows: Range<usize>, to: &mut [u8], step: usize| gather(shape, x, border, group, rows, to, step);
+        let images = Images { shape, x, border, group };
+        let gather = |rows: Range<usize>, to: &mut [u8], step: usize| images.gather(rows, to, step);
         let right_zeros = match weight_zeros {
             Zeros::One(zero) => Zeros::One(zero),
             Zeros::Each(zeros) => Zeros::Each(&zeros[group * oc..][..oc]),
@@ -104,79 +104,73 @@ pub fn quantized_conv(
     }
 }
 
-/// Writes the windows `rows`, counted over all images, `step` bytes apart.
-fn gather(
-    shape: &ConvShape,
-    x: &[u8],
+/// The channels of a group in images, and what stands around them.
+struct Images<'a> {
+    shape: &'a ConvShape,
+    x: &'a [u8],
     border: u8,
     group: usize,
-    rows: Range<usize>,
-    to: &mut [u8],
-    step: usize,
-) {
-    let w = &shape.windows;
-    let [_, _, width] = w.output;
-    let mut row = rows.start;
-    while row < rows.end {
-        // The windows of one line of the result see the same lines of the image.
-        let (line, first) = (row / width, row % width);
-        let windows = first..width.min(first + rows.end - row);
-        let at = (row - rows.start) * step;
-        row += windows.len();
-        for of_kernel in 0..w.kernel[0] * w.kernel[1] {
-            gather_line(shape, x, border, group, [line, of_kernel], windows.clone(), &mut to[at..], step);
-        }
-    }
 }
 
-/// Writes what windows of one line of the result see under one line of the kernel.
-fn gather_line(
-    shape: &ConvShape,
-    x: &[u8],
-    border: u8,
-    group: usize,
-    [line, of_kernel]: [usize; 2],
-    windows: Range<usize>,
-    to: &mut [u8],
-    step: usize,
-) {
-    let w = &shape.windows;
-    let (ic, channels) = (shape.group_channels().0, shape.in_channels);
-    let run = w.kernel[2] * ic;
-    let at = of_kernel * run;
-    let (n, oz, oy) =
-        (line / (w.output[0] * w.output[1]), line / w.output[1] % w.output[0], line % w.output[1]);
-    let z = w.position(0, oz, of_kernel / w.kernel[1]);
-    let Some((z, y)) = z.zip(w.position(1, oy, of_kernel % w.kernel[1])) else {
-        for to in to.chunks_mut(step).take(windows.len()) {
-            to[at..at + run].fill(border);
+impl Images<'_> {
+    /// Writes the windows `rows`, counted over all images, `step` bytes apart.
+    fn gather(&self, rows: Range<usize>, to: &mut [u8], step: usize) {
+        let w = &self.shape.windows;
+        let [_, _, width] = w.output;
+        let mut row = rows.start;
+        while row < rows.end {
+            // The windows of one line of the result see the same lines of the image.
+            let (line, first) = (row / width, row % width);
+            let windows = first..width.min(first + rows.end - row);
+            let at = (row - rows.start) * step;
+            row += windows.len();
+            for of_kernel in 0..w.kernel[0] * w.kernel[1] {
+                self.gather_line(line, of_kernel, windows.clone(), &mut to[at..], step);
+            }
         }
-        return;
-    };
-    let pixels = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels + group * ic;
-    // A row of the kernel is one run of the image's elements when nothing lies between its pixels.
-    let dense = w.dilation[2] == 1 && shape.groups == 1;
-    let whole = whole_windows(w);
-    for (ox, to) in windows.zip(to.chunks_mut(step)) {
-        let pixel =
-            |tap: usize| pixels + (ox * w.stride[2] + tap * w.dilation[2] - w.padding[2].0) * channels;
-        if dense && whole.contains(&ox) {
-            copy_run(&x[pixel(0)..], &mut to[at..], run);
-            continue;
-        }
-        let (inside, to) = (w.inside(2, ox), &mut to[at..at + run]);
-        to[..inside.start * ic].fill(border);
-        to[inside.end * ic..].fill(border);
-        if inside.is_empty() {
-            continue;
-        }
-        if dense {
-            let length = inside.len() * ic;
-            to[inside.start * ic..][..length].copy_from_slice(&x[pixel(inside.start)..][..length]);
-            continue;
-        }
-        for tap in inside.clone() {
-            to[tap * ic..][..ic].copy_from_slice(&x[pixel(tap)..][..ic]);
+    }
+
+    /// Writes what windows of one line of the result see under one line of the kernel.
+    fn gather_line(&self, line: usize, of_kernel: usize, windows: Range<usize>, to: &mut [u8], step: usize) {
+        let &Self { shape, x, border, group } = self;
+        let w = &shape.windows;
+        let (ic, channels) = (shape.group_channels().0, shape.in_channels);
+        let run = w.kernel[2] * ic;
+        let at = of_kernel * run;
+        let (n, oz, oy) =
+            (line / (w.output[0] * w.output[1]), line / w.output[1] % w.output[0], line % w.output[1]);
+        let z = w.position(0, oz, of_kernel / w.kernel[1]);
+        let Some((z, y)) = z.zip(w.position(1, oy, of_kernel % w.kernel[1])) else {
+            for to in to.chunks_mut(step).take(windows.len()) {
+                to[at..at + run].fill(border);
+            }
+            return;
+        };
+        let pixels = ((n * w.input[0] + z) * w.input[1] + y) * w.input[2] * channels + group * ic;
+        // A row of the kernel is one run of the image's elements when nothing lies between its pixels.
+        let dense = w.dilation[2] == 1 && shape.groups == 1;
+        let whole = whole_windows(w);
+        for (ox, to) in windows.zip(to.chunks_mut(step)) {
+            let pixel =
+                |tap: usize| pixels + (ox * w.stride[2] + tap * w.dilation[2] - w.padding[2].0) * channels;
+            if dense && whole.contains(&ox) {
+                copy_run(&x[pixel(0)..], &mut to[at..], run);
+                continue;
+            }
+            let (inside, to) = (w.inside(2, ox), &mut to[at..at + run]);
+            to[..inside.start * ic].fill(border);
+            to[inside.end * ic..].fill(border);
+            if inside.is_empty() {
+                continue;
+            }
+            if dense {
+                let length = inside.len() * ic;
+                to[inside.start * ic..][..length].copy_from_slice(&x[pixel(inside.start)..][..length]);
+                continue;
+            }
+            for tap in inside.clone() {
+                to[tap * ic..][..ic].copy_from_slice(&x[pixel(tap)..][..ic]);
+            }
         }
     }
 }

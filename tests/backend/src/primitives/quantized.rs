@@ -2,8 +2,8 @@
 
 use super::{held_as, read};
 use kiln_tensor::backend::{Backend, Primitive, hold};
-use kiln_tensor::compose::{Quantized, ZeroPoint};
-use kiln_tensor::{ConvOptions, DType, TensorData};
+use kiln_tensor::compose::{Quantized, Rescale, ZeroPoint};
+use kiln_tensor::{Activation, ConvOptions, DType, TensorData};
 
 /// One side of a product, with what it stands for.
 struct Side {
@@ -181,5 +181,101 @@ pub fn convolutions<B: Backend>() {
             let own = read::<B, i32>(B::quantized_conv(x, weight, &options));
             assert_eq!(own, expected, "{of_x} {of_weight} {groups} {zeros:?}");
         }
+    }
+}
+
+/// What sums of a shape become, whose outputs lie along an axis. All numbers are of few bits, so that every order of computing them is exact.
+fn check_rescaled<B: Backend>(
+    sums: &[i32],
+    shape: &[usize],
+    axis: usize,
+    run: impl Fn(Rescale<B::Primitive>) -> B::Primitive,
+) {
+    let outputs = shape[axis];
+    let behind: usize = shape[axis + 1..].iter().product();
+    let mut along = vec![1; shape.len()];
+    along[axis] = outputs;
+    let one = vec![1; shape.len()];
+    let scales: Vec<f32> = (0..outputs).map(|n| 0.5_f32.powi(n as i32 % 4 + 6)).collect();
+    let biases: Vec<f32> = (0..outputs).map(|n| (n % 9) as f32 * 0.25 - 1.0).collect();
+    let integers: Vec<i32> = (0..outputs).map(|n| 91 * n as i32 - 400).collect();
+    let residuals: Vec<f32> = (0..sums.len()).map(|n| (n % 31) as f32 * 0.5 - 7.0).collect();
+    let hold = |data: TensorData| hold::<B>(data, &B::Device::default());
+    let floats = |data: &[f32], shape: &[usize]| hold(TensorData::new(data.to_vec(), shape));
+    for (full, activation, to) in [
+        (false, None, None),
+        (true, Some(Activation::Relu), None),
+        (false, None, Some((100, DType::U8))),
+        (true, Some(Activation::Clamp { min: -3.0, max: 40.5 }), Some((-3, DType::I8))),
+    ] {
+        let scale = if full { floats(&scales, &along) } else { floats(&[0.015625], &one) };
+        let rescale = Rescale {
+            scale,
+            input_scale: full.then(|| floats(&[0.5], &one)),
+            integer_bias: full.then(|| hold(TensorData::new(integers.clone(), along.as_slice()))),
+            bias: full.then(|| floats(&biases, &along)),
+            residual: (full && to.is_none()).then(|| floats(&residuals, shape)),
+            activation,
+            integers: to.map(|(zero, dtype)| {
+                let zero = TensorData::new(vec![zero], one.as_slice()).convert_dtype(dtype);
+                (hold(zero), dtype)
+            }),
+        };
+        let expected = sums.iter().enumerate().map(|(at, &sum)| {
+            let output = at / behind % outputs;
+            let mut y = sum as f32 * 0.015625;
+            if full {
+                y = (sum + integers[output]) as f32 * (scales[output] * 0.5) + biases[output];
+                y += if to.is_none() { residuals[at] } else { 0.0 };
+            }
+            let y = match activation {
+                Some(Activation::Clamp { min, max }) => y.clamp(min as f32, max as f32),
+                Some(_) => y.max(0.0),
+                None => y,
+            };
+            match to {
+                Some((zero, dtype)) => {
+                    let (low, high) = dtype.integers().expect("a dtype of integers");
+                    (y.round_ties_even() + zero as f32).clamp(low as f32, high as f32)
+                }
+                None => y,
+            }
+        });
+        let expected: Vec<f32> = expected.collect();
+        let own = run(rescale);
+        assert_eq!(own.dims(), shape);
+        let own: Vec<f32> = B::into_data(own).expect("a backend in these tests reads back").iter().collect();
+        assert_eq!(own, expected, "{shape:?} {full} {activation:?} {to:?}");
+    }
+}
+
+pub fn rescaled_matrices<B: Backend>() {
+    for [m, k, n] in [[1, 5, 3], [35, 64, 40], [17, 27, 33]] {
+        let (left, right) = (side(DType::U8, &[m, k], 1), side(DType::I8, &[k, n], 2));
+        let lhs = of::<B>(&left.data, ZeroPoint::Number(130));
+        let rhs = of::<B>(&right.data, ZeroPoint::Number(0));
+        let sums = read::<B, i32>(B::quantized_matmul(lhs.clone(), rhs.clone()));
+        check_rescaled::<B>(&sums, &[m, n], 1, |rescale| {
+            B::quantized_matmul_rescaled(lhs.clone(), rhs.clone(), rescale)
+        });
+    }
+}
+
+pub fn rescaled_convolutions<B: Backend>() {
+    for (channels, outputs, groups) in [(6, 34, 1), (8, 20, 2), (40, 40, 40), (16, 32, 16)] {
+        let options = ConvOptions {
+            stride: [1, 2].into(),
+            padding: [(1, 0), (1, 1)].into(),
+            dilation: [1, 1].into(),
+            groups,
+        };
+        let x = side(DType::U8, &[2, channels, 9, 11], 1);
+        let weight = side(DType::I8, &[outputs, channels / groups, 3, 3], 2);
+        let x = of::<B>(&x.data, ZeroPoint::Number(120));
+        let weight = of::<B>(&weight.data, ZeroPoint::Number(0));
+        let sums = read::<B, i32>(B::quantized_conv(x.clone(), weight.clone(), &options));
+        check_rescaled::<B>(&sums, &[2, outputs, 8, 6], 1, |rescale| {
+            B::quantized_conv_rescaled(x.clone(), weight.clone(), rescale, &options)
+        });
     }
 }
