@@ -308,6 +308,59 @@ def tree_regressor(rng):
     return Case(g.model(), [inputs(9), inputs(1)], checked=False)
 
 
+@case("op_ml_tree_targets")
+def tree_targets(rng):
+    """Targets of which some leaves say nothing, or all, beside base values; leaves that say something of the only target several times, as scikit-learn's converter writes the places of leaves."""
+    g = MlGraph("tree_targets", version=3)
+    x = g.input("x", F32, ["n", 4])
+
+    def show(label, forest, targets, count, keep=1.0, **options):
+        attributes = forest.attributes(rng, "target", targets)
+        # Where a leaf has no weight for the only target ONNX Runtime takes the threshold that it has instead of a test.
+        attributes["nodes_values"] = [
+            0.0 if mode == "LEAF" else value for mode, value in zip(attributes["nodes_modes"], attributes["nodes_values"])
+        ]
+        weights = [name for name in attributes if name.startswith("target_")]
+        kept = rng.random(len(attributes[weights[0]])) < keep
+        for name in weights:
+            attributes[name] = [value for value, stays in zip(attributes[name], kept) if stays]
+        g.ml(label, "TreeEnsembleRegressor", x, n_targets=count, dims=["n", count], **attributes, **options)
+
+    for aggregate in ("SUM", "AVERAGE", "MIN", "MAX"):
+        name, options = aggregate.lower(), dict(aggregate_function=aggregate)
+        show(f"{name}_some", Forest(rng, 3, 4), lambda tree: [0, 1, 2], 3, keep=0.3, base_values=[0.5, 0.0, -1.5], **options)
+        show(f"{name}_plain", Forest(rng, 3, 4), lambda tree: [0, 1], 2, keep=0.3, **options)
+        show(f"{name}_never", Forest(rng, 4, 4), lambda tree: [2 * (tree % 2)], 4, base_values=[0.5, 0.25, -1.5, 2.0], **options)
+        show(f"{name}_one", Forest(rng, 2, 4), lambda tree: [0], 1, keep=0.5, base_values=[0.75], **options)
+        show(f"{name}_again", Forest(rng, 2, 4), lambda tree: [0, 0, 0], 1, **options)
+        show(f"{name}_both_again", Forest(rng, 2, 4), lambda tree: [1, 0, 1], 2, **options)
+    again = Forest(rng, 3, 4).attributes(rng, "class", lambda tree: [0, 0])
+    g.classifier("two", "TreeEnsembleClassifier", x, 2, classlabels_int64s=[0, 1], **again)
+    return Case(g.model(), [[whole(rng, n, 4)] for n in (9, 1)], checked=False)
+
+
+@case("op_ml_lookups")
+def lookups(rng):
+    """Keys with gaps between them, close to each other or not; strings of which some are replaced, as imputers do, and their shape."""
+    g = MlGraph("lookups", version=2, opset=19)
+    x, narrow = g.input("x", I64, ["n", 2]), g.input("names", STRING, ["n"])
+    keys = [-3, 4, 0, 9, 7, 4, 2, 11]
+    integers = dict(values_int64s=[5, 6, 7, 8, 9, 10, 11, 12], default_int64=-1)
+    g.ml("ints", "LabelEncoder", x, keys_int64s=keys, **integers, dtype=I64, dims=["n", 2])
+    g.ml("floats", "LabelEncoder", x, keys_int64s=keys, values_floats=floats(rng, 8).tolist(), default_float=0.125, dims=["n", 2])
+    words = [f"w{n}" for n in range(8)]
+    g.ml("words", "LabelEncoder", x, keys_int64s=keys, values_strings=words, default_string="none", dtype=STRING, dims=["n", 2])
+    g.ml("far", "LabelEncoder", x, keys_int64s=[-(2**40), 2**62, 0, 5, 7, 4, 2, 11], **integers, dtype=I64, dims=["n", 2])
+    g.ml("from_names", "LabelEncoder", narrow, keys_strings=["b", "d", "a"], values_floats=[1.5, 2.5, 3.5], default_float=-1.0, dims=["n"])
+    missing = g.op("Equal", narrow, g.op("Constant", value_strings=[""]))
+    filled = g.show("filled", "Where", missing, g.op("Constant", value_strings=["b"]), narrow, dtype=STRING, dims=["n"])
+    g.ml("hot", "OneHotEncoder", filled, cats_strings=["a", "b"], zeros=1, dims=["n", 2])
+    g.show("zeros", "ConstantOfShape", g.op("Shape", filled), dims=["n"])
+    first = np.array([[-3, 4], [0, 9], [7, 2], [11, 12], [-4, 3], [2**62, -(2**40)], [2**63 - 1, -(2**63)]])
+    names = texts("a", "", "b", "c", "d", "", "a")
+    return Case(g.model(), [[first, names], [np.array([[1, 4]]), texts("")]], checked=False)
+
+
 @case("op_ml_tree_classifier")
 def tree_classifier(rng):
     g = MlGraph("tree_classifier", version=1)

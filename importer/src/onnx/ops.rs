@@ -305,6 +305,15 @@ pub(crate) fn advice(domain: &str, name: &str) -> Option<&'static str> {
         ("ai.onnx.ml", "CastMap" | "DictVectorizer") => {
             Some("it takes maps, which tensors cannot hold; give it rows of numbers")
         }
+        ("", "StringNormalizer" | "StringSplit" | "StringConcat" | "RegexFullMatch")
+        | ("com.microsoft", "Tokenizer" | "MurmurHash3") => Some(
+            "it makes strings or numbers of what is in strings, of which tensors hold only places in a table; leave it \
+             out of the exported pipeline, and do its work before the model",
+        ),
+        ("", "TfIdfVectorizer") => Some(
+            "it counts the tokens of texts; leave it out of the exported pipeline, count before the model, and give it \
+             the counts",
+        ),
         ("com.microsoft.nchwc", _) => Some(
             "ONNX Runtime laid it out for one processor; save the optimized model with `ORT_ENABLE_EXTENDED`",
         ),

@@ -62,6 +62,18 @@ fn strings_are_no_numbers() {
     let message = refused("DictVectorizer", vec![], &["y"]);
     assert!(message.contains("it takes maps, which tensors cannot hold"), "{message}");
 
+    // What looks into strings says what to do instead.
+    for (operator, domain) in
+        [("StringNormalizer", ""), ("TfIdfVectorizer", ""), ("Tokenizer", "com.microsoft")]
+    {
+        let mut unknown = node("n", operator, &["x"], &["y"]);
+        unknown.domain = domain.into();
+        let mut model = model(vec![value("x", &[size(2)])], vec![unknown], &["y"]);
+        model.opset_import.push(OperatorSetIdProto { domain: "com.microsoft".into(), version: 1 });
+        let message = error(&model);
+        assert!(message.contains("leave it out of the exported pipeline"), "{message}");
+    }
+
     let mut classifier = node("n", "LinearClassifier", &["x"], &["label", "scores"]);
     classifier.domain = "ai.onnx.ml".into();
     classifier.attribute = vec![labels(), floats("coefficients", &[1.0; 3]), floats("intercepts", &[0.0])];

@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 use core::future::Future;
 use core::marker::PhantomData;
 use kiln_tensor::backend::{AutodiffBackend, Backend, ExecutionError, Primitive, SliceRange};
-use kiln_tensor::compose::{self, BatchNormTrained, CrossEntropyOptions, Quantized, RnnOperands, RnnOutput};
+use kiln_tensor::compose::{
+    self, BatchNormTrained, CrossEntropyOptions, Quantized, RnnOperands, RnnOutput, Trees,
+};
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
     CumulativeOp, DType, Distribution, Expression, InlineVec, InterpolateOptions, PadMode, PoolOp,
@@ -261,6 +263,11 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         }
         let (values, positions) = B::topk(tensor.primitive, k, dim, largest);
         (AutodiffTensor::constant(values), AutodiffTensor::constant(positions))
+    }
+
+    fn tree_leaves(samples: T<B>, trees: Trees<T<B>>, depth: usize) -> T<B> {
+        let trees = trees.map(|table| table.primitive);
+        AutodiffTensor::constant(B::tree_leaves(samples.primitive, trees, depth))
     }
 
     fn reduce(op: ReduceOp, tensor: T<B>, axes: &[usize]) -> T<B> {

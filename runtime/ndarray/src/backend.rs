@@ -13,7 +13,7 @@ use kiln_kernels::softmax::SoftmaxKind;
 use kiln_tensor::backend::{Backend, DeviceId, DeviceOps, ExecutionError, Layout, Primitive, SliceRange};
 use kiln_tensor::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
-    NormGradients, Quantized, Rescale, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained,
+    NormGradients, Quantized, Rescale, RnnGradients, RnnOperands, RnnOutput, RnnStates, RnnTrained, Trees,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -204,6 +204,13 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     fn topk(tensor: NdArrayTensor, k: usize, dim: usize, largest: bool) -> (NdArrayTensor, NdArrayTensor) {
         let (values, order) = ops::sort::sorted(tensor, dim, largest, k);
         (values, positions::<I>(order))
+    }
+
+    fn tree_leaves(samples: NdArrayTensor, trees: Trees<NdArrayTensor>, depth: usize) -> NdArrayTensor {
+        match ops::tree::leaves(&samples, &trees, depth) {
+            Some(leaves) => positions::<I>(leaves),
+            None => compose::tree_leaves::<Self>(samples, trees, depth),
+        }
     }
 
     fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {

@@ -7,7 +7,7 @@ use kiln_tensor::backend::{Backend, ExecutionError, SliceRange};
 use kiln_tensor::compose::{
     AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
     ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, Rescale, RnnGradients, RnnOperands,
-    RnnOutput, RnnStates, RnnTrained,
+    RnnOutput, RnnStates, RnnTrained, Trees,
 };
 use kiln_tensor::{
     Activation, ArgReduceOp, AttentionOptions, BinaryOp, CompareOp, ConvOptions, ConvTransposeOptions,
@@ -159,6 +159,9 @@ impl<B: Backend> Backend for Profiled<B> {
         fn sort(tensor: T<B>, dim: usize, descending: bool) -> (T<B>, T<B>) { Cost::uncounted("sort", &[&tensor]) }
         fn topk(tensor: T<B>, k: usize, dim: usize, largest: bool) -> (T<B>, T<B>) {
             Cost::uncounted("topk", &[&tensor])
+        }
+        fn tree_leaves(samples: T<B>, trees: Trees<T<B>>, depth: usize) -> T<B> {
+            Cost::uncounted("tree_leaves", &[&samples])
         }
         fn reduce(op: ReduceOp, tensor: T<B>, axes: &[usize]) -> T<B> { cost::reduce(op, &tensor) }
         fn arg_reduce(op: ArgReduceOp, tensor: T<B>, dim: usize, select_last: bool) -> T<B> {

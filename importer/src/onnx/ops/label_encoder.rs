@@ -171,6 +171,14 @@ impl<'m> Operator<'m> for LabelEncoder<'m> {
             .position(|key| self.knows_nan && keys_dtype.is_float() && key.to_f64().is_nan())
             .and_then(|at| numbers(&values).get(at).copied());
         let take = Op::Take(op::Take { axis: 0, wrapped: false });
+        if let Some((before, table)) = dense(&keys, &values, default) {
+            // What is not within the keys' range is at either end, as what is between keys.
+            let last = (table.num_elements() - 1) as f64;
+            let place = to.formula(|f| (f.value(x) - f.value(x).number(before)).clamp(0.0, last))?;
+            let table = to.listed("values", table)?;
+            let y = to.add(take, &[table, place])?;
+            return Ok(Outputs(vec![if yields_strings { Operand::Strings(y) } else { Operand::Tensor(y) }]));
+        }
         let (place, found) = match first_of_run(&integers(&key_numbers)).filter(|_| !keys_dtype.is_float()) {
             // Keys that follow each other say their place.
             Some(first) => {
@@ -215,4 +223,34 @@ impl<'m> Operator<'m> for LabelEncoder<'m> {
 
 fn integers(numbers: &[Scalar]) -> Vec<i64> {
     numbers.iter().map(|number| number.to_i64()).collect()
+}
+
+/// The values of all integers from the first key to the last, with the default around and between, and the integer before the first key;
+/// `None` where most would be made up, or keys that follow each other need no such table.
+fn dense(keys: &TensorData, values: &TensorData, default: Scalar) -> Option<(i64, TensorData)> {
+    if !matches!(keys.dtype, DType::I32 | DType::I64) {
+        return None;
+    }
+    let keys = integers(&numbers(keys));
+    if first_of_run(&keys).is_some() {
+        return None;
+    }
+    let (first, last) = (*keys.iter().min()?, *keys.iter().max()?);
+    let span = usize::try_from(last.checked_sub(first)?).ok()?.checked_add(3)?;
+    if span > keys.len().saturating_mul(4) {
+        return None;
+    }
+    let mut table = vec![default; span];
+    // Of equal keys the first counts.
+    for (&key, value) in keys.iter().zip(numbers(values)).rev() {
+        let place = usize::try_from(key.checked_sub(first)?).ok()?.checked_add(1)?;
+        *table.get_mut(place)? = value;
+    }
+    let table = match values.dtype {
+        DType::I64 => TensorData::new(integers(&table), [span]),
+        DType::F32 => TensorData::new(table.iter().map(|value| value.to_f64() as f32).collect(), [span]),
+        DType::F64 => TensorData::new(table.iter().map(|value| value.to_f64()).collect(), [span]),
+        _ => return None,
+    };
+    Some((first.checked_sub(1)?, table))
 }

@@ -20,7 +20,11 @@ impl<'m> Operator<'m> for Shape {
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let dims = to.dims(args.value("data")?);
+        let data = match args.first() {
+            Some(Operand::Strings(places)) => *places,
+            _ => args.value("data")?,
+        };
+        let dims = to.dims(data);
         let result = match *self {
             Self::Size => to.builder.host_tensor(vec![Dim::product(&dims)], Vec::new())?,
             Self::Dims { start, end } => {

@@ -92,40 +92,88 @@ impl<'m> Operator<'m> for TreeEnsemble<'m> {
             Source::Listed(_) => DType::F32,
         };
         let x = samples(to, "X", x, dtype)?;
-        let forest = self.source.forest(to)?;
+        let mut forest = self.source.forest(to)?;
         let base = self.base.numbers(to, "base_values")?;
         match &self.kind {
             Kind::Targets { count, aggregate } => {
-                let (mut y, told) = sums(to, x, &forest, *count, *aggregate)?;
-                let telling = matches!(aggregate, Aggregate::Sum | Aggregate::Average);
-                if !telling && told.iter().any(|told| *told != Told::Always) {
-                    let what = format!("{aggregate:?} of a target that some leaves do not tell of");
-                    return Err(RuleError::Unsupported { what });
+                if *count == 1 {
+                    forest.weigh_once();
                 }
-                if base.len() == *count {
-                    y = plus(to, y, &base)?;
-                }
+                let sums = sums(to, x, &forest, *count, *aggregate)?;
+                let base = if base.len() == *count { base } else { Vec::new() };
+                let y = sums.based(to, *aggregate, base)?;
                 let y = self.transform.apply_to_targets(to, y, *count)?;
                 Ok(to.cast(y, result)?.into())
             }
             Kind::Classes(classes) => {
-                let (scores, told) = sums(to, x, &forest, classes.count(), Aggregate::Sum)?;
+                // Trees that tell of the first of two classes alone have one score.
+                let one = classes.count() == 2
+                    && base.len() < 2
+                    && forest.weights.iter().all(|weight| weight.target == 0);
+                let count = if one { 1 } else { classes.count() };
+                let Sums { y, mut told, .. } = sums(to, x, &forest, count, Aggregate::Sum)?;
+                told.resize(classes.count(), Told::Never);
                 let weights = Weights { told: &told, forest: &forest, base: &base };
-                let (labels, scores) = weights.classify(to, scores, classes, self.transform)?;
+                let (labels, scores) = weights.classify(to, y, classes, self.transform)?;
                 Ok(labelled(labels, to.cast(scores, result)?))
             }
         }
     }
 }
 
-/// What the leaves say of each target, together: `[samples, targets]`.
+/// What the leaves say of each target, together.
+struct Sums {
+    /// `[samples, targets]`.
+    y: ValueId,
+    told: Vec<Told>,
+    /// The leaves at which samples arrive.
+    leaves: ValueId,
+    /// Whether each leaf says something of each target, where that differs from leaf to leaf.
+    tells: Vec<bool>,
+}
+
+impl Sums {
+    /// With the base values on top. As in ONNX Runtime a target is 0, without its base value, where no leaf says anything of it.
+    fn based(
+        self,
+        to: &mut Lowering<'_, '_>,
+        aggregate: Aggregate,
+        mut base: Vec<f64>,
+    ) -> RuleResult<ValueId> {
+        let Self { y, told, leaves, tells } = self;
+        let count = told.len();
+        let mut asks = !aggregate.is_sum() && told.iter().any(|told| *told != Told::Always);
+        for (base, told) in base.iter_mut().zip(&told) {
+            match told {
+                Told::Always => {}
+                Told::Never => *base = 0.0,
+                Told::Sometimes => asks |= *base != 0.0,
+            }
+        }
+        if !asks {
+            return plus(to, y, &base);
+        }
+        let tells: Vec<f32> = tells.into_iter().map(|tells| f32::from(u8::from(tells))).collect();
+        let shape = [tells.len().checked_div(count).unwrap_or(0), count];
+        let tells = to.fixed("tells", TensorData::new(tells, shape))?;
+        let tells = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[tells, leaves])?;
+        let tells = to.reduce(ReduceOp::Max, tells, &[1], false)?;
+        let zero = to.number_like(tells, 0.0);
+        let told = to.compare(CompareOp::Greater, tells, zero)?;
+        let based = plus(to, y, &base)?;
+        let untold = to.number_like(based, 0.0);
+        to.select(told, based, untold)
+    }
+}
+
+/// What the leaves say, one after another or as their trees are grouped, summed up.
 fn sums(
     to: &mut Lowering<'_, '_>,
     x: ValueId,
     forest: &Forest,
     count: usize,
     aggregate: Aggregate,
-) -> RuleResult<(ValueId, Vec<Told>)> {
+) -> RuleResult<Sums> {
     let wide = to.dtype(x) == DType::F64;
     let mut tables = Tables::of(forest, wide)?;
     let features = to.dims(x).last().and_then(Dim::as_size);
@@ -134,7 +182,7 @@ fn sums(
     {
         return Err(misfit("nodes_featureids", format!("has {last} for {features} features")));
     }
-    let Targets { weights, layout, told } = lay_out(to, forest, &mut tables, count, aggregate)?;
+    let Targets { weights, layout, told, tells } = lay_out(to, forest, &mut tables, count, aggregate)?;
     let leaves = leaves(to, x, &tables)?;
     let shape = match layout {
         Layout::Grouped { .. } => vec![weights.len()],
@@ -156,7 +204,7 @@ fn sums(
         let trees = to.number_like(y, forest.roots.len() as f64);
         y = to.binary(BinaryOp::Div, y, trees)?;
     }
-    Ok((y, told))
+    Ok(Sums { y, told, leaves, tells })
 }
 
 /// The leaves at which samples arrive: `[samples, trees]`.

@@ -26,6 +26,7 @@ pub(crate) mod rnn;
 pub(crate) mod scatter;
 pub(crate) mod select_where;
 pub(crate) mod sort;
+pub(crate) mod tree;
 pub(crate) mod unary;
 pub(crate) mod window;
 

@@ -4,7 +4,7 @@ use super::{DeviceOps, ExecutionError, Primitive, SliceRange};
 use crate::compose::{
     self, AttentionGradients, AttentionTrained, BatchNormTrained, CrossEntropyOptions, CrossEntropyTrained,
     ElementwiseProgram, NormGradients, NormalizedBatch, Quantized, Rescale, RnnGradients, RnnOperands,
-    RnnOutput, RnnStates, RnnTrained,
+    RnnOutput, RnnStates, RnnTrained, Trees,
 };
 use crate::ops::{ActivationOps, FloatTensorOps};
 use crate::{
@@ -293,6 +293,12 @@ pub trait Backend:
     /// The `k` first of [`Backend::sort`].
     fn topk(tensor: T<Self>, k: usize, dim: usize, largest: bool) -> (T<Self>, T<Self>) {
         compose::topk::<Self>(tensor, k, dim, largest)
+    }
+
+    /// The leaf of each tree at which each sample arrives, `[samples, trees]`, after at most `depth` steps; see
+    /// [`tree::leaves`](crate::tree::leaves), which checks that the tables fit each other.
+    fn tree_leaves(samples: T<Self>, trees: Trees<T<Self>>, depth: usize) -> T<Self> {
+        compose::tree_leaves::<Self>(samples, trees, depth)
     }
 
     // ---- folds ----

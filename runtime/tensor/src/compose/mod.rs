@@ -19,6 +19,7 @@ mod resize;
 mod rnn;
 pub(crate) mod sampling;
 mod shape;
+mod tree;
 
 pub use all_reduce::all_reduce;
 pub use attention::{attention, linear, linear_parameter_gradients, rows};
@@ -38,3 +39,4 @@ pub use resize::{adaptive_avg_pool, adaptive_taps, interpolate};
 pub use rnn::{RnnOperands, RnnOutput, rnn, rnn_with};
 pub use sampling::{GridSampleOptions, SampleMode, SamplePadding};
 pub use shape::{pad, repeat, topk};
+pub use tree::{Trees, tree_leaves};

@@ -354,6 +354,7 @@ pub fn linear_algebra<B: Backend>() {
 }
 
 pub fn decision_trees<B: Backend>() {
+    use kiln_tensor::compose::Trees;
     use kiln_tensor::tree::leaves;
     // Three leaves, and two branches above them; the second tree is a leaf.
     let features = tensor::<B, 1, Int>([0, 0, 0, 1, 0]);
@@ -372,6 +373,53 @@ pub fn decision_trees<B: Backend>() {
     let children = tensor::<B, 2, Int>([[0, 0, 0], [1, 1, 1], [2, 2, 2], [0, 4, 4], [1, 2, 0]]);
     let samples = tensor::<B, 2, Float>([[f32::NAN, f32::NAN], [-2.0, f32::NAN], [f32::NAN, 1.0]]);
     same(walk(samples, children, 2), [[0, 1], [2, 1], [0, 1]]);
+
+    // Trees of unlike depth, and so many samples that nodes are worth laying out anew: as level by level. A branch's children are before it.
+    let (ends, nodes) = (20i64, 60i64);
+    let mut state = 1u32;
+    let mut below = |most: i64| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        i64::from(state >> 8) % most
+    };
+    let number = |drawn: i64| if drawn == 0 { f32::NAN } else { drawn as f32 / 2.0 };
+    for ways in [2usize, 3] {
+        let data = |numbers: Vec<i64>, shape: &[usize]| {
+            Tensor::<B, 1, Int>::from_data(
+                TensorData::new(numbers, [shape.iter().product()]),
+                &B::Device::default(),
+            )
+        };
+        let features: Vec<i64> = (0..nodes).map(|_| below(4)).collect();
+        let thresholds: Vec<f32> = (0..nodes).map(|_| number(1 + below(8))).collect();
+        let children: Vec<i64> = (0..nodes)
+            .flat_map(|node| {
+                (0..ways).map(|_| if node < ends { node } else { below(node) }).collect::<Vec<_>>()
+            })
+            .collect();
+        let roots: Vec<i64> = (0..11).map(|tree| nodes - 1 - tree * 5).collect();
+        for count in [1usize, 3, 70, 200] {
+            let samples: Vec<f32> = (0..count * 4).map(|_| number(below(9))).collect();
+            let samples =
+                Tensor::<B, 1>::from_data(TensorData::new(samples, [count * 4]), &B::Device::default());
+            let thresholds =
+                Tensor::<B, 1>::from_data(TensorData::new(thresholds.clone(), [60]), &B::Device::default());
+            let trees = || Trees {
+                features: data(features.clone(), &[60]).into_backend(),
+                thresholds: thresholds.clone().into_backend(),
+                children: data(children.clone(), &[60, ways]).reshape([60, ways]).into_backend(),
+                roots: data(roots.clone(), &[11]).into_backend(),
+            };
+            let samples = samples.reshape([count, 4]).into_backend();
+            let own = B::tree_leaves(samples.clone(), trees(), 40);
+            let composed = kiln_tensor::compose::tree_leaves::<B>(samples, trees(), 40);
+            let [own, composed] = [own, composed].map(Tensor::<B, 2, Int>::from_backend);
+            assert_eq!(own.dtype(), composed.dtype());
+            assert_eq!(
+                own.into_data().iter::<i64>().collect::<Vec<_>>(),
+                composed.into_data().iter::<i64>().collect::<Vec<_>>()
+            );
+        }
+    }
 }
 
 pub fn chances_of_pairs<B: Backend>() {

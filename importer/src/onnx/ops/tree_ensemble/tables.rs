@@ -4,6 +4,7 @@
 //! change places. Members of a set are found by halving it.
 
 use super::super::prelude::*;
+use std::collections::HashSet;
 
 /// The question of a branch.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,18 @@ pub(super) struct Forest {
     pub(super) roots: Vec<usize>,
     /// What leaves add to targets.
     pub(super) weights: Vec<Weight>,
+}
+
+impl Forest {
+    /// One weight for each leaf, where there is one target: of several ONNX Runtime takes the first, and 0 where there is none.
+    pub(super) fn weigh_once(&mut self) {
+        self.weights.sort_by_key(|weight| weight.leaf);
+        self.weights.dedup_by_key(|weight| weight.leaf);
+        let weighed: HashSet<usize> = self.weights.iter().map(|weight| weight.leaf).collect();
+        let leaves = self.nodes.iter().enumerate().filter(|(_, node)| **node == Node::Leaf);
+        let others = leaves.map(|(leaf, _)| leaf).filter(|leaf| !weighed.contains(leaf));
+        self.weights.extend(others.map(|leaf| Weight { leaf, target: 0, value: 0.0 }));
+    }
 }
 
 /// What a leaf adds to a target.

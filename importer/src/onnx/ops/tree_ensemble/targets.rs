@@ -22,6 +22,13 @@ impl Aggregate {
         }
     }
 
+    pub(super) fn is_sum(self) -> bool {
+        match self {
+            Self::Sum | Self::Average => true,
+            Self::Min | Self::Max => false,
+        }
+    }
+
     /// What changes nothing.
     fn neutral(self) -> f64 {
         match self {
@@ -54,6 +61,8 @@ pub(super) struct Targets {
     pub(super) weights: Vec<f64>,
     pub(super) layout: Layout,
     pub(super) told: Vec<Told>,
+    /// Whether a leaf says something of a target, a line for each leaf; nothing where a leaf has one weight.
+    pub(super) tells: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,12 +107,15 @@ pub(super) fn lay_out(
     to.reserve(size.saturating_mul(8))?;
     let told = told(&weights, tables, count);
     let mut dense = vec![aggregate.neutral(); size];
+    let mut tells = vec![false; size];
     for (row, target, value) in weights {
-        if let Some(slot) = dense.get_mut(row * count + target) {
-            *slot = value;
+        if let (Some(slot), Some(tells)) =
+            (dense.get_mut(row * count + target), tells.get_mut(row * count + target))
+        {
+            (*slot, *tells) = (value, true);
         }
     }
-    Ok(Targets { weights: dense, layout: Layout::Dense, told })
+    Ok(Targets { weights: dense, layout: Layout::Dense, told, tells })
 }
 
 /// One weight for each leaf, all of a tree's leaves for the same target; `None` where that is not so, or most trees would be made up.
@@ -121,7 +133,7 @@ fn grouped(
     }
     if count == 1 {
         let layout = Layout::Grouped { trees: tables.roots.len() };
-        return Some(Targets { weights: line, layout, told: vec![Told::Always] });
+        return Some(Targets { weights: line, layout, told: vec![Told::Always], tells: Vec::new() });
     }
     let mut target_of: Vec<Option<usize>> = vec![None; tables.roots.len()];
     for (&tree, &(_, target, _)) in tables.trees.as_ref()?.iter().zip(weights) {
@@ -144,6 +156,9 @@ fn grouped(
     if longest.checked_mul(count)? > most {
         return None;
     }
+    if !aggregate.is_sum() && of_target.iter().any(Vec::is_empty) {
+        return None;
+    }
     let tell = |roots: &Vec<usize>| if roots.is_empty() { Told::Never } else { Told::Always };
     let told = of_target.iter().map(tell).collect();
     if of_target.iter().any(|roots| roots.len() < longest) {
@@ -164,7 +179,7 @@ fn grouped(
         }
     }
     tables.roots = of_target.concat();
-    Some(Targets { weights: line, layout: Layout::Grouped { trees: longest }, told })
+    Some(Targets { weights: line, layout: Layout::Grouped { trees: longest }, told, tells: Vec::new() })
 }
 
 /// How often leaves tell of each target. Where trees share leaves, all of them are taken for one.
