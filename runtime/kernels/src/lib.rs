@@ -19,6 +19,7 @@
 //! | [`batch_norm`] | batch normalization in training |
 //! | [`attention`], [`rnn`] | fused attention, recurrent layers through time and back |
 //! | [`resize`] | resizing of an axis |
+//! | [`tree`] | decision trees |
 //! | [`copy`], [`join`] | strided copies, row selection, joins |
 //! | [`threads`] | how many threads, and the loop over them |
 //! | [`memory`] | aligned memory on large pages |
@@ -54,6 +55,7 @@ mod simd;
 mod size;
 pub mod softmax;
 pub mod threads;
+pub mod tree;
 mod walk;
 
 pub use consumed::Consumed;
