@@ -34,7 +34,8 @@ impl<'m> Operator<'m> for Col2Im {
             return Err(RuleError::Unsupported { what });
         }
         let area = window.kernel.iter().try_fold(1usize, |area, &size| area.checked_mul(size));
-        let area = area.ok_or_else(|| RuleError::TooLarge { what: format!("a block {block:?}") })?;
+        let area =
+            area.ok_or_else(|| RuleError::TooLarge { what: format!("a `block_shape` of {block:?}") })?;
         let [batch, rows, _] = dims.as_slice() else {
             let expected = "expected 3".to_owned();
             return Err(RuleError::Rank { input: "input".to_owned(), actual: dims.len(), expected });
