@@ -12,7 +12,7 @@ const BAND: usize = 128 * 1024;
 const RANGES: usize = 2;
 
 impl ConvShape {
-    /// Whether [`Bands`] can compute this convolution: a depthwise one in one or two dims, with one result for each channel.
+    /// Whether it can be computed line by line: a depthwise convolution in one or two dims, with one result for each channel.
     pub fn is_depthwise_by_lines(&self) -> bool {
         let w = &self.windows;
         self.way() == ConvWay::Depthwise
