@@ -85,6 +85,7 @@ dispatched! {
     unsafe fn integers<S>(_s, numbers: &[f32], step: usize, count: usize, to: &mut [[i32; COLS]]) {
         for (row, to) in to.iter_mut().enumerate() {
             let numbers = &numbers[row * step..][..count];
+            // A length that is known makes vectors of the loop.
             match <&[f32; COLS]>::try_from(numbers) {
                 Ok(numbers) => to.iter_mut().zip(numbers).for_each(|(to, x)| *to = x.to_int_unchecked()),
                 Err(_) => to.iter_mut().zip(numbers).for_each(|(to, x)| *to = x.to_int_unchecked()),

@@ -207,9 +207,9 @@ impl Product<'_> {
         let (k, _) = self.right.dims();
         with_scratch(rows.len(), |space| {
             let of_rows: &mut [i32] = bytemuck::cast_slice_mut(space);
-            for ((row, sum), left) in rows.clone().zip(&mut *of_rows).zip(left.chunks(step.max(1))) {
+            for (n, (row, sum)) in rows.clone().zip(&mut *of_rows).enumerate() {
                 let zeros = (k as i32).wrapping_mul(self.left_zero(row));
-                *sum = tile::sum(&left[..k]).wrapping_sub(zeros);
+                *sum = tile::sum(&left[n * step..][..k]).wrapping_sub(zeros);
             }
             self.panels_with(rows, cols, left, step, Some(of_rows));
         });

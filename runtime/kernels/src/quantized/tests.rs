@@ -63,6 +63,28 @@ fn products_are_exact_at_every_level() {
     }
 }
 
+/// Rows that lie over one another, as windows of a line do, or are all one.
+#[test]
+fn rows_may_overlap() {
+    let (m, k, n) = (19, 12, 5);
+    let (left, right) = (bytes(m * k, 5), bytes(k * n, 6));
+    let packed = PackedBytes::new(Bytes::U8(&right), [n, 1], k, n);
+    for step in [0, 4, 7] {
+        let element = |at: usize| -> i32 {
+            let pair =
+                |d: usize| (i32::from(left[at / n * step + d]) - 9) * (i32::from(right[d * n + at % n]) - 50);
+            (0..k).map(pair).sum()
+        };
+        let expected: Vec<i32> = (0..m * n).map(element).collect();
+        at_each_level(|level| {
+            let mut out = std::vec![7; m * n];
+            let (p, q) = (Zeros::One(9), Zeros::One(50));
+            quantized_gemm(m, Bytes::U8(&left), step, p, &packed, q, Output::Sums(&mut out));
+            assert_eq!(out, expected, "{level:?}, {step} apart");
+        });
+    }
+}
+
 #[test]
 fn large_products_have_equal_parts_on_all_threads() {
     for [m, k, n] in [[700, 300, 96], [5, 512, 3000]] {

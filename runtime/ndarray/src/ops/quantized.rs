@@ -60,19 +60,6 @@ impl End {
     /// For results of a shape, whose outputs lie along an axis; nothing where the kernels cannot.
     fn new(rescale: &Rescale<NdArrayTensor>, shape: &Shape, axis: usize) -> Option<Self> {
         let outputs = shape.dims[axis];
-        let each = |tensor: &NdArrayTensor| {
-            let fits = tensor.len() == 1 || (tensor.len() == outputs && tensor.dims()[axis] == outputs);
-            fits.then(|| tensor.clone())
-        };
-        let numbers = |tensor: &NdArrayTensor| -> Vec<f32> {
-            cast::cast(tensor.clone(), DType::F32).into_contiguous().slice().to_vec()
-        };
-        let spread = |mut numbers: Vec<f32>| {
-            if let [number] = numbers[..] {
-                numbers.resize(outputs, number);
-            }
-            numbers
-        };
         let Rescale { scale, input_scale, integer_bias, bias, residual, activation, integers } = rescale;
         let bytes = match integers {
             // What is computed in f64, and numbers of 16 bits, are no kernel's.
@@ -85,30 +72,24 @@ impl End {
                     DType::I8 => (true, -128..=127),
                     _ => return None,
                 };
-                let HostZeros::One(zero) = zeros(&ZeroPoint::Tensor(zero.clone()), &[1].into()) else {
-                    return None;
-                };
+                let zero = cast::cast(zero.clone(), DType::I32).into_contiguous();
+                let &[zero] = zero.slice::<i32>() else { return None };
                 Some((range.contains(&zero).then_some(zero)?, is_signed))
             }
         };
-        let mut scale = numbers(&each(scale)?);
+        let along = |tensor: &Option<NdArrayTensor>| match tensor {
+            Some(tensor) => Some(Some(along::<f32>(tensor, DType::F32, axis, outputs)?)),
+            None => Some(None),
+        };
+        let mut scale = along(&Some(scale.clone()))??;
         if let Some(factor) = input_scale {
-            let &[factor] = &numbers(factor)[..] else { return None };
+            let factor = cast::cast(factor.clone(), DType::F32).into_contiguous();
+            let &[factor] = factor.slice::<f32>() else { return None };
             scale.iter_mut().for_each(|scale| *scale *= factor);
         }
+        let bias = along(bias)?;
         let integer_bias = match integer_bias {
-            Some(bias) => {
-                let bias = cast::cast(each(bias)?, DType::I32).into_contiguous();
-                let mut bias: Vec<i32> = bias.slice().to_vec();
-                if let [number] = bias[..] {
-                    bias.resize(outputs, number);
-                }
-                Some(bias)
-            }
-            None => None,
-        };
-        let bias = match bias {
-            Some(bias) => Some(spread(numbers(&each(bias)?))),
+            Some(bias) => Some(self::along::<i32>(bias, DType::I32, axis, outputs)?),
             None => None,
         };
         let residual = match residual {
@@ -131,6 +112,21 @@ impl End {
             residual: self.residual.as_ref().map(NdArrayTensor::slice),
             activation: self.activation,
         }
+    }
+}
+
+/// As many numbers as there are outputs along an axis, of a tensor that has one for all or each; nothing for others.
+fn along<T: bytemuck::Pod>(
+    tensor: &NdArrayTensor,
+    dtype: DType,
+    axis: usize,
+    outputs: usize,
+) -> Option<Vec<T>> {
+    let tensor = cast::cast(tensor.clone(), dtype).into_contiguous();
+    match tensor.slice::<T>() {
+        &[number] => Some(vec![number; outputs]),
+        each if each.len() == outputs && tensor.dims()[axis] == outputs => Some(each.to_vec()),
+        _ => None,
     }
 }
 
