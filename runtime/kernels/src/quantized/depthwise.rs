@@ -1,95 +1,102 @@
-//! Depthwise convolutions by the kernels of floats, which hold sums of a few products of bytes exactly.
+//! Depthwise convolutions of bytes.
 
+mod numbers;
+#[cfg(target_arch = "x86_64")]
+mod products;
+
+use super::Zeros;
 use super::epilogue::{Columns, Out, Output};
-use super::pack::Bytes;
-use super::tile::{COLS, ROWS};
-use crate::conv::{Bands, ConvShape, PackedConv};
-use crate::scratch::with_scratch;
-use crate::simd::dispatched;
+use super::pack::{Bytes, unsigned_zero};
+use super::tile::COLS;
+use crate::conv::{ConvShape, PackedConv};
 use crate::size::elements;
 use alloc::vec::Vec;
-use core::ops::Range;
 
-/// The convolution of `x - x_zero`, each channel for itself, with weights less their zero points, or what becomes of its sums, whose columns are the
-/// channels. All sums must be integers that f32 holds.
+/// Weights of a depthwise convolution, packed.
+#[derive(Clone, Debug)]
+pub struct PackedQuantizedDepthwise(Way);
+
+/// How products are computed.
+#[derive(Clone, Debug)]
+enum Way {
+    /// Those of a channel with each other, as floats.
+    Numbers(PackedConv),
+    /// Four at once.
+    #[cfg(target_arch = "x86_64")]
+    Products(products::Taps),
+}
+
+impl PackedQuantizedDepthwise {
+    /// Packs weights `[channels, 1, kernel…]`, less their zero points, of which there is one or one a channel. All sums must be integers that
+    /// f32 holds.
+    ///
+    /// # Panics
+    /// When `weight` does not have the shape's weight dims.
+    pub fn new(shape: &ConvShape, weight: Bytes<'_>, zeros: Zeros<'_>) -> Self {
+        let taps = shape.windows.kernel_len();
+        zeros.check(shape.out_channels);
+        let less_zero = |(at, byte): (usize, i32)| byte.wrapping_sub(zeros.at(at / taps));
+        let weight: Vec<i32> = match weight {
+            Bytes::U8(bytes) => bytes.iter().map(|&byte| byte.into()).enumerate().map(less_zero).collect(),
+            Bytes::I8(bytes) => bytes.iter().map(|&byte| byte.into()).enumerate().map(less_zero).collect(),
+        };
+        assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
+        #[cfg(target_arch = "x86_64")]
+        if let Some(taps) = products::Taps::new(shape, &weight) {
+            return Self(Way::Products(taps));
+        }
+        let numbers: Vec<f32> = weight.iter().map(|&weight| weight as f32).collect();
+        Self(Way::Numbers(PackedConv::new(shape, &numbers)))
+    }
+}
+
+/// The convolution of `x - x_zero`, each channel for itself, or what becomes of its sums, whose columns are the channels.
 ///
-/// `x` is `[batch, spatial…, channels]` and `out` likewise, both contiguous.
+/// `x` is `[batch, spatial…, channels]` and `out` likewise, both contiguous; the border is zero points.
 ///
 /// # Panics
-/// When a slice does not have the shape's size, the weights are another convolution's, or [`ConvShape::is_depthwise_by_lines`] does not hold.
+/// When a slice does not have the shape's size, a byte of `x` cannot be `x_zero`, the weights are another convolution's, or
+/// [`ConvShape::is_depthwise_by_lines`] does not hold.
 pub fn quantized_depthwise(
     shape: &ConvShape,
     x: Bytes<'_>,
     x_zero: i32,
-    weight: &PackedConv,
+    weight: &PackedQuantizedDepthwise,
     out: Output<'_>,
 ) {
     assert!(shape.is_depthwise_by_lines(), "a depthwise convolution in one or two dims");
     let (w, channels) = (&shape.windows, shape.out_channels);
-    let depthwise = weight.depthwise(shape);
-    let (bytes, flip) = x.unsigned();
-    assert_eq!(bytes.len(), elements(&[shape.batch, w.input_len(), channels]), "the images' size");
+    let (x, flip) = x.unsigned();
+    assert_eq!(x.len(), elements(&[shape.batch, w.input_len(), channels]), "the images' size");
+    let Ok(zero) = u8::try_from(unsigned_zero(x_zero, flip)) else {
+        panic!("no byte is the zero point {x_zero}");
+    };
     let out = Out::new(out, elements(&[shape.batch, w.output_len(), channels]), channels);
-    let panels = (0..channels).step_by(COLS);
-    let panels: Vec<Columns> = panels.map(|first| out.columns(first, COLS.min(channels - first))).collect();
-    let zero = x_zero.wrapping_add(i32::from(flip)) as f32;
-    let bring = |image: usize, lines: Range<usize>, to: &mut [f32]| {
-        let line = w.input[2] * channels;
-        let from = &bytes[(image * w.input[1] + lines.start) * line..][..lines.len() * line];
-        // SAFETY: slices.
-        unsafe { numbers(from, flip, zero, to) };
-    };
-    let row_len = w.output[2] * channels;
-    let compute = |image: usize, lines: Range<usize>, images: *const f32| {
-        with_scratch(row_len, |sums| {
-            for line in lines {
-                let row = image * w.output[1] + line;
-                for strip in depthwise.strips() {
-                    // SAFETY: the lines that the row sees are there.
-                    unsafe { depthwise.fill(images, row, strip, sums.as_mut_ptr()) };
-                }
-                for (panel, columns) in panels.iter().enumerate() {
-                    let first = panel * COLS;
-                    for pixel in (0..w.output[2]).step_by(ROWS) {
-                        let mut tile = [[0; COLS]; ROWS];
-                        let tile = &mut tile[..ROWS.min(w.output[2] - pixel)];
-                        // SAFETY: slices; sums are integers that `i32` has. Each row of the result is computed once.
-                        unsafe {
-                            integers(&sums[pixel * channels + first..], channels, columns.count, tile);
-                            out.write(tile, columns, row * row_len + pixel * channels + first, channels);
-                        }
-                    }
-                }
-            }
-        });
-    };
-    let lines = shape.batch * w.output[1];
-    let work = depthwise.row_work() * lines + (bytes.len() + lines * row_len) / 16;
-    Bands { shape, work, bring: &bring, compute: &compute }.run();
-}
-
-dispatched! {
-    /// Bytes less their zero point.
-    unsafe fn numbers<S>(_s, bytes: &[u8], flip: u8, zero: f32, to: &mut [f32]) {
-        for (to, &byte) in to.iter_mut().zip(bytes) {
-            *to = f32::from(byte ^ flip) - zero;
-        }
+    let convolution = Convolution { shape, x, flip, zero, out: &out };
+    match &weight.0 {
+        Way::Numbers(weight) => numbers::depthwise(&convolution, weight),
+        #[cfg(target_arch = "x86_64")]
+        Way::Products(taps) => products::depthwise(&convolution, taps),
     }
 }
 
-dispatched! {
-    /// The first `count` numbers of rows, `step` behind each other, as the integers that they are.
-    ///
-    /// # Safety
-    /// An `i32` has each.
-    unsafe fn integers<S>(_s, numbers: &[f32], step: usize, count: usize, to: &mut [[i32; COLS]]) {
-        for (row, to) in to.iter_mut().enumerate() {
-            let numbers = &numbers[row * step..][..count];
-            // A length that is known makes vectors of the loop.
-            match <&[f32; COLS]>::try_from(numbers) {
-                Ok(numbers) => to.iter_mut().zip(numbers).for_each(|(to, x)| *to = x.to_int_unchecked()),
-                Err(_) => to.iter_mut().zip(numbers).for_each(|(to, x)| *to = x.to_int_unchecked()),
-            }
-        }
+/// What is to be computed.
+#[derive(Clone, Copy)]
+struct Convolution<'a> {
+    shape: &'a ConvShape,
+    x: &'a [u8],
+    /// What is flipped in each byte of the images, so that they are unsigned.
+    flip: u8,
+    /// The zero point of these.
+    zero: u8,
+    out: &'a Out<'a>,
+}
+
+impl Convolution<'_> {
+    /// What the channels need, a panel after the other.
+    fn panels(&self) -> Vec<Columns> {
+        let channels = self.shape.out_channels;
+        let panels = (0..channels).step_by(COLS);
+        panels.map(|first| self.out.columns(first, COLS.min(channels - first))).collect()
     }
 }

@@ -11,7 +11,7 @@ mod pack;
 mod tile;
 
 pub use conv::{PackedQuantizedConv, quantized_conv};
-pub use depthwise::quantized_depthwise;
+pub use depthwise::{PackedQuantizedDepthwise, quantized_depthwise};
 pub use epilogue::{Epilogue, Output};
 pub use pack::{Bytes, PackedBytes};
 
@@ -247,7 +247,7 @@ impl Product<'_> {
                 // SAFETY: the slices hold the rows of a whole tile and a panel.
                 unsafe {
                     tile::compute(
-                        &Tile { groups, left: left.as_ptr(), step, panel: panel.as_ptr() },
+                        &Tile { groups, rows: height, left: left.as_ptr(), step, panel: panel.as_ptr() },
                         &mut sums,
                     )
                 };

@@ -276,46 +276,58 @@ fn numbers_that_no_byte_stands_for() {
 
 #[test]
 fn depthwise_convolutions_are_exact() {
-    for (channels, stride, padding, dims) in [
-        (5, [1, 1], [(1, 1), (1, 1)], [9, 11]),
-        (32, [2, 1], [(0, 2), (2, 0)], [8, 5]),
-        (70, [1, 2], [(1, 1), (1, 1)], [13, 9]),
+    let zeros: Vec<i32> = (0..70).map(|n| n % 3 - 1).collect();
+    for (channels, kernel, stride, padding, dilation, dims, weight_zeros) in [
+        (5, [3, 3], [1, 1], [(1, 1), (1, 1)], [1, 1], [9, 11], Zeros::One(100)),
+        (32, [3, 3], [2, 1], [(0, 2), (2, 0)], [1, 1], [8, 5], Zeros::One(0)),
+        (70, [3, 3], [1, 2], [(1, 1), (1, 1)], [1, 1], [13, 9], Zeros::Each(&zeros)),
+        // More lines than are multiplied at once, and more pixels.
+        (48, [5, 2], [1, 1], [(2, 2), (0, 1)], [2, 1], [12, 75], Zeros::One(128)),
+        // Windows that leave out most of what is between them, and of what is between their elements.
+        (20, [2, 2], [3, 9], [(0, 1), (4, 0)], [1, 3], [7, 300], Zeros::One(0)),
+        (33, [1, 3], [1, 1], [(0, 0), (40, 40)], [1, 40], [1, 50], Zeros::One(0)),
+        (8, [1, 70], [1, 1], [(0, 0), (69, 0)], [1, 1], [2, 90], Zeros::One(0)),
     ] {
         let options = ConvOptions {
             stride: stride.into(),
             padding: padding.into(),
-            dilation: [1, 1].into(),
+            dilation: dilation.into(),
             groups: channels,
         };
-        let shape = ConvShape::new(&[2, channels, dims[0], dims[1]], &[channels, 1, 3, 3], &options);
+        let [kh, kw] = kernel;
+        let shape = ConvShape::new(&[2, channels, dims[0], dims[1]], &[channels, 1, kh, kw], &options);
         let (w, pixels) = (shape.windows.clone(), dims[0] * dims[1]);
-        let (images, filters) = (bytes(2 * pixels * channels, 1), bytes(9 * channels, 2));
-        let weights: Vec<f32> = filters.iter().map(|&byte| f32::from(byte) - 100.0).collect();
-        let packed = crate::conv::PackedConv::new(&shape, &weights);
-        for (x, numbers) in both(&images) {
+        let (images, filters) = (bytes(2 * pixels * channels, 1), bytes(kh * kw * channels, 2));
+        let (of_images, of_filters) = (both(&images), both(&filters));
+        let pairs =
+            of_images.iter().flat_map(|images| of_filters.iter().map(move |filters| (images, filters)));
+        for ((x, numbers), (filters, weight)) in pairs {
             let element = |at: usize| -> i32 {
                 let (channel, place) = (at % channels, at / channels);
                 let (ox, oy) = (place % w.output[2], place / w.output[2] % w.output[1]);
                 let image = place / w.output_len();
                 let tap = |tap: usize| -> i64 {
-                    let Some((y, x)) = w.position(1, oy, tap / 3).zip(w.position(2, ox, tap % 3)) else {
+                    let Some((y, x)) = w.position(1, oy, tap / kw).zip(w.position(2, ox, tap % kw)) else {
                         return 0;
                     };
                     let pixel = image * pixels + y * dims[1] + x;
-                    (numbers[pixel * channels + channel] - 77) * (i64::from(filters[channel * 9 + tap]) - 100)
+                    let weight = weight[channel * kh * kw + tap] - i64::from(weight_zeros.at(channel));
+                    (numbers[pixel * channels + channel] - 77) * weight
                 };
-                (0..9).map(tap).sum::<i64>() as i32
+                (0..kh * kw).map(tap).sum::<i64>() as i32
             };
             let expected: Vec<i32> = (0..2 * w.output_len() * channels).map(element).collect();
-            let run = |out: Output<'_>| quantized_depthwise(&shape, x, 77, &packed, out);
+            let of = |out: Output<'_>, packed: &_| quantized_depthwise(&shape, *x, 77, packed, out);
             at_each_level(|level| {
+                let packed = PackedQuantizedDepthwise::new(&shape, *filters, weight_zeros);
                 let mut out = std::vec![7; expected.len()];
-                run(Output::Sums(&mut out));
-                assert_eq!(out, expected, "{level:?} {channels}");
-                check_outputs(&expected, channels, run);
+                of(Output::Sums(&mut out), &packed);
+                assert_eq!(out, expected, "{level:?} {channels} {kernel:?}");
+                check_outputs(&expected, channels, |out| of(out, &packed));
             });
+            let packed = PackedQuantizedDepthwise::new(&shape, *filters, weight_zeros);
             let mut out = std::vec![7; expected.len()];
-            run(Output::Sums(&mut out));
+            of(Output::Sums(&mut out), &packed);
             assert_eq!(out, expected, "on all threads");
         }
     }

@@ -13,6 +13,8 @@ pub(super) const COLS: usize = 32;
 pub(super) struct Tile {
     /// Groups of the depth.
     pub groups: usize,
+    /// Rows that are wanted. What the sums of others become is anything.
+    pub rows: usize,
     /// The first of [`ROWS`] rows of unsigned bytes.
     pub left: *const u8,
     /// Bytes from one row to the next.
@@ -35,7 +37,7 @@ pub(super) enum Instructions {
 
 impl Instructions {
     /// The best that the machine has at its level.
-    fn current() -> Self {
+    pub fn current() -> Self {
         match level() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if has_vnni() => Self::Vnni,
@@ -71,7 +73,11 @@ pub(super) unsafe fn compute(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2 => avx2(tile, sums),
             #[cfg(target_arch = "x86_64")]
-            Instructions::Vnni => vnni(tile, sums),
+            Instructions::Vnni => match tile.rows {
+                1 => vnni::<1>(tile, sums),
+                2..=4 => vnni::<4>(tile, sums),
+                _ => vnni::<ROWS>(tile, sums),
+            },
         }
     }
 }
@@ -81,7 +87,7 @@ pub(super) unsafe fn compute(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
 /// # Safety
 /// As for [`compute`].
 unsafe fn scalar(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
-    for (row, sums) in sums.iter_mut().enumerate() {
+    for (row, sums) in sums.iter_mut().enumerate().take(tile.rows) {
         sums.fill(0);
         for group in 0..tile.groups {
             // SAFETY: the caller's promise.
@@ -109,7 +115,7 @@ unsafe fn avx2(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
     /// Rows and vectors of four columns at a time, whose sums find registers.
     const R: usize = 4;
     const V: usize = 2;
-    for (block, sums) in sums.chunks_exact_mut(R).enumerate() {
+    for (block, sums) in sums.chunks_exact_mut(R).enumerate().take(tile.rows.div_ceil(R)) {
         for first in (0..COLS).step_by(4 * V) {
             let mut pairs = [[_mm256_setzero_si256(); V]; R];
             for group in 0..tile.groups {
@@ -143,16 +149,16 @@ unsafe fn avx2(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
     }
 }
 
-/// By AVX-512-VNNI.
+/// The first `R` rows, by AVX-512-VNNI.
 ///
 /// # Safety
 /// As for [`compute`], on a machine with AVX-512-VNNI.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn vnni(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
+unsafe fn vnni<const R: usize>(tile: &Tile, sums: &mut [[i32; COLS]; ROWS]) {
     use core::arch::x86_64::*;
     const HALF: usize = 16;
-    let mut held = [[_mm512_setzero_si512(); 2]; ROWS];
+    let mut held = [[_mm512_setzero_si512(); 2]; R];
     for group in 0..tile.groups {
         // SAFETY: the caller's promise.
         unsafe {

@@ -5,7 +5,8 @@ use crate::tensor::NdArrayTensor;
 use alloc::{sync::Arc, vec, vec::Vec};
 use kiln_kernels::conv::{self, ConvShape, ConvWay, ConvWeight, PackedConv};
 use kiln_kernels::quantized::{
-    self as kernel, Bytes, Epilogue, Output, PackedBytes, PackedQuantizedConv, Zeros,
+    self as kernel, Bytes, Epilogue, Output, PackedBytes, PackedQuantizedConv, PackedQuantizedDepthwise,
+    Zeros,
 };
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::compose::{Quantized, Rescale, ZeroPoint};
@@ -214,7 +215,13 @@ pub(crate) fn conv(
     let weight_zeros = zeros(&weight.zero, &of_outputs);
     let depth = shape.weight_len() / shape.out_channels.max(1);
     if matches!(shape.way(), ConvWay::Depthwise | ConvWay::Grouped) && weight_zeros.keep_sums_exact(depth) {
-        return conv_of_few_channels(&shape, &x.values, zero, &weight.values, weight_zeros, end.as_ref());
+        if shape.is_depthwise_by_lines() {
+            return Some(depthwise(&shape, &x.values, zero, &weight.values, weight_zeros, end.as_ref()));
+        }
+        return match end {
+            None => Some(conv_of_few_channels(&shape, &x.values, zero, &weight.values, weight_zeros)),
+            Some(_) => None,
+        };
     }
     // Packed weights depend on their own dims and the groups alone.
     let layout = weight.values.layout();
@@ -237,19 +244,38 @@ fn channels_last(mut dims: Dims) -> Shape {
     dims.into()
 }
 
-/// A convolution of groups of so few channels that products of matrices are slow: by the kernels of floats, whose sums are whole numbers too.
-/// Nothing where the kernels of floats do not make of them what sums become.
-fn conv_of_few_channels(
+/// A convolution of each channel for itself. All sums are integers that f32 holds.
+fn depthwise(
     shape: &ConvShape,
     x: &NdArrayTensor,
     zero: i32,
     weight: &NdArrayTensor,
     weight_zeros: HostZeros,
     end: Option<&End>,
-) -> Option<NdArrayTensor> {
-    if end.is_some() && !shape.is_depthwise_by_lines() {
-        return None;
-    }
+) -> NdArrayTensor {
+    let layout = weight.layout();
+    let is_key = |key: &(Layout, HostZeros)| key.0 == *layout && key.1 == weight_zeros;
+    let make = || {
+        let weight = weight.clone().into_contiguous();
+        let packed = PackedQuantizedDepthwise::new(shape, bytes(&weight), weight_zeros.view());
+        ((layout.clone(), weight_zeros.clone()), packed)
+    };
+    let packed = weight.prepared(is_key, make).cloned().unwrap_or_else(|| Arc::new(make()));
+    let x = x.clone().channels_last().into_contiguous();
+    let y = result(channels_last(shape.output_dims()), end, |out| {
+        kernel::quantized_depthwise(shape, bytes(&x), zero, &packed.1, out);
+    });
+    y.channels_first()
+}
+
+/// A convolution of groups of so few channels that products of matrices are slow: by the kernels of floats, whose sums are whole numbers too.
+fn conv_of_few_channels(
+    shape: &ConvShape,
+    x: &NdArrayTensor,
+    zero: i32,
+    weight: &NdArrayTensor,
+    weight_zeros: HostZeros,
+) -> NdArrayTensor {
     let layout = weight.layout();
     let way = (shape.groups, shape.way());
     let is_key = |key: &(Layout, HostZeros, (usize, ConvWay))| {
@@ -268,17 +294,11 @@ fn conv_of_few_channels(
     let packed = weight.prepared(is_key, make).cloned().unwrap_or_else(|| Arc::new(make()));
     let x = x.clone().channels_last().into_contiguous();
     let dims = channels_last(shape.output_dims());
-    if shape.is_depthwise_by_lines() {
-        let y = result(dims, end, |out| {
-            kernel::quantized_depthwise(shape, bytes(&x), zero, &packed.1, out);
-        });
-        return Some(y.channels_first());
-    }
     let numbers = NdArrayTensor::build(x.shape(), DType::F32, |out| numbers_of(&x, out, |_| zero));
     let y = NdArrayTensor::build(dims, DType::F32, |out| {
         conv::conv(shape, numbers.slice(), ConvWeight::Packed(&packed.1), None, None, false, out);
     });
-    Some(cast::cast(y, DType::I32).channels_first())
+    cast::cast(y, DType::I32).channels_first()
 }
 
 /// The elements of a contiguous tensor of bytes less their zero points, by their places.
