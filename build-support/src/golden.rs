@@ -7,6 +7,7 @@ use kiln_importer::ir::BoundInput;
 #[cfg(feature = "cli")]
 use kiln_importer::ir::Graph;
 use kiln_importer::onnx::{GoldenTensor, SourceFile, read_output, read_tensor};
+use kiln_record::{RecordError, map_file};
 use kiln_types::TensorData;
 #[cfg(feature = "cli")]
 use std::collections::BTreeMap;
@@ -68,7 +69,10 @@ fn read_tensors(
 ) -> Result<Vec<TensorData>, BuildError> {
     let mut tensors: Vec<GoldenTensor> = Vec::new();
     for path in tensor_files(dir, prefix) {
-        let bytes = fs::read(&path).map_err(BuildError::io(&path))?;
+        let bytes = map_file(&path).map_err(|error| match error {
+            RecordError::Io { source, .. } => BuildError::Io { path: path.clone(), source },
+            other => BuildError::Golden { path: path.clone(), reason: other.to_string() },
+        })?;
         let read = match prefix {
             "output" => read_output(&bytes, tensors.len(), &model.strings, &model.output_sequences),
             _ => read_tensor(&bytes, &model.strings).map(|tensor| vec![tensor]),
@@ -120,7 +124,7 @@ fn leave_out(
 #[cfg(feature = "cli")]
 pub(crate) fn sizes_in(dir: &Path, graph: &Graph) -> BTreeMap<String, usize> {
     let tensors = graph.inputs.iter().enumerate().filter_map(|(n, &input)| {
-        let bytes = fs::read(dir.join(format!("input_{n}.pb"))).ok()?;
+        let bytes = map_file(&dir.join(format!("input_{n}.pb"))).ok()?;
         Some((input, read_tensor(&bytes, &graph.strings).ok()?.data))
     });
     let sizes = tensors.flat_map(|(input, data)| {
@@ -226,5 +230,17 @@ mod tests {
         for file in files {
             assert!(compiled.sources.iter().any(|source| source.path == file), "{file:?}");
         }
+    }
+
+    /// A link to a device has no end.
+    #[cfg(unix)]
+    #[test]
+    fn data_are_files() {
+        let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases/op_conv_2d");
+        let compiled = crate::compile::compile(&case.join("model.onnx"), &CompileOptions::default());
+        let dir = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("input_0.pb")).expect("a link");
+        let error = read_data_set(dir.path(), &compiled.expect("source")).expect_err("no data");
+        assert!(error.to_string().contains("it is not a file"), "{error}");
     }
 }

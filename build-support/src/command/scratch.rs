@@ -44,7 +44,10 @@ impl Scratch {
     pub(super) fn new(to: Target, bindings: &Bindings) -> Result<Self, CommandError> {
         let (modules, broken) = (Vec::new(), BTreeMap::new());
         let settled = bindings.options()?;
-        Ok(Self { to, profiled: false, root: cache_dir(), settled, modules, broken, executable: None })
+        // Cargo is run in a folder of its own.
+        let root = cache_dir();
+        let root = std::path::absolute(&root).unwrap_or(root);
+        Ok(Self { to, profiled: false, root, settled, modules, broken, executable: None })
     }
 
     /// Its runner records what operations take.
@@ -182,7 +185,9 @@ impl Scratch {
         let bar = spinner("compiling");
         let target = self.root.join("target");
         let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        // In its own folder: settings of Cargo and rustup in a folder of strangers' files, where somebody may stand, can name programs to run.
         let output = Command::new(&program)
+            .current_dir(&crate_dir)
             .args(["build", "--release", "--quiet"])
             .arg("--manifest-path")
             .arg(crate_dir.join("Cargo.toml"))

@@ -93,6 +93,9 @@ impl Skeleton {
     }
 }
 
+/// Most structs of a skeleton. Layers of one kind share one; networks have dozens.
+const MAX_STRUCTS: usize = 4096;
+
 /// Why there is no skeleton.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -111,6 +114,14 @@ pub enum SkeletonError {
     TooDeep {
         /// The key, cut.
         key: String,
+    },
+    /// The keys' parts have too little in common.
+    #[error(
+        "its keys would become {structs} different structs, and the limit is {MAX_STRUCTS}; a network has some hundreds at most: are these its keys?"
+    )]
+    TooManyStructs {
+        /// How many.
+        structs: usize,
     },
     /// The user settled a key that is no branch of the checkpoint.
     #[error("there is no layer {key:?} in the checkpoint; {candidates}")]
@@ -157,6 +168,10 @@ pub fn skeleton(
     let parts = content::read(root, options)?;
     let mut types = types::Types::default();
     let (parts, id) = types.root(parts);
+    let structs = types.reachable(id).len();
+    if structs > MAX_STRUCTS {
+        return Err(SkeletonError::TooManyStructs { structs });
+    }
     let model_name = names::pascal(&options.model_name, "Model");
     let naming = naming::name(&types, id, &parts, &model_name);
     let typed = emit::Typed { types: &types, naming: &naming, root: id, parts: &parts };
@@ -241,5 +256,22 @@ mod tests {
     #[test]
     fn many_convolutions() {
         bounded(|| read((0..40_000).map(|n| format!("c{n}.weight")), |n| vec![n, 0, 3]));
+    }
+
+    /// Long keys that have little in common, each part of which would be a struct.
+    #[test]
+    fn many_structs() {
+        bounded(|| {
+            let part = |at: usize| (b'a' + ((at as u64 * 2_654_435_761) >> 9) as u8 % 26) as char;
+            let key = |n: usize| -> Vec<String> { (0..62).map(|at| part(n * 62 + at).to_string()).collect() };
+            let tensor = |n: usize| {
+                let data = TensorData::from_bytes(Default::default(), vec![0], DType::F32);
+                let key = key(n).join(".");
+                let tensor = LazyTensor::whole(data.expect("no elements"), &key);
+                (key, tensor)
+            };
+            let error = skeleton((0..2_000).map(tensor).collect(), &SkeletonOptions::default());
+            assert!(matches!(error, Err(SkeletonError::TooManyStructs { .. })));
+        });
     }
 }

@@ -2,13 +2,24 @@
 
 use core::fmt::{self, Write};
 
-/// Whether a character does something other than be seen where it stands: it moves the cursor, colours, or reorders or hides text.
+/// Whether a character does something other than be seen where it stands: it moves the cursor, colours, or reorders or hides text, or is a letter
+/// of which nothing is seen (Unicode's property `Default_Ignorable_Code_Point`, and what else has no ink).
 pub fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Marks of direction, joiners, separators of lines and paragraphs.
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            // Fillers of Hangul, vowels that Khmer leaves out, an empty pattern of Braille, a joiner of marks.
+            | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{17b4}' | '\u{17b5}' | '\u{2800}' | '\u{34f}'
+            // Selectors of variants, tags.
+            | '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e0fff}')
+        || is_no_character(c)
+}
+
+/// Whether it is one of the code points that are no characters, which XML does not allow.
+fn is_no_character(c: char) -> bool {
+    matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe
 }
 
 /// A name in a line of text: whatever it holds, it stays in the line and shows all of itself. Invisible characters are escaped as in
@@ -52,5 +63,7 @@ mod tests {
             r#"\u{1b}[2J\u{9b}31m a\tb\r\n\u{202e}c\u{2028}\u{200b}ü日本 "\"#
         );
         assert_eq!(format!("{}", Lines("a\nb\u{7f}")), "a\nb\\u{7f}");
+        let empty = "\u{3164}\u{115f}\u{fe0f}\u{2800}\u{ffff}\u{1fffe}";
+        assert_eq!(format!("{}", Line(empty)), r"\u{3164}\u{115f}\u{fe0f}\u{2800}\u{ffff}\u{1fffe}");
     }
 }

@@ -4,7 +4,7 @@ use super::layout::{Box, place};
 use super::{Module, Source, source, sources};
 use crate::command::svg::escaped;
 use kiln_importer::ir::Graph;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 const STYLE: &str = "text{font:11px ui-monospace,monospace;fill:#222}.module{fill:#4a6fa5;fill-opacity:.07;stroke:#4a6fa5}\
@@ -43,12 +43,17 @@ pub(super) fn print(graph: &Graph, tree: &Module) -> String {
             draw(placed, "module", &mut text);
         }
     });
-    // Among so many boxes nobody follows an arrow, and each would be looked at for each arrow.
-    const MOST_OBSTACLES: usize = 2048;
-    let obstacles: Vec<&Box> =
-        if boxes.len() <= MOST_OBSTACLES { boxes.values().collect() } else { Vec::new() };
+    // Among so many boxes and arrows nobody follows one, and each box would be looked at for each arrow.
+    const MOST_PAIRS: usize = 1 << 22;
+    let arrows: usize = graph.root.nodes.iter().map(|&id| graph.node(id).inputs.len()).sum();
+    let obstacles: Vec<&Box> = match boxes.len().saturating_mul(arrows) {
+        ..=MOST_PAIRS => boxes.values().collect(),
+        _ => Vec::new(),
+    };
     for &id in &graph.root.nodes {
-        for from in sources(graph, graph.node(id)) {
+        // A value that is taken twice has one arrow.
+        let from: BTreeSet<Source> = sources(graph, graph.node(id)).collect();
+        for from in from {
             arrow(boxes.get(&from), boxes.get(&Source::Node(id)), &obstacles, &mut text);
         }
     }
@@ -109,16 +114,20 @@ fn draw(placed: &Box, class: &str, text: &mut String) {
 fn arrow(from: Option<&Box>, to: Option<&Box>, obstacles: &[&Box], text: &mut String) {
     /// Distance from the boxes that an arrow passes.
     const CLEARANCE: f64 = 7.0;
+    /// Boxes next to each other that an arrow goes around at most; past more it goes under the others.
+    const MOST_PASSED: usize = 64;
     let (Some(from), Some(to)) = (from, to) else { return };
     let (x1, y1) = (from.x + from.width / 2.0, from.y + from.height);
     let (x2, y2) = (to.x + to.width / 2.0, to.y);
     let bend = ((y2 - y1) / 2.0).clamp(8.0, 60.0);
     let mut side = x2;
     // Each step moves right, past one box more.
-    while let Some(passed) = obstacles.iter().find(|placed| {
-        let between = placed.y > y1 && placed.y + placed.height < y2;
-        between && placed.x - CLEARANCE < side && side < placed.x + placed.width + CLEARANCE
-    }) {
+    for _ in 0..MOST_PASSED {
+        let passed = obstacles.iter().find(|placed| {
+            let between = placed.y > y1 && placed.y + placed.height < y2;
+            between && placed.x - CLEARANCE < side && side < placed.x + placed.width + CLEARANCE
+        });
+        let Some(passed) = passed else { break };
         side = passed.x + passed.width + CLEARANCE;
     }
     if side > x2 {
@@ -138,4 +147,25 @@ fn arrow(from: Option<&Box>, to: Option<&Box>, obstacles: &[&Box], text: &mut St
         y1 + bend,
         y2 - bend
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_limits_tests::bounded;
+
+    /// Arrows from above to below a row of boxes without a gap.
+    #[test]
+    fn many_arrows_past_many_boxes() {
+        bounded(|| {
+            let placed = |x: f64, y: f64| Box { x, y, width: 20.0, height: 20.0, ..Box::default() };
+            let row: Vec<Box> = (0..2_000).map(|n| placed(f64::from(n) * 25.0, 100.0)).collect();
+            let obstacles: Vec<&Box> = row.iter().collect();
+            let mut text = String::new();
+            for _ in 0..2_000 {
+                arrow(Some(&placed(0.0, 0.0)), Some(&placed(0.0, 200.0)), &obstacles, &mut text);
+            }
+            assert_eq!(text.lines().count(), 2_000);
+        });
+    }
 }

@@ -7,8 +7,9 @@ use crate::identify::identify_archive;
 use crate::tensor::Source;
 use crate::{CheckpointFormat, Result, WeightsError, limits};
 use kiln_types::Bytes;
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::Cursor;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::ops::Range;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -64,18 +65,17 @@ impl Archive {
     pub(super) fn read(file: &Bytes) -> Result<Self> {
         let broken = |error: zip::result::ZipError| WeightsError::archive(error.to_string());
         let tail = file.get(file.len().saturating_sub(END_RECORD_WITHIN)..).unwrap_or_default();
-        // Before the file is given to a reader that would search all of it.
-        if !tail.windows(4).any(|window| window == b"PK\x05\x06") {
-            return Err(WeightsError::archive("its directory is missing; the file ends early"));
-        }
-        let mut zip = ZipArchive::new(Cursor::new(file.clone())).map_err(broken)?;
+        // Before the file is given to a reader that would search all of it, and take another record for the end.
+        let end = end_record(tail)
+            .ok_or_else(|| WeightsError::archive("its directory is missing; the file ends early"))?;
+        let mut zip = ZipArchive::new(Once::new(file)).map_err(broken)?;
         if zip.len() > limits::MAX_ENTRIES {
             return Err(WeightsError::limit(
                 format!("the archive has {} entries", zip.len()),
                 limits::MAX_ENTRIES,
             ));
         }
-        check_count(tail, zip.len())?;
+        check_count(end, zip.len())?;
         // Each entry has a header before its data, anywhere in the file.
         file.scattered(true);
         let mut entries = BTreeMap::new();
@@ -203,7 +203,7 @@ impl Archive {
 
 impl Entry {
     /// An entry and the position of its header, if all of it lies inside the file.
-    fn new(found: &zip::read::ZipFile<'_, Cursor<Bytes>>, file: usize) -> Result<(usize, Self)> {
+    fn new(found: &zip::read::ZipFile<'_, Once>, file: usize) -> Result<(usize, Self)> {
         let beyond = || WeightsError::archive("it lies beyond the end of the file");
         let place = |position: u64| usize::try_from(position).ok().filter(|position| *position <= file);
         let header = place(found.header_start()).ok_or_else(beyond)?;
@@ -228,12 +228,51 @@ fn compression_name(method: CompressionMethod) -> String {
     name.to_owned()
 }
 
+/// A file that is read about once: where a directory is broken, the reader looks for another one before it, up to the beginning of the file, and reads
+/// each anew.
+struct Once {
+    file: Cursor<Bytes>,
+    /// Bytes that may still be read.
+    left: Cell<usize>,
+}
+
+impl Once {
+    /// The directory, and the headers of its entries, are parts of the file; the record at its end is searched for in blocks.
+    fn new(file: &Bytes) -> Self {
+        let left = file.len().saturating_mul(2).saturating_add(4 * END_RECORD_WITHIN);
+        Self { file: Cursor::new(file.clone()), left: Cell::new(left) }
+    }
+}
+
+impl Read for Once {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(to)?;
+        match self.left.get().checked_sub(count) {
+            Some(left) => self.left.set(left),
+            None => return Err(io::Error::other("its directory is broken, and so are others before it")),
+        }
+        Ok(count)
+    }
+}
+
+impl Seek for Once {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+/// The record at the end of a file: the last one there is, whose comment the file ends with.
+fn end_record(tail: &[u8]) -> Option<&[u8]> {
+    let at = tail.windows(4).rposition(|window| window == b"PK\x05\x06")?;
+    let record = tail.get(at..)?;
+    let comment = record.get(20..)?.first_chunk().map(|length| usize::from(u16::from_le_bytes(*length)))?;
+    (record.len() == 22 + comment).then_some(record)
+}
+
 /// Refuses an archive with two entries of one name: readers choose between them in different ways. The directory that
 /// was read has each name once, the end record counts them all (or says that they are too many for it).
-fn check_count(tail: &[u8], read: usize) -> Result<()> {
-    let record = tail.windows(4).rposition(|window| window == b"PK\x05\x06");
-    let count =
-        record.and_then(|at| tail.get(at + 10..)?.first_chunk()).map(|count| u16::from_le_bytes(*count));
+fn check_count(end: &[u8], read: usize) -> Result<()> {
+    let count = end.get(10..).and_then(|count| count.first_chunk()).map(|count| u16::from_le_bytes(*count));
     match count {
         Some(count) if count != u16::MAX && usize::from(count) > read => {
             Err(WeightsError::archive("two of its entries have the same name"))

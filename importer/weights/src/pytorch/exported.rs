@@ -8,7 +8,7 @@
 use super::archive::Archive;
 use crate::checkpoint::Entry;
 use crate::identify::{identify, identify_archive};
-use crate::tensor::{LazyTensor, Storage};
+use crate::tensor::{LazyTensor, Source, Storage};
 use crate::{Result, WeightsError, limits};
 use kiln_record::Stored;
 use kiln_types::{Bytes, DType, Minifloat};
@@ -197,9 +197,16 @@ fn program_path(entry: &str) -> Option<(&str, &str)> {
 /// An entry of text, whole.
 fn text(archive: &Archive, path: &str) -> Result<Bytes> {
     let source = archive.source(path).map_err(|error| error.in_entry(path))?;
-    if source.len() > limits::MAX_PROGRAM_BYTES {
+    let limit = match &source {
+        Source::Deflated { packed, .. } => {
+            let in_proportion = packed.len().saturating_mul(limits::MAX_TEXT_EXPANSION);
+            limits::MAX_INFLATED_TEXT.max(in_proportion).min(limits::MAX_PROGRAM_BYTES)
+        }
+        Source::Mapped(_) => limits::MAX_PROGRAM_BYTES,
+    };
+    if source.len() > limit {
         let what = format!("the text has {} bytes", source.len());
-        return Err(WeightsError::limit(what, limits::MAX_PROGRAM_BYTES).in_entry(path));
+        return Err(WeightsError::limit(what, limit).in_entry(path));
     }
     source.bytes().map_err(|error| error.in_entry(path))
 }

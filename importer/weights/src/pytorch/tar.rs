@@ -47,7 +47,10 @@ fn read_entries(file: &Bytes) -> Result<BTreeMap<String, Bytes>> {
         let end = start.checked_add(size).ok_or_else(|| fail("it is longer than the file"))?;
         let content = file.slice(start..end).ok_or_else(|| fail("it is longer than the file"))?;
         if matches!(header.get(156), Some(b'0' | 0)) {
-            entries.insert(name.trim_start_matches("./").to_owned(), content);
+            // Readers choose between two of one name in different ways.
+            if entries.insert(name.trim_start_matches("./").to_owned(), content).is_some() {
+                return Err(fail("there are two entries of this name"));
+            }
         }
         if entries.len() > limits::MAX_ENTRIES {
             return Err(WeightsError::limit("the tar has too many entries", limits::MAX_ENTRIES));
