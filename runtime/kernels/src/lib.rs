@@ -31,6 +31,7 @@ extern crate alloc;
 
 pub mod attention;
 pub mod batch_norm;
+mod bounds;
 mod consumed;
 pub mod conv;
 pub mod convert;

@@ -4,6 +4,7 @@ mod tile;
 
 use super::lines::{Line, Lines, for_each_strip};
 use super::{ConvShape, End};
+use crate::bounds::Bounds;
 use crate::math::{Map, map_rows};
 use crate::scratch::with_scratch;
 use crate::threads::{SharedMut, parallel_chunks};
@@ -81,7 +82,7 @@ pub(crate) struct Depthwise<'a> {
 
 impl<'a> Depthwise<'a> {
     pub(super) fn new(shape: &'a ConvShape, weight: &'a [f32], end: &End<'a>) -> Self {
-        let (low, high, rest) = end.bounds();
+        let Bounds { low, high, rest } = end.bounds();
         let (channels, kernels) = (shape.out_channels, Kernels::of_windows(&shape.windows));
         let lines = Lines::of(shape, channels, channels);
         let w = &shape.windows;

@@ -5,6 +5,7 @@ mod tile;
 
 use super::lines::{Line, Lines, for_each_strip};
 use super::{ConvShape, End};
+use crate::bounds::Bounds;
 use crate::math::{Map, map_rows};
 use crate::scratch::Aligned;
 use crate::threads::SharedMut;
@@ -58,7 +59,7 @@ pub(super) fn packed(shape: &ConvShape, weight: &[f32]) -> Aligned {
 pub(super) fn grouped(shape: &ConvShape, x: &[f32], weight: &[f32], end: &End<'_>, out: &mut [f32]) {
     let w = &shape.windows;
     let ((ic, oc), [od, oh, ow]) = (shape.group_channels(), w.output);
-    let (low, high, rest) = end.bounds();
+    let Bounds { low, high, rest } = end.bounds();
     let (order, kernels) = (Order::of(shape), Kernels::current());
     let each = w.kernel_len() * ic * order.step / order.groups;
     let groups = (NEAR / each.max(1)).max(STRIP.div_ceil(ic.max(oc))).next_multiple_of(order.groups);

@@ -28,6 +28,7 @@ pub use pointwise_depthwise::{ConvLayer, pointwise_depthwise};
 pub use shape::{ConvShape, ConvTransposeShape};
 pub use transposed::conv_transpose;
 
+use crate::bounds::Bounds;
 use crate::consumed::{Consumed, KEPT};
 use crate::gemm::{Bias, Epilogue, Matrix, PackedRhs, PanelOrder, Rows, RowsProduct};
 use crate::scratch::{self, Aligned};
@@ -282,13 +283,8 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// Bounds of the result, and the activation that is left, if they are not all.
-    fn bounds(&self) -> (f32, f32, Option<Activation>) {
-        match self.activation {
-            Some(Activation::Relu) => (0.0, f32::INFINITY, None),
-            Some(Activation::Clamp { min, max }) => (min as f32, max as f32, None),
-            activation => (f32::NEG_INFINITY, f32::INFINITY, activation),
-        }
+    fn bounds(&self) -> Bounds {
+        Bounds::of(self.activation)
     }
 }
 

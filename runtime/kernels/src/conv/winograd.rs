@@ -17,6 +17,7 @@ pub(super) use filters::Filters;
 pub(super) use rounded::{RoundedFilters, suits_rounded, winograd_rounded};
 
 use super::{ConvShape, End};
+use crate::bounds::Bounds;
 use crate::gemm::{
     Bias, Epilogue, Matrix, PackedRhs, PanelOrder, Rows, RowsProduct, panel_cols, panel_product,
 };
@@ -137,7 +138,7 @@ impl Images<'_> {
         let ([_, height, width], side) = (self.shape.windows.output, self.squares.side);
         let pixel = self.shape.out_channels;
         let start = ((image * height + row) * width + col) * pixel + channels.start;
-        let (low, high, rest) = self.end.bounds();
+        let Bounds { low, high, rest } = self.end.bounds();
         let results = Results {
             rows: side.min(height - row),
             cols: side.min(width - col),

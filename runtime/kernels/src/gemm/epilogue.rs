@@ -1,6 +1,7 @@
 //! What happens to a tile of a product while it is still in the cache.
 
 use super::tile::Finish;
+use crate::bounds::Bounds;
 use crate::math::{Map, map_rows, map_slice};
 use crate::simd::dispatched;
 use core::ops::Range;
@@ -71,23 +72,18 @@ impl Epilogue<'_> {
             Bias::PerRow(bias) => (bias[row..].as_ptr(), null()),
             Bias::PerColumn(bias) => (null(), bias[col..].as_ptr()),
         };
-        let (low, high) = self.bounds();
+        let Bounds { low, high, .. } = self.bounds();
         let residual = self.residual.map_or(null(), |residual| residual[row * c_step + col..].as_ptr());
         Finish { row_bias, col_bias, residual, low, high }
     }
 
-    /// What an activation that is no more than bounds bounds to.
-    fn bounds(&self) -> (f32, f32) {
-        match self.activation {
-            Some(Activation::Relu) => (0.0, f32::INFINITY),
-            Some(Activation::Clamp { min, max }) => (min as f32, max as f32),
-            _ => (f32::NEG_INFINITY, f32::INFINITY),
-        }
+    fn bounds(&self) -> Bounds {
+        Bounds::of(self.activation)
     }
 
     /// Whether there is no activation, or one that is no more than bounds.
     pub(super) fn is_bounds(&self) -> bool {
-        matches!(self.activation, None | Some(Activation::Relu | Activation::Clamp { .. }))
+        self.bounds().rest.is_none()
     }
 
     /// Tiles that are computed before [`Epilogue::activate`] is called for them: few enough that they are still in the first-level cache.
@@ -100,7 +96,7 @@ impl Epilogue<'_> {
     /// # Safety
     /// As for [`Epilogue::apply`].
     pub(super) unsafe fn activate(&self, c: *mut f32, c_step: usize, rows: Range<usize>, cols: Range<usize>) {
-        let Some(activation) = self.activation.filter(|_| !self.is_bounds()) else { return };
+        let Some(activation) = self.bounds().rest else { return };
         if cols.len() == c_step {
             // SAFETY: the caller's promise; rows follow each other without gaps.
             return unsafe {
@@ -126,7 +122,7 @@ impl Epilogue<'_> {
             Bias::PerRow(bias) => (Some(&bias[rows.clone()]), None),
             Bias::PerColumn(bias) => (None, Some(&bias[cols.clone()])),
         };
-        let (low, high) = self.bounds();
+        let Bounds { low, high, .. } = self.bounds();
         // SAFETY: the caller's promise.
         unsafe {
             let residual = self.residual.map(|residual| residual.as_ptr().add(at));

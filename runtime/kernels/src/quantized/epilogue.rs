@@ -1,6 +1,7 @@
 //! What becomes of a tile of sums while it is still in the first-level cache.
 
 use super::tile::{COLS, ROWS};
+use crate::bounds::Bounds;
 use crate::math::{Map, map_rows};
 use crate::simd::dispatched;
 use crate::threads::SharedMut;
@@ -157,7 +158,7 @@ impl<'a> Out<'a> {
                         place.fill(to, |to, step| self.numbers(sums, columns, &place, to, step));
                     }
                     To::Bytes(to, steps) => {
-                        let Bounds { low, high, rest } = self.bounds();
+                        let Bounds { low, high, rest } = Bounds::of(self.epilogue.activation);
                         if self.epilogue.residual.is_none() && rest.is_none() {
                             let steps = steps.within(low, high);
                             place.fill(to, |to, step| bytes(sums, columns, steps, to, step));
@@ -185,7 +186,7 @@ impl<'a> Out<'a> {
         to: *mut f32,
         step: usize,
     ) {
-        let Bounds { low, high, rest } = self.bounds();
+        let Bounds { low, high, rest } = Bounds::of(self.epilogue.activation);
         // SAFETY: the caller's promise.
         unsafe {
             match self.epilogue.residual {
@@ -203,21 +204,6 @@ impl<'a> Out<'a> {
             }
         }
     }
-
-    fn bounds(&self) -> Bounds {
-        match self.epilogue.activation {
-            Some(Activation::Relu) => Bounds { low: 0.0, high: f32::INFINITY, rest: None },
-            Some(Activation::Clamp { min, max }) => Bounds { low: min as f32, high: max as f32, rest: None },
-            rest => Bounds { low: f32::NEG_INFINITY, high: f32::INFINITY, rest },
-        }
-    }
-}
-
-/// What an activation that is no more than bounds bounds to, and one that is more.
-struct Bounds {
-    low: f32,
-    high: f32,
-    rest: Option<Activation>,
 }
 
 /// Where a part of a result is.
