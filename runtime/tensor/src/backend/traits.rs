@@ -349,6 +349,17 @@ pub trait Backend:
         compose::linear::<Self>(x, weight, bias, activation)
     }
 
+    /// `x · weight + added`, of [`Backend::linear`]: what is added has the result's shape.
+    fn linear_added(x: T<Self>, weight: &T<Self>, added: T<Self>) -> T<Self> {
+        Self::binary(BinaryOp::Add, Self::linear(x, weight, None, None), added)
+    }
+
+    /// The gradients of the weight and of the bias of [`Backend::linear`], without its activation: of the gradient of the result, `[…, out]`, and `x`,
+    /// `[…, in]`.
+    fn linear_parameter_gradients(gradient: T<Self>, x: T<Self>) -> (T<Self>, T<Self>) {
+        compose::linear_parameter_gradients::<Self>(gradient, x)
+    }
+
     /// Scaled-dot-product attention: `softmax(scale · q kᵀ + mask) v` over `[batch, heads, seq, size]`.
     ///
     /// `mask` broadcasts to `[batch, heads, q_seq, k_seq]`; a bool mask keeps where true, a float mask is added.
@@ -378,17 +389,6 @@ pub trait Backend:
         options: &ConvOptions,
     ) -> T<Self> {
         Self::activation(activation, Self::conv(x, weight, bias, options))
-    }
-
-    /// `x · weight + added`, of [`Backend::linear`]: what is added has the result's shape.
-    fn linear_added(x: T<Self>, weight: &T<Self>, added: T<Self>) -> T<Self> {
-        Self::binary(BinaryOp::Add, Self::linear(x, weight, None, None), added)
-    }
-
-    /// The gradients of the weight and of the bias of [`Backend::linear`], without its activation: of the gradient of the result, `[…, out]`, and `x`,
-    /// `[…, in]`.
-    fn linear_parameter_gradients(gradient: T<Self>, x: T<Self>) -> (T<Self>, T<Self>) {
-        compose::linear_parameter_gradients::<Self>(gradient, x)
     }
 
     /// `activation(conv(x) + residual)`: the residual has the result's shape.

@@ -232,16 +232,15 @@ impl TiledAttention {
         // Queries, heads of all batches.
         let [block_query, block_head, _] = block(k);
         let call = Call::declare(k, mask);
-        let [of_query, of_key, of_value, of_result] = &call.places;
         let (batch, head) = (block_head / call.heads, block_head % call.heads);
         let of_keys = [batch, head / call.sharing];
 
         let local = k.builtin(Builtin::LocalX);
         let x = local / NEIGHBOURS % ACROSS;
         let y = local / (NEIGHBOURS * ACROSS) * NEIGHBOURS + local % NEIGHBOURS;
-        let [each_queries, each_keys] = self.each;
+        let [each_queries, _] = self.each;
         let rows = self.rows();
-        let [query_rows, key_rows, value_rows, weight_rows] = rows;
+        let [query_rows, key_rows, ..] = rows;
         let lengths = rows.map(Rows::length);
         let shared = |n: usize| match n {
             1 if self.over_keys => k.shared(Type::F32, lengths[1].max(lengths[3])),
@@ -258,14 +257,7 @@ impl TiledAttention {
         let weights = if self.over_keys { keys.array } else { shared(3) };
         let handed = (!self.warps).then(|| k.shared(Type::F32, each_queries * DOWN * ACROSS));
         let across = Across { x, y, shared: handed };
-
-        // Elements of the sums: where they are few, some invocations have the same ones of other keys.
-        let chunks = value_rows.chunks;
-        let groups = key_rows.count / CHUNK;
-        let splits = if self.warps { (ACROSS / chunks.next_power_of_two()).clamp(1, groups) } else { 1 };
-        let lanes = ACROSS / splits;
-        let (split, first_chunk) = (x / lanes, x % lanes);
-        let own_chunks: Vec<_> = (0..chunks).step_by(lanes as usize).map(|n| first_chunk + n).collect();
+        let sums = Sums::new(self, x);
 
         let first = block_query * query_rows.count;
         let query = |n: u32| {
@@ -275,11 +267,26 @@ impl TiledAttention {
                 is_written: number.below(call.queries),
                 best: k.variable(LOWEST),
                 sum: k.variable(0.0),
-                weighted: own_chunks.iter().map(|_| [(); 4].map(|()| k.variable(0.0))).collect(),
+                weighted: sums.own.iter().map(|_| [(); 4].map(|()| k.variable(0.0))).collect(),
             }
         };
         let own: Vec<Query<'k>> = (0..each_queries).map(query).collect();
+        let work = Work {
+            kernel: self,
+            k,
+            call,
+            at: [batch, head],
+            queries,
+            keys,
+            values,
+            weights,
+            across,
+            sums,
+            own,
+        };
 
+        let Work { call, queries, keys, values, .. } = &work;
+        let [of_query, of_key, of_value, _] = &call.places;
         let read = queries.variables();
         queries.read(of_query.along, None, |row| of_query.row([batch, head], first + row), &read);
         queries.share(&read);
@@ -292,100 +299,191 @@ impl TiledAttention {
         };
         // The last of the workgroup's queries sees most.
         let last = (first + (query_rows.count - 1)).min(call.queries - 1_u32);
-        let end = scoring.end(&call, last);
+        let end = scoring.end(call, last);
         bring(k.value(0_u32));
         k.range(0_u32, end, key_rows.count, |tile| {
             keys.share(&next_keys);
             values.share(&next_values);
             k.barrier();
             k.when((tile + key_rows.count).below(end), || bring(tile + key_rows.count));
-
-            let numbers: Vec<_> = (0..each_keys).map(|m| tile + x + m * ACROSS).collect();
-            let masks: Vec<Vec<_>> = own
-                .iter()
-                .map(|query| {
-                    numbers.iter().map(|&key| call.masked([batch, head, query.number, key])).collect()
-                })
-                .collect();
-            let products: Vec<Vec<_>> =
-                own.iter().map(|_| numbers.iter().map(|_| k.variable(0.0)).collect()).collect();
-            k.range(0_u32, query_rows.chunks, 1_u32, |chunk| {
-                let (left, right) = (y * (each_queries * query_rows.stride()), x * key_rows.stride());
-                let lefts: Vec<_> = (0..each_queries)
-                    .map(|n| four(queries.array, left + chunk * CHUNK + n * query_rows.stride()))
-                    .collect();
-                let rights: Vec<_> = (0..each_keys)
-                    .map(|m| four(keys.array, right + chunk * CHUNK + m * (ACROSS * key_rows.stride())))
-                    .collect();
-                for at in 0..CHUNK as usize {
-                    for (products, left) in products.iter().zip(&lefts) {
-                        for (product, right) in products.iter().zip(&rights) {
-                            product.set(left[at].fma(right[at], product.get()));
-                        }
-                    }
-                }
-            });
-            let scores: Vec<Vec<_>> = (own.iter().zip(&products).zip(&masks))
-                .map(|((query, products), masks)| {
-                    let of_key =
-                        |((&key, product), &mask): ((&Value<'k>, &Variable<'k>), &Option<Value<'k>>)| {
-                            let score = scoring.score(&call, product.get());
-                            scoring.shown_by(&call, score, mask, [query.number, key])
-                        };
-                    numbers.iter().zip(products).zip(masks).map(of_key).collect()
-                })
-                .collect();
-            let highest = |scores: &Vec<Value<'k>>| scores.iter().copied().reduce(|a, b| a.max(b));
-            let highest = across.fold(scores.iter().filter_map(highest).collect(), |a, b| a.max(b));
-            if self.over_keys && self.warps {
-                k.barrier();
-            }
-            let exp = |x: Value<'k>| if self.warps { x.shrinking_exp() } else { x.exp() };
-            let row = y * (each_queries * weight_rows.stride());
-            for (((n, query), scores), highest) in (0_u32..).zip(&own).zip(scores).zip(highest) {
-                let best = query.best.get();
-                let new_best = best.max(highest);
-                let shrinks = exp(best - new_best);
-                query.best.set(new_best);
-                let mut sum = query.sum.get() * shrinks;
-                for (m, score) in (0_u32..).zip(scores) {
-                    let weight = exp(score - new_best);
-                    sum = sum + weight;
-                    weights.set(row + x + (n * weight_rows.stride() + m * ACROSS), weight);
-                }
-                query.sum.set(sum);
-                for sum in query.weighted.iter().flatten() {
-                    sum.set(sum.get() * shrinks);
-                }
-            }
+            work.weigh(tile);
             k.barrier();
-
-            k.range(split, groups, splits, |group| {
-                let lefts: Vec<_> = (0..each_queries)
-                    .map(|n| four(weights, row + group * CHUNK + n * weight_rows.stride()))
-                    .collect();
-                for (at, &chunk) in own_chunks.iter().enumerate() {
-                    // Those beyond the end are not written.
-                    let chunk = chunk.min(chunks - 1);
-                    let first = group * (CHUNK * value_rows.stride()) + chunk * CHUNK;
-                    for n in 0..CHUNK {
-                        let right = four(values.array, first + n * value_rows.stride());
-                        for (query, left) in own.iter().zip(&lefts) {
-                            for (sum, right) in query.weighted[at].iter().zip(right) {
-                                sum.set(left[n as usize].fma(right, sum.get()));
-                            }
-                        }
-                    }
-                }
-            });
+            work.add_values();
             k.barrier();
         });
+        work.write_results(results);
+    }
+}
 
-        let zeros = scoring.leaves_zeros();
+/// Elements of the sums: where they are few, some invocations have the same ones of other keys.
+struct Sums<'k> {
+    /// Groups of keys of a tile, and among how many invocations they are shared out.
+    groups: u32,
+    splits: u32,
+    /// Which of these the invocation is.
+    split: Value<'k>,
+    /// Invocations with different elements.
+    lanes: u32,
+    /// Chunks of a sum, and which of them are the invocation's.
+    chunks: u32,
+    own: Vec<Value<'k>>,
+}
+
+impl<'k> Sums<'k> {
+    fn new(kernel: &TiledAttention, x: Value<'k>) -> Self {
+        let [_, key_rows, value_rows, _] = kernel.rows();
+        let chunks = value_rows.chunks;
+        let groups = key_rows.count / CHUNK;
+        let splits = if kernel.warps { (ACROSS / chunks.next_power_of_two()).clamp(1, groups) } else { 1 };
+        let lanes = ACROSS / splits;
+        let (split, first_chunk) = (x / lanes, x % lanes);
+        let own = (0..chunks).step_by(lanes as usize).map(|n| first_chunk + n).collect();
+        Self { groups, splits, split, lanes, chunks, own }
+    }
+}
+
+/// What an invocation works with.
+struct Work<'a, 'k> {
+    kernel: &'a TiledAttention,
+    k: &'k Builder,
+    call: Call<'k>,
+    /// The batch and the head.
+    at: [Value<'k>; 2],
+    queries: Tile<'k>,
+    keys: Tile<'k>,
+    values: Tile<'k>,
+    /// The weights of a tile's keys, a vector for each query.
+    weights: Array<'k>,
+    across: Across<'k>,
+    sums: Sums<'k>,
+    own: Vec<Query<'k>>,
+}
+
+impl<'k> Work<'_, 'k> {
+    /// From one query's weights to the next one's.
+    fn weight_stride(&self) -> u32 {
+        let [.., weight_rows] = self.kernel.rows();
+        weight_rows.stride()
+    }
+
+    /// The products of its queries with its keys of a tile.
+    fn products(&self) -> Vec<Vec<Variable<'k>>> {
+        let Self { k, queries, keys, .. } = self;
+        let [each_queries, each_keys] = self.kernel.each;
+        let products: Vec<Vec<_>> =
+            (0..each_queries).map(|_| (0..each_keys).map(|_| k.variable(0.0)).collect()).collect();
+        let (query_stride, key_stride) = (queries.rows.stride(), keys.rows.stride());
+        k.range(0_u32, queries.rows.chunks, 1_u32, |chunk| {
+            let (left, right) = (self.across.y * (each_queries * query_stride), self.across.x * key_stride);
+            let lefts: Vec<_> = (0..each_queries)
+                .map(|n| four(queries.array, left + chunk * CHUNK + n * query_stride))
+                .collect();
+            let rights: Vec<_> = (0..each_keys)
+                .map(|m| four(keys.array, right + chunk * CHUNK + m * (ACROSS * key_stride)))
+                .collect();
+            for at in 0..CHUNK as usize {
+                for (products, left) in products.iter().zip(&lefts) {
+                    for (product, right) in products.iter().zip(&rights) {
+                        product.set(left[at].fma(right[at], product.get()));
+                    }
+                }
+            }
+        });
+        products
+    }
+
+    /// Has the workgroup share the weights of a tile's keys, and what is there of the sums shrink as the highest score grows.
+    fn weigh(&self, tile: Value<'k>) {
+        let Self {
+            kernel: TiledAttention { scoring, each, over_keys, warps, .. }, k, call, across, own, ..
+        } = self;
+        let [each_queries, each_keys] = *each;
+        let Across { x, y, .. } = *across;
+        let [batch, head] = self.at;
+        let numbers: Vec<_> = (0..each_keys).map(|m| tile + x + m * ACROSS).collect();
+        let masks: Vec<Vec<_>> = own
+            .iter()
+            .map(|query| numbers.iter().map(|&key| call.masked([batch, head, query.number, key])).collect())
+            .collect();
+        let products = self.products();
+        let scores: Vec<Vec<_>> = (own.iter().zip(&products).zip(&masks))
+            .map(|((query, products), masks)| {
+                let of_key = |((&key, product), &mask): ((&Value<'k>, &Variable<'k>), &Option<Value<'k>>)| {
+                    let score = scoring.score(call, product.get());
+                    scoring.shown_by(call, score, mask, [query.number, key])
+                };
+                numbers.iter().zip(products).zip(masks).map(of_key).collect()
+            })
+            .collect();
+        let highest = |scores: &Vec<Value<'k>>| scores.iter().copied().reduce(|a, b| a.max(b));
+        let highest = across.fold(scores.iter().filter_map(highest).collect(), |a, b| a.max(b));
+        if *over_keys && *warps {
+            k.barrier();
+        }
+        let exp = |x: Value<'k>| if *warps { x.shrinking_exp() } else { x.exp() };
+        let stride = self.weight_stride();
+        let row = y * (each_queries * stride);
+        for (((n, query), scores), highest) in (0_u32..).zip(own).zip(scores).zip(highest) {
+            let best = query.best.get();
+            let new_best = best.max(highest);
+            let shrinks = exp(best - new_best);
+            query.best.set(new_best);
+            let mut sum = query.sum.get() * shrinks;
+            for (m, score) in (0_u32..).zip(scores) {
+                let weight = exp(score - new_best);
+                sum = sum + weight;
+                self.weights.set(row + x + (n * stride + m * ACROSS), weight);
+            }
+            query.sum.set(sum);
+            for sum in query.weighted.iter().flatten() {
+                sum.set(sum.get() * shrinks);
+            }
+        }
+    }
+
+    /// Adds a tile's values by their weights.
+    fn add_values(&self) {
+        let Self { values, sums: Sums { groups, splits, split, chunks, own: own_chunks, .. }, own, .. } =
+            self;
+        let [each_queries, _] = self.kernel.each;
+        let stride = self.weight_stride();
+        let row = self.across.y * (each_queries * stride);
+        self.k.range(*split, *groups, *splits, |group| {
+            let lefts: Vec<_> =
+                (0..each_queries).map(|n| four(self.weights, row + group * CHUNK + n * stride)).collect();
+            for (at, &chunk) in own_chunks.iter().enumerate() {
+                // Those beyond the end are not written.
+                let chunk = chunk.min(chunks - 1);
+                let first = group * (CHUNK * values.rows.stride()) + chunk * CHUNK;
+                for n in 0..CHUNK {
+                    let right = four(values.array, first + n * values.rows.stride());
+                    for (query, left) in own.iter().zip(&lefts) {
+                        for (sum, right) in query.weighted[at].iter().zip(right) {
+                            sum.set(left[n as usize].fma(right, sum.get()));
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Writes the sums over their weights.
+    fn write_results(&self, results: Results<'k>) {
+        let Self {
+            k,
+            call,
+            across,
+            sums: Sums { splits, split, lanes, chunks, own: own_chunks, .. },
+            own,
+            ..
+        } = self;
+        let of_result = &call.places[3];
+        let Heads { value_size, .. } = self.kernel.heads;
+        let zeros = self.kernel.scoring.leaves_zeros();
         let totals = across.fold(own.iter().map(|query| query.sum.get()).collect(), |a, b| a + b);
         for (query, total) in own.iter().zip(totals) {
             let is_empty = total.equals(0.0);
-            let start = of_result.row([batch, head], query.number);
+            let start = of_result.row(self.at, query.number);
             for (&chunk, sums) in own_chunks.iter().zip(&query.weighted) {
                 let shares = sums.map(|sum| {
                     let others = (0..splits.ilog2()).map(|n| (NEIGHBOURS * lanes) << n);
@@ -393,7 +491,7 @@ impl TiledAttention {
                     let share = sum / total;
                     if zeros { is_empty.select(0.0, share) } else { share }
                 });
-                let is_first = split.equals(0_u32) & chunk.below(chunks);
+                let is_first = split.equals(0_u32) & chunk.below(*chunks);
                 k.when(query.is_written & is_first, || match results {
                     Results::Fours(results) => results.set(start / CHUNK + chunk, shares),
                     Results::Single(results) => {
