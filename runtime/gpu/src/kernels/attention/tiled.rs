@@ -306,9 +306,9 @@ impl TiledAttention {
             values.share(&next_values);
             k.barrier();
             k.when((tile + key_rows.count).below(end), || bring(tile + key_rows.count));
-            work.weigh(tile);
+            let weights = work.weigh(tile);
             k.barrier();
-            work.add_values();
+            work.add_values(weights);
             k.barrier();
         });
         work.write_results(results);
@@ -392,8 +392,9 @@ impl<'k> Work<'_, 'k> {
         products
     }
 
-    /// Has the workgroup share the weights of a tile's keys, and what is there of the sums shrink as the highest score grows.
-    fn weigh(&self, tile: Value<'k>) {
+    /// Has the workgroup share the weights of a tile's keys, and what is there of the sums shrink as the highest score grows; yields where
+    /// those of its own queries begin.
+    fn weigh(&self, tile: Value<'k>) -> Value<'k> {
         let Self {
             kernel: TiledAttention { scoring, each, over_keys, warps, .. }, k, call, across, own, ..
         } = self;
@@ -439,15 +440,15 @@ impl<'k> Work<'_, 'k> {
                 sum.set(sum.get() * shrinks);
             }
         }
+        row
     }
 
-    /// Adds a tile's values by their weights.
-    fn add_values(&self) {
+    /// Adds a tile's values by their weights, of which those of its own queries begin at `row`.
+    fn add_values(&self, row: Value<'k>) {
         let Self { values, sums: Sums { groups, splits, split, chunks, own: own_chunks, .. }, own, .. } =
             self;
         let [each_queries, _] = self.kernel.each;
         let stride = self.weight_stride();
-        let row = self.across.y * (each_queries * stride);
         self.k.range(*split, *groups, *splits, |group| {
             let lefts: Vec<_> =
                 (0..each_queries).map(|n| four(self.weights, row + group * CHUNK + n * stride)).collect();
