@@ -160,9 +160,11 @@ fn missing(input: &str) -> ImportErrorKind {
     RuleError::MissingInput { input: input.to_owned() }.into()
 }
 
+/// Most axes of a tensor, as in PyTorch.
+pub(super) const MAX_RANK: usize = 64;
+
 /// What the program says of the dims of a tensor, which may be as many as PyTorch allows.
 pub(super) fn sizes(meta: &TensorMeta) -> Result<Vec<Option<i64>>> {
-    const MAX_RANK: usize = 64;
     if meta.sizes.len() > MAX_RANK {
         return Err(unsupported(format!("a tensor of rank {}", meta.sizes.len())));
     }

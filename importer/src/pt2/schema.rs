@@ -6,6 +6,27 @@ use std::collections::{BTreeMap, HashMap};
 /// The version of the schema that is read. Versions of one major number can be read by those who know it.
 pub(super) const MAJOR: u64 = 8;
 
+/// Longest name of a value, a call or an operator, each of which every operation that is made of a call bears. Those of PyTorch are made of the paths
+/// of modules.
+const MAX_NAME: usize = 1024;
+
+/// A name that is not too long.
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if name.len() > MAX_NAME {
+        let what = format!("a name of {} bytes, and the limit is {MAX_NAME}", name.len());
+        return Err(serde::de::Error::custom(what));
+    }
+    Ok(name)
+}
+
+/// [`name`], where there is one.
+fn optional_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct Bounded(#[serde(deserialize_with = "name")] String);
+    Ok(Option::<Bounded>::deserialize(deserializer)?.map(|Bounded(name)| name))
+}
+
 #[derive(Deserialize)]
 pub(super) struct Program {
     pub graph_module: GraphModule,
@@ -93,23 +114,26 @@ pub(super) struct Graph {
 
 #[derive(Deserialize)]
 pub(super) struct Node {
+    #[serde(deserialize_with = "name")]
     pub target: String,
     pub inputs: Vec<NamedArgument>,
     pub outputs: Vec<Argument>,
     #[serde(default)]
     pub metadata: HashMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_name")]
     pub name: Option<String>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct NamedArgument {
+    #[serde(deserialize_with = "name")]
     pub name: String,
     pub arg: Argument,
 }
 
 #[derive(Clone, Deserialize)]
 pub(super) struct Name {
+    #[serde(deserialize_with = "name")]
     pub name: String,
 }
 
@@ -198,7 +222,7 @@ pub(super) enum OptionalTensor {
 
 #[derive(Deserialize)]
 pub(super) enum SymInt {
-    #[serde(rename = "as_name")]
+    #[serde(rename = "as_name", deserialize_with = "name")]
     Name(String),
     #[serde(rename = "as_int")]
     Int(i64),
@@ -206,7 +230,7 @@ pub(super) enum SymInt {
 
 #[derive(Deserialize)]
 pub(super) enum SymFloat {
-    #[serde(rename = "as_name")]
+    #[serde(rename = "as_name", deserialize_with = "name")]
     Name(String),
     #[serde(rename = "as_float")]
     Float(Float),
@@ -214,7 +238,7 @@ pub(super) enum SymFloat {
 
 #[derive(Deserialize)]
 pub(super) enum SymBool {
-    #[serde(rename = "as_name")]
+    #[serde(rename = "as_name", deserialize_with = "name")]
     Name(String),
     #[serde(rename = "as_bool")]
     Bool(bool),

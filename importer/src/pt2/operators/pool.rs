@@ -315,6 +315,7 @@ fn greatest_of_windows(call: &mut Call<'_, '_>, x: &Tensor, sizes: &[Int]) -> Re
         if !(1..=limit).contains(output) || !(1..=limit).contains(&input) {
             return Err(invalid("output_size", "is no size that windows can have"));
         }
+        call.to.spend(usize::try_from(*output).unwrap_or(usize::MAX))?;
         let ranges: Vec<_> =
             (0..*output).map(|at| at * input / output..((at + 1) * input + output - 1) / output).collect();
         let inner = |window: &Vec<i64>, range: &std::ops::Range<i64>| {

@@ -131,6 +131,8 @@ fn lstm(call: &mut Call<'_, '_>) -> Result<Outputs> {
 
 /// Steps that a network of projected states may have, of which ONNX has none: each step is written on its own.
 const STEPS: i64 = 256;
+/// Steps of all its layers and directions.
+const ALL_STEPS: i64 = 16 * STEPS;
 
 fn projected_lstm(
     call: &mut Call<'_, '_>,
@@ -142,7 +144,9 @@ fn projected_lstm(
     let batch_first = call.bool_or("batch_first", false)?;
     let ratio = call.float_or("dropout", 0.0)?;
     let training = call.bool_or("train", false)?;
-    let steps = x.size(i64::from(batch_first)).filter(|&steps| steps <= STEPS);
+    let passes = i64::try_from(params.len() / each).unwrap_or(i64::MAX);
+    let fits = |&steps: &i64| steps <= STEPS && steps.saturating_mul(passes) <= ALL_STEPS;
+    let steps = x.size(i64::from(batch_first)).filter(fits);
     let steps = steps.ok_or_else(|| {
         unsupported("recurrent networks with projections (`proj_size`) of sequences that are long, or whose length varies")
     })?;

@@ -332,6 +332,7 @@ fn frequencies(call: &mut Call<'_, '_>, half: bool) -> Result<Outputs> {
     if !(1..=MOST).contains(&length) {
         return Err(unsupported(format!("the frequencies of a spectrum of {length} numbers")));
     }
+    call.to.spend(usize::try_from(length).unwrap_or(usize::MAX))?;
     let dtype = call.result_dtype()?;
     let count = if half { length / 2 + 1 } else { length };
     let turns = |place: i64| if half || 2 * place < length { place } else { place - length };

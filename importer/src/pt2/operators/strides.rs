@@ -2,7 +2,7 @@
 
 use super::shape::{dims, reshaped};
 use super::{Sharing, Table, ViewTable};
-use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, invalid, unsupported};
+use crate::pt2::call::{Call, Int, MAX_RANK, Outputs, Result, Tensor, int, invalid, unsupported};
 use crate::pt2::views::{self, put_back};
 
 pub(super) const RULES: Table = &[("sym_stride.int", |call| {
@@ -41,6 +41,9 @@ fn offset(call: &mut Call<'_, '_>) -> Result<Int> {
 fn as_strided(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let (sizes, strides) = (call.sizes("size")?, call.sizes("stride")?);
+    if sizes.len() > MAX_RANK {
+        return Err(unsupported(format!("a tensor of rank {}", sizes.len())));
+    }
     if sizes.len() != strides.len() {
         return Err(invalid("stride", format!("has {} numbers for {} axes", strides.len(), sizes.len())));
     }

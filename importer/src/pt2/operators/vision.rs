@@ -300,6 +300,7 @@ fn block_indices(
     if let Int::Known(blocks) = blocks
         && kernel.saturating_mul(blocks) <= LISTED
     {
+        call.to.spend(usize::try_from(kernel.saturating_mul(blocks)).unwrap_or(usize::MAX))?;
         let indices: Vec<i64> =
             (0..kernel).flat_map(|at| (0..blocks).map(move |block| at * dilation + block * stride)).collect();
         let indices = call.int64s(&indices);
