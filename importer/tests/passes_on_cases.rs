@@ -187,7 +187,7 @@ fn in_single_precision(graph: &Graph) -> Vec<String> {
 
 /// Cases of numbers that only f32 holds (1e9, bounds at `f32::MAX`, scores that -1e9 or -1e4 hides by rounding), and of numbers that are near to
 /// another integer (or float of few bits) or, where their logarithms matter, to 1.
-const LIMITS: [&str; 21] = [
+const LIMITS: [&str; 23] = [
     "op_attention_masks",
     "op_clip_bounds",
     "op_clip_opset_10",
@@ -207,8 +207,10 @@ const LIMITS: [&str; 21] = [
     "quantized_cnn",
     "op_ranges_of_the_run",
     "quantized_cnn_around",
+    "quantized_copies",
     "quantized_encoder",
     "quantized_encoder_around",
+    "quantized_repeated",
 ];
 
 /// Networks in other float dtypes compute about what they did, and inputs and outputs keep their dtypes.

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from torch import nn
 
-from fixture_lib.export import export_torchscript, seed_weights
+from fixture_lib.export import export_dynamo, export_torchscript, seed_weights
 from fixture_lib.registry import Case, case
 
 
@@ -39,11 +39,12 @@ def silent():
         logging.disable(before)
 
 
-def quantized_case(rng, module, shape, batches, form, **kw) -> Case:
+def quantized_case(rng, module, shape, batches, form, dynamo=False, **kw) -> Case:
     """Weights have seven bits, see `op_qlinear.py`."""
     numbers = lambda n: rng.standard_normal((n, *shape)).astype(np.float32)
-    names = dict(input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "n"}})
-    model = export_torchscript(seed_weights(module), (torch.from_numpy(numbers(2)),), **names)
+    names, any_batch = dict(input_names=["x"], output_names=["y"]), {"x": {0: "n"}}
+    export, any_batch = (export_dynamo, dict(dynamic_shapes=any_batch)) if dynamo else (export_torchscript, dict(dynamic_axes=any_batch))
+    model = export(seed_weights(module), (torch.from_numpy(numbers(2)),), **names, **any_batch)
     with tempfile.TemporaryDirectory() as folder, silent():
         path = pathlib.Path(folder) / "model.onnx"
         reader = Calls([numbers(4) for _ in range(4)])
@@ -208,3 +209,56 @@ def blocks_around(rng):
 def blocks_dynamic(rng):
     """The same behind conversions by the range of each input; weights without a sign."""
     return dynamic_case(rng, Residuals(), (3, 12, 12), [2, 1], weight_type=QuantType.QUInt8)
+
+
+class Mixer(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.mix, self.up, self.out = nn.Linear(size, size), nn.Linear(size, 2 * size), nn.Linear(2 * size, size)
+
+    def forward(self, x):
+        return x + self.out(F.relu(self.up(torch.tanh(self.mix(x)))))
+
+
+class Copies(nn.Module):
+    """Layers that are copies of one, as those of `nn.TransformerEncoder` are at first."""
+
+    def __init__(self, size=8, layers=3):
+        super().__init__()
+        self.layers = nn.ModuleList(Mixer(size) for _ in range(layers))
+
+    def train(self, mode=True):
+        first, *others = self.layers
+        for layer in others:
+            layer.load_state_dict(first.state_dict())
+        return super().train(mode)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Repeated(nn.Module):
+    """One layer that is called several times, as ALBERT's."""
+
+    def __init__(self, size=8, calls=3):
+        super().__init__()
+        self.layer, self.calls = Mixer(size), calls
+
+    def forward(self, x):
+        for _ in range(self.calls):
+            x = self.layer(x)
+        return x
+
+
+@case("quantized_copies")
+def copies(rng):
+    """The exporter keeps one of equal weights, under the first layer's name; each layer has inputs of its own scale."""
+    return quantized_case(rng, Copies(), (8,), [2], QuantFormat.QDQ, dynamo=True)
+
+
+@case("quantized_repeated")
+def repeated(rng):
+    """The calls share the weights, and have inputs of their own scales."""
+    return quantized_case(rng, Repeated(), (8,), [2], QuantFormat.QDQ, dynamo=True)

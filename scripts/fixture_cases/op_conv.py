@@ -37,6 +37,20 @@ def conv_2d(rng):
     return Case(g.model(), [[floats(rng, 2, 4, 9, 11), floats(rng, 4, 4, 2, 2)]])
 
 
+@case("op_conv_many_axes")
+def conv_many_axes(rng):
+    """More than three spatial axes, of which windows reach across three at most, as `reduce_window` of JAX is written."""
+    g = Graph("conv_many_axes", opset=18)
+    x, image = g.input("x", F32, ["n", 1, 2, 5, 6, 3]), g.input("image", F32, [2, 4, 3, 2, 5, 2, 6])
+    g.show("sum", "Conv", x, np.ones((1, 1, 1, 2, 2, 1), np.float32), dims=["n", 1, 2, 4, 5, 3])
+    g.show("volume", "Conv", x, floats(rng, 2, 1, 1, 2, 3, 2), floats(rng, 2), pads=[0, 1, 1, 0, 0, 0, 1, 1], strides=[1, 2, 1, 1])
+    g.show("points", "Conv", x, floats(rng, 3, 1, 1, 1, 1, 1), floats(rng, 3))
+    g.show("strided", "Conv", x, floats(rng, 2, 1, 1, 1, 1, 1), strides=[1, 2, 1, 3])
+    g.show("grouped", "Conv", image, floats(rng, 6, 2, 1, 1, 3, 1, 2), group=2, dilations=[1, 1, 2, 1, 1])
+    g.show("same", "Conv", image, floats(rng, 2, 4, 1, 2, 1, 1, 3), auto_pad="SAME_UPPER", strides=[1, 1, 1, 1, 2])
+    return Case(g.model(), [[floats(rng, 3, 1, 2, 5, 6, 3), floats(rng, 2, 4, 3, 2, 5, 2, 6)]])
+
+
 @case("op_conv_same_dilated")
 def conv_same_dilated(rng):
     """ONNX Runtime refuses this combination; explicit pads say the same."""

@@ -181,6 +181,14 @@ def microsoft_fused(rng):
     g.show("matmul", "FusedMatMul", x, floats(rng, 5, 4), alpha=0.5, transB=1, dims=["n", 3, 5], **own)
     g.show("matmul_both", "FusedMatMul", x, floats(rng, 2, 3), transA=1, transB=1, dims=["n", 4, 2], **own)
     g.show("matmul_plain", "FusedMatMul", x, floats(rng, 4), alpha=-2.0, dims=["n", 3], **own)
+    # Rows, or columns when transposed, that come before the batch.
+    rows_first = dict(transBatchA=1, alpha=0.25, dims=[3, "n", 5], **own)
+    g.show("matmul_rows_first", "FusedMatMul", x, floats(rng, 3, 4, 5), **rows_first)
+    first, second = g.input("first", F32, [4, "n", 3]), g.input("second", F32, [5, "n", 4])
+    last = g.input("last", F32, ["n", 2, 5])
+    both = dict(transA=1, transB=1, transBatchA=1, transBatchB=1, dims=["n", 3, 5], **own)
+    g.show("matmul_rows_first_both", "FusedMatMul", first, second, **both)
+    g.show("matmul_right_rows_first", "FusedMatMul", last, second, transBatchB=1, dims=["n", 2, 4], **own)
     gamma, beta, bias = (floats(rng, 4) for _ in range(3))
     g.show("skip_norm", "SkipLayerNormalization", x, skip, gamma, beta, epsilon=1e-5, dims=["n", 3, 4], **own)
     g.show("skip_norm_no_beta", "SkipLayerNormalization", x, skip, gamma, None, bias, dims=["n", 3, 4], **own)
@@ -198,7 +206,7 @@ def microsoft_fused(rng):
         options = dict(activation_params=params) if params else {}
         g.show(f"conv_{name}", "FusedConv", image, kernel, offset, activation=name, **options, **conv)
     g.show("conv_added", "FusedConv", image, kernel, offset, added, activation="Relu", **conv)
-    data = [floats(rng, 2, 3, 4), floats(rng, 2, 3, 4), floats(rng, 2, 4, 6, 6), floats(rng, 2, 4, 6, 6)]
+    data = [floats(rng, *shape) for shape in ((2, 3, 4), (2, 3, 4), (4, 2, 3), (5, 2, 4), (2, 2, 5), (2, 4, 6, 6), (2, 4, 6, 6))]
     return Case(g.model(), [data])
 
 

@@ -271,6 +271,31 @@ def in_place(_):
     return Program(InPlace(), [(randn(3, 4, 5),)])
 
 
+class Given(nn.Module):
+    """Results that are written into tensors which are given for them."""
+
+    def forward(self, x, y):
+        greatest = x[0] * 1
+        for place in range(1, 3):
+            torch.maximum(greatest, x[place], out=greatest)
+        sums, rows = torch.zeros(3, 4, 5), torch.zeros(2, 4, 5)
+        torch.add(x, y, alpha=2, out=sums)
+        torch.mul(x[0], y, out=rows[1])
+        torch.clamp(x[1], -0.5, 0.5, out=rows[0])
+        products = torch.empty(3, 4, 4)
+        view = products.flatten()
+        torch.bmm(x, x.transpose(1, 2), out=products)
+        # A dtype that follows from others, and that nobody reads as such.
+        wide = x.to(torch.promote_types(x.dtype, y.dtype))
+        return greatest, sums, rows, view, wide
+
+
+@program("given_results")
+def given_results(_):
+    """What `out=` says is changed in place, with what shares its elements."""
+    return Program(Given(), [(randn(3, 4, 5), randn(4, 5))])
+
+
 class Shared(nn.Module):
     def forward(self, x):
         results = []

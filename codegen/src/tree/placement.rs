@@ -87,13 +87,15 @@ struct Scopes<'a> {
     parameterized: BTreeMap<String, usize>,
     /// Paths that the exporter made up for later calls: `layer.fc_1` for `layer.fc`.
     later: BTreeMap<String, String>,
+    /// The layer that has each path which names of parameters tell.
+    named: BTreeMap<String, NodeId>,
 }
 
 impl<'a> Scopes<'a> {
     fn new(nodes: &'a Nodes<'a>, layers: &'a Layers) -> Self {
         let later = later_calls(nodes, layers);
         let (population, parameterized) = (BTreeMap::new(), BTreeMap::new());
-        let mut scopes = Self { nodes, layers, population, parameterized, later };
+        let mut scopes = Self { nodes, layers, population, parameterized, later, named: BTreeMap::new() };
         for &node in
             nodes.root.iter().filter(|&&node| layers.called_by(node).is_none_or(|first| first == node))
         {
@@ -103,7 +105,42 @@ impl<'a> Scopes<'a> {
                 *scopes.population.entry(entry.path).or_insert(0) += 1;
             }
         }
+        scopes.named = scopes.owners();
         scopes
+    }
+
+    /// The layer that each path belongs to: one in a module around the path before others.
+    fn owners(&self) -> BTreeMap<String, NodeId> {
+        let mut owners: BTreeMap<String, (NodeId, bool)> = BTreeMap::new();
+        for &node in &self.nodes.all {
+            let Some(first) = self.layers.called_by(node) else { continue };
+            let Some(path) = named_path(self.nodes, node) else { continue };
+            let inside = self.around(node).last().is_some_and(|leaf| is_below(&path, &leaf.path));
+            let owner = owners.entry(path).or_insert((first, inside));
+            if inside && !owner.1 {
+                *owner = (first, true);
+            }
+        }
+        owners.into_iter().map(|(path, (first, _))| (path, first)).collect()
+    }
+
+    /// The path that the names of a layer's parameters tell. Layers may share a weight and differ in what else they hold, as where
+    /// inputs are quantized under other scales: a file has one name for it, which is that of one of them. Any other is called
+    /// so in its own module.
+    fn own_path(&self, node: NodeId, innermost: Option<&ScopeEntry>) -> Option<String> {
+        let path = named_path(self.nodes, node)?;
+        let layer = self.layers.called_by(node);
+        let stray = |leaf: &&ScopeEntry| !is_below(&path, &leaf.path) && path != leaf.path;
+        let Some(leaf) = innermost.filter(stray) else { return Some(path) };
+        if self.named.get(&path).copied() == layer {
+            return Some(path);
+        }
+        if self.population.get(leaf.path.as_str()) == Some(&1) {
+            return Some(leaf.path.clone());
+        }
+        let last = path.rsplit('.').next().unwrap_or(&path);
+        let own = format!("{}.{last}", leaf.path);
+        (!self.named.contains_key(&own)).then_some(own)
     }
 
     /// The modules around a node, under their own paths, the root among them.
@@ -137,7 +174,7 @@ impl<'a> Scopes<'a> {
 
     /// The path of a layer: that of its parameters' names, or of the innermost module.
     fn layer_path(&self, node: NodeId, innermost: Option<&ScopeEntry>) -> Option<String> {
-        let named = named_path(self.nodes, node);
+        let named = self.own_path(node, innermost);
         let only_the_layer = |leaf: &&ScopeEntry| self.population.get(leaf.path.as_str()) == Some(&1);
         // A tied parameter has one of its names in the file, which need not be this layer's.
         let class = super::layer(self.nodes, self.layers, node).map(|layer| layer.declared.name);

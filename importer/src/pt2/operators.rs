@@ -162,7 +162,20 @@ fn of_name<R: Copy>(rules: &HashMap<&str, R>, target: &str) -> Option<R> {
     let name = name(target);
     let named = |name: &str| rules.get(name).copied();
     let same = |name: &str| named(name).or_else(|| named(&plain(name)?));
-    same(name).or_else(|| same(&functional(name)?))
+    same(name)
+        .or_else(|| same(&functional(name)?))
+        .or_else(|| without_out(name)?.iter().find_map(|name| same(name)))
+}
+
+/// Names that the operator may have which yields what an operator writes into its argument `out`: `add.Tensor` for `add.out`. Where
+/// none of them takes the same arguments, the rule leaves some unread, which is an error.
+fn without_out(name: &str) -> Option<Vec<String>> {
+    let (operator, overload) = name.split_once('.')?;
+    let overloads = match overload {
+        "out" => vec!["default", "Tensor", "self"],
+        overload => vec![overload.strip_suffix("_out")?],
+    };
+    Some(overloads.into_iter().map(|overload| format!("{operator}.{overload}")).collect())
 }
 
 /// Another name of the same operator: `torch.special` has some of its own, others are NumPy's, and copies of views are views that
@@ -205,6 +218,25 @@ pub(super) fn is_in_place(target: &str) -> bool {
     let reshapes = || view(target).is_some_and(|view| view.sharing == Sharing::Always);
     !RULES.contains_key(name) && functional(name).is_some() && !reshapes()
 }
+
+/// The tensor that a call writes into, if it does.
+pub(super) fn written(node: &Node) -> Option<&str> {
+    if is_in_place(&node.target) {
+        return first_tensor(node);
+    }
+    let name = name(&node.target);
+    if RULES.contains_key(name) {
+        return None;
+    }
+    without_out(name)?;
+    match node.inputs.iter().find(|input| input.name == OUT).map(|input| &input.arg) {
+        Some(Argument::Tensor(tensor)) => Some(&tensor.name),
+        _ => None,
+    }
+}
+
+/// The argument that is a tensor for the result.
+pub(super) const OUT: &str = "out";
 
 /// Whether an operator in place gives all elements anew.
 pub(super) fn replaces(target: &str) -> bool {
@@ -274,6 +306,8 @@ mod tests {
         ] {
             assert_eq!(plain(name).as_deref(), Some(other));
         }
+        assert!(is_known("torch.ops.aten.maximum.out") && is_known("torch.ops.aten.add.out"));
+        assert!(!is_known("torch.ops.aten.nothing.out"));
         assert!(is_in_place("torch.ops.aten.relu_.default"));
         assert!(is_in_place("torch.ops.aten.dropout_.default"));
         assert!(!is_in_place("torch.ops.aten.squeeze_.dim"));

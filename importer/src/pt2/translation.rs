@@ -447,9 +447,13 @@ impl<'p> Translation<'p> {
         }
         let mut call = Call::new(self, node);
         let outputs = rule.outputs(&mut call)?;
+        let written = operators::written(node);
+        if written.is_some() {
+            call.ignore(&[operators::OUT]);
+        }
         call.finish()?;
-        if in_place {
-            return self.written_in_place(node, outputs);
+        if let Some(target) = written {
+            return self.written_in_place(node, target, outputs);
         }
         let names: Vec<&'p str> = self.results(node).collect();
         let outputs = self.named(&names, outputs, start);
@@ -503,10 +507,17 @@ impl<'p> Translation<'p> {
         Ok(chain.into_iter().fold(Lazily::default(), viewed))
     }
 
-    /// The results of a call that changes its first argument: all are that one.
-    fn written_in_place(&mut self, node: &'p Node, outputs: Vec<Output>) -> Result<()> {
-        let target = operators::first_tensor(node);
-        let (Some(target), Some(output)) = (target, outputs.into_iter().next()) else { return Ok(()) };
+    /// The results of a call that changes one of its arguments: all are that one.
+    fn written_in_place(&mut self, node: &'p Node, target: &'p str, outputs: Vec<Output>) -> Result<()> {
+        let Some(output) = outputs.into_iter().next() else { return Ok(()) };
+        // A tensor for results becomes one of their shape, which views of it do not.
+        let resized = |name: &str| {
+            let metas = self.meta(target).zip(self.meta(name));
+            metas.is_some_and(|(target, result)| !views::may_have_one_shape(target, result))
+        };
+        if self.results(node).any(resized) {
+            return Err(super::call::unsupported(format!("a result of another shape in {}", quoted(target))));
+        }
         self.overwrite(target, output)?;
         for name in self.results(node) {
             let value = self.value(target)?;

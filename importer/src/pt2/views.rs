@@ -140,6 +140,12 @@ pub(super) fn have_one_shape(base: &TensorMeta, result: &TensorMeta) -> bool {
     sizes(base).is_some_and(|base| sizes(result) == Some(base))
 }
 
+/// Whether nothing says that tensors differ in shape.
+pub(super) fn may_have_one_shape(a: &TensorMeta, b: &TensorMeta) -> bool {
+    let may_be = |(a, b): (&Size, &Size)| a.hint().zip(b.hint()).is_none_or(|(a, b)| a == b);
+    a.sizes.len() == b.sizes.len() && a.sizes.iter().zip(&b.sizes).all(may_be)
+}
+
 /// Whether elements lie in row-major order without gaps.
 pub(super) fn is_contiguous(meta: &TensorMeta) -> bool {
     let mut expected = 1i64;

@@ -4,43 +4,61 @@ use super::prelude::*;
 
 pub(super) struct MatMul {
     alpha: f64,
-    /// Whether the last two axes of each operand change places.
-    transposed: [bool; 2],
+    operands: [Spelling; 2],
+}
+
+/// How an operand lies.
+#[derive(Clone, Copy, Default)]
+struct Spelling {
+    /// The last two axes change places.
+    transposed: bool,
+    /// The rows come before the batch, as in `[rows, batch, columns]`.
+    rows_first: bool,
+}
+
+impl Spelling {
+    /// The operand as a product takes it.
+    fn undone(self, to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<ValueId> {
+        let rank = to.rank(x);
+        let mut axes: Vec<usize> = (0..rank).collect();
+        // A vector has nothing to move.
+        let Some((batch, [_, _])) = axes.split_last_chunk_mut() else { return Ok(x) };
+        let rows = batch.len();
+        if self.rows_first {
+            axes[..=rows].rotate_left(1);
+        }
+        if self.transposed {
+            axes.swap(rows, rows + 1);
+        }
+        to.permute(x, axes)
+    }
 }
 
 impl MatMul {
     fn read_fused(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        for name in ["transBatchA", "transBatchB"] {
-            if node.flag(name, false)? {
-                return Err(RuleError::Unsupported { what: format!("`{name}`") });
-            }
-        }
-        let transposed = [node.flag("transA", false)?, node.flag("transB", false)?];
-        Ok(Self { alpha: node.float("alpha", 1.0)?, transposed })
+        let mut spelling = |transposed: &str, rows_first: &str| {
+            Ok(Spelling {
+                transposed: node.flag(transposed, false)?,
+                rows_first: node.flag(rows_first, false)?,
+            })
+        };
+        let operands = [spelling("transA", "transBatchA")?, spelling("transB", "transBatchB")?];
+        Ok(Self { alpha: node.float("alpha", 1.0)?, operands })
     }
 }
 
 impl<'m> Operator<'m> for MatMul {
     const FORMS: Forms<'m, Self> = &[
-        Spec::onnx("MatMul", 1, &["A", "B"]).reads(|_| Ok(Self { alpha: 1.0, transposed: [false; 2] })),
+        Spec::onnx("MatMul", 1, &["A", "B"]).reads(|_| Ok(Self { alpha: 1.0, operands: Default::default() })),
         Spec::microsoft("FusedMatMul", &["A", "B"]).reads(Self::read_fused),
         // What it was called at first.
         Spec::microsoft("TransposeMatMul", &["A", "B"]).reads(Self::read_fused),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {
-        let mut operand = |name: &str, transposed: bool| {
-            let x = args.value(name)?;
-            // A vector has nothing to transpose.
-            let rank = to.rank(x);
-            if !transposed || rank < 2 {
-                return Ok(x);
-            }
-            let mut axes: Vec<usize> = (0..rank).collect();
-            axes.swap(rank - 2, rank - 1);
-            to.permute(x, axes)
-        };
-        let (a, b) = (operand("A", self.transposed[0])?, operand("B", self.transposed[1])?);
+        let (a, b) = (args.value("A")?, args.value("B")?);
+        let [of_a, of_b] = self.operands;
+        let (a, b) = (of_a.undone(to, a)?, of_b.undone(to, b)?);
         let result = product(to, a, b)?;
         if self.alpha == 1.0 {
             return Ok(result.into());

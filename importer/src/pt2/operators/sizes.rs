@@ -31,6 +31,8 @@ pub(super) const RULES: Table = &[
     ("_assert_async.msg", unchecked),
     ("_assert_scalar.default", unchecked),
     ("_assert_tensor_metadata.default", unchecked),
+    // The dtypes that follow from it stand in the calls that use them.
+    ("promote_types.default", unchecked),
     ("_is_all_true.default", |call| {
         let x = call.tensor("self")?;
         let counted = call.cast_tensor(&x, DType::I64);
