@@ -14,8 +14,10 @@ pub(super) struct OrderNodes;
 
 /// Where no more values than this wait at once, the file's order is as good as any.
 const FEW: usize = 16;
-/// How many times fewer values have to wait in another order for it to be taken instead of the file's.
-const GAIN: usize = 2;
+/// Another order is taken instead of the file's where at most three quarters of the values wait in it, over all places.
+const GAIN: (usize, usize) = (3, 4);
+/// Then a little more may wait at the worst place: a part in so many.
+const MORE: usize = 8;
 
 impl Pass for OrderNodes {
     fn name(&self) -> &'static str {
@@ -26,12 +28,13 @@ impl Pass for OrderNodes {
         let mut report = PassReport::new(self.name());
         let nodes = &graph.root.nodes;
         let before = dependencies(graph);
-        let waiting = most_waiting(&(0..nodes.len()).collect::<Vec<_>>(), &before);
-        if waiting <= FEW {
+        let file = Waiting::of(&(0..nodes.len()).collect::<Vec<_>>(), &before);
+        if file.most <= FEW {
             return report;
         }
         let order = depth_first(graph, &before);
-        if most_waiting(&order, &before) * GAIN <= waiting {
+        let waiting = Waiting::of(&order, &before);
+        if waiting.most <= file.most + file.most / MORE && waiting.total * GAIN.1 <= file.total * GAIN.0 {
             graph.root.nodes = order.into_iter().map(|i| nodes[i]).collect();
             report.count("depth first");
         }
@@ -73,25 +76,36 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
     nodes.iter().enumerate().map(of).collect()
 }
 
-/// The most nodes whose results wait for a use at once, in an order.
-fn most_waiting(order: &[usize], before: &[Vec<usize>]) -> usize {
-    let mut last: Vec<usize> = vec![0; order.len()];
-    for (at, &node) in order.iter().enumerate() {
-        for &needed in &before[node] {
-            last[needed] = at;
+/// How many nodes there are whose results wait for a use.
+struct Waiting {
+    /// At one place.
+    most: usize,
+    /// Over all places.
+    total: usize,
+}
+
+impl Waiting {
+    /// In an order.
+    fn of(order: &[usize], before: &[Vec<usize>]) -> Self {
+        let mut last: Vec<usize> = vec![0; order.len()];
+        for (at, &node) in order.iter().enumerate() {
+            for &needed in &before[node] {
+                last[needed] = at;
+            }
         }
-    }
-    let mut ends: Vec<usize> = vec![0; order.len() + 1];
-    let (mut waiting, mut most) = (0usize, 0);
-    for (at, &node) in order.iter().enumerate() {
-        waiting -= ends[at];
-        if last[node] > at {
-            waiting += 1;
-            ends[last[node]] += 1;
+        let mut ends: Vec<usize> = vec![0; order.len() + 1];
+        let (mut waiting, mut found) = (0usize, Waiting { most: 0, total: 0 });
+        for (at, &node) in order.iter().enumerate() {
+            waiting -= ends[at];
+            if last[node] > at {
+                waiting += 1;
+                ends[last[node]] += 1;
+            }
+            found.most = found.most.max(waiting);
+            found.total += waiting;
         }
-        most = most.max(waiting);
+        found
     }
-    most
 }
 
 /// All nodes, those of the outputs first, each right behind what it needs.
