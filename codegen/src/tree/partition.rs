@@ -582,19 +582,15 @@ mod tests {
         let value = |i: usize| values[i];
         let last = |i: usize| if i % branch == branch - 1 { branch * count } else { i + 1 };
         let nodes = 0..branch * count;
-        let mut flow = Flow::default();
-        flow.made = nodes.clone().map(|i| vec![(value(i), last(i))]).collect();
-        flow.used =
-            nodes.map(|i| vec![value(if i % branch == 0 { branch * count + 1 } else { i - 1 })]).collect();
-        flow.used.push(
-            (1..=count)
-                .map(|n| value(n * branch - 1))
-                .chain((branch * count + 2..branch * count + 6).map(value))
-                .collect(),
-        );
-        flow.made.push(vec![(value(branch * count), branch * count + 1)]);
-        flow.sized = vec![Vec::new(); branch * count + 1];
-        line.flow = Some(flow);
+        let mut made: Vec<Vec<(ValueId, usize)>> = nodes.clone().map(|i| vec![(value(i), last(i))]).collect();
+        made.push(vec![(value(branch * count), branch * count + 1)]);
+        let first = value(branch * count + 1);
+        let mut used: Vec<Vec<ValueId>> =
+            nodes.map(|i| vec![if i % branch == 0 { first } else { value(i - 1) }]).collect();
+        let others = (branch * count + 2..branch * count + 6).map(value);
+        used.push((1..=count).map(|n| value(n * branch - 1)).chain(others).collect());
+        let sized = vec![Vec::new(); branch * count + 1];
+        line.flow = Some(Flow { used, made, sized });
         let mut pieces = Vec::new();
         line.cut(0, branch * count + 1, &mut pieces);
         assert!(pieces.len() > 2 && pieces.iter().all(|piece| piece.end - piece.start <= MAX_NODES));
