@@ -12,11 +12,13 @@ mod counters;
 mod dead_code;
 mod duplicates;
 mod elementwise;
+mod forests;
 mod identities;
 mod joins;
 mod making;
 mod matcher;
 mod movement;
+mod order;
 mod precision;
 mod quantized;
 mod raise;
@@ -26,6 +28,7 @@ mod residual;
 mod rewrite;
 mod roots;
 mod scopes;
+mod tables;
 #[cfg(test)]
 pub(crate) mod testing;
 mod ties;
@@ -127,13 +130,13 @@ pub fn optimize_observed(
 }
 
 /// The pass that reports call `name`, to run alone: `quantized`, `constants`, `simplify`, `duplicates`, `dead code`, `raise`, `fuse`,
-/// `chain`, `ties`, `scopes`, `joins`; `precision` where the options name a dtype.
+/// `chain`, `ties`, `scopes`, `joins`, `order`; `precision` where the options name a dtype.
 pub fn named(name: &str, options: &Options) -> Option<Box<dyn Pass>> {
     pipeline(options).into_iter().flatten().find(|pass| pass.name() == name)
 }
 
 /// Groups of passes; each runs until nothing changes.
-fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 11] {
+fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 12] {
     let rules =
         |name, rules| -> Box<dyn Pass> { Box::new(rewrite::Rules { name, rules, options: *options }) };
     let simplify = |first: Option<Box<dyn Pass>>| -> Vec<Box<dyn Pass>> {
@@ -164,14 +167,16 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 11] {
         vec![Box::new(scopes::PlaceShared)],
         // After it, which counts what is joined.
         vec![Box::new(joins::ContinueJoins)],
+        // Last: whatever is there then.
+        vec![Box::new(order::OrderNodes)],
     ]
 }
 
 /// Rules that make a graph smaller whatever it is.
-const SIMPLIFY: [Rule; 3] = [identities::RULE, movement::RULE, counters::RULE];
+const SIMPLIFY: [Rule; 4] = [identities::RULE, movement::RULE, counters::RULE, tables::RULE];
 
 /// Rules that merge operations into their neighbours.
-const FUSE: [Rule; 4] = [affine::RULE, branches::RULE, residual::RULE, activation::RULE];
+const FUSE: [Rule; 5] = [affine::RULE, branches::RULE, residual::RULE, activation::RULE, forests::RULE];
 
 /// Rules that come last, since nothing reads what they make.
 const CHAIN: [Rule; 3] = [making::RULE, roots::RULE, elementwise::RULE];

@@ -186,12 +186,13 @@ fn in_single_precision(graph: &Graph) -> Vec<String> {
 }
 
 /// Cases of numbers that only f32 holds (1e9, bounds at `f32::MAX`, scores that -1e9 or -1e4 hides by rounding), and of numbers that are near to
-/// another integer (or float of few bits) or, where their logarithms matter, to 1.
-const LIMITS: [&str; 23] = [
+/// another integer (or float of few bits), to another score that is larger or, where their logarithms matter, to 1.
+const LIMITS: [&str; 24] = [
     "op_attention_masks",
     "op_clip_bounds",
     "op_clip_opset_10",
     "op_ml_probit",
+    "op_ml_tree_classifier",
     "op_group_query_integers",
     "op_multi_head_attention",
     "dtype_eight_bit_floats",

@@ -339,6 +339,40 @@ def tree_targets(rng):
     return Case(g.model(), [[whole(rng, n, 4)] for n in (9, 1)], checked=False)
 
 
+@case("op_ml_trees_apart")
+def trees_apart(rng):
+    """An operator for each tree, breadth first, as scikit-learn's converter writes isolation forests: leaves by their numbers, of which formulas follow, and a sum. Others joined."""
+    g = MlGraph("trees_apart", version=2)
+    x = g.input("x", F32, ["n", 4])
+    count = 20
+    forests = [Forest(rng, 1, 4) for _ in range(count)]
+
+    def tree(forest, weights):
+        attributes = forest.attributes(rng, "target", lambda tree: [0])
+        return g.op("TreeEnsembleRegressor", x, n_targets=1, domain=DOMAIN, **{**attributes, "target_weights": weights})
+
+    leaves = [tree(forest, [float(node) for _, node in forest.leaves]) for forest in forests]
+    leaves = [g.op("Cast", leaf, to=I64) for leaf in leaves]
+    leaves = [g.op("Reshape", leaf, g.const([-1, 1])) for leaf in leaves]
+
+    def lookup(forest, leaf, low):
+        keys = [node for _, node in forest.leaves]
+        values = rng.integers(low, 9, len(keys)).astype(float).tolist()
+        return g.op("LabelEncoder", leaf, keys_int64s=keys, values_floats=values, domain=DOMAIN)
+
+    depths = [lookup(forest, leaf, 1) for forest, leaf in zip(forests, leaves)]
+    samples = [lookup(forest, leaf, 1) for forest, leaf in zip(forests, leaves)]
+    one, two = (g.const(np.array([number], np.float32)) for number in (1, 2))
+    many = [g.op("Cast", g.op("Greater", samples[i], two), to=F32) for i in range(count)]
+    logs = [g.op("Log", g.op("Max", samples[i], one)) for i in range(count)]
+    paths = [g.op("Mul", log, flag) for log, flag in zip(logs, many)]
+    paths = [g.op("Add", depth, path) for depth, path in zip(depths, paths)]
+    g.show("score", "Div", g.op("Sum", *paths), g.const(np.array([count], np.float32)), dtype=F32, dims=["n", 1])
+    joined = [tree(forest, rng.uniform(-1, 1, len(forest.leaves)).tolist()) for forest in forests[:3]]
+    g.show("joined", "Concat", *joined, axis=1, dtype=F32, dims=["n", 3])
+    return Case(g.model(), [[whole(rng, n, 4)] for n in (9, 1)], checked=False)
+
+
 @case("op_ml_lookups")
 def lookups(rng):
     """Keys with gaps between them, close to each other or not; strings of which some are replaced, as imputers do, and their shape."""

@@ -9,7 +9,7 @@ use crate::ids::{Id, OutlineId};
 use crate::names::Names;
 use kiln_importer::ir::{Graph, NodeId, ScopeEntry, SymbolOrigin, ValueId};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 /// Shorter functions are left in one piece.
 const MAX_NODES: usize = 48;
@@ -41,6 +41,7 @@ pub fn partition(nodes: &Nodes<'_>, layers: &Layers, placements: &mut BTreeMap<N
         outlines: nodes.root.iter().map(|&node| outlines.of(node)).collect(),
         crossing: crossing(nodes),
         max_crossing: MAX_CROSSING,
+        flow: (!sizes_depend_on_data(nodes.graph)).then(|| Flow::new(nodes)),
     };
     // Of rounds one is left, in a loop. Modules would need the parameters that they share.
     let repeated: usize = rounds(nodes, &line).into_iter().map(|found| found.covered() - found.period).sum();
@@ -94,6 +95,81 @@ struct Line {
     crossing: Vec<usize>,
     /// How many of them may cross from one piece to the next.
     max_crossing: usize,
+    /// `None` where sizes depend on data: what a function needs is not only what its nodes use.
+    flow: Option<Flow>,
+}
+
+/// Which values nodes use and make, by their places.
+#[derive(Clone, Default)]
+struct Flow {
+    /// What each node uses: inputs of the graph and results of nodes.
+    used: Vec<Vec<ValueId>>,
+    /// What each node makes, and where the last use of each is.
+    made: Vec<Vec<(ValueId, usize)>>,
+    /// The values of whose sizes each node makes use.
+    sized: Vec<Vec<ValueId>>,
+}
+
+impl Flow {
+    fn new(nodes: &Nodes<'_>) -> Self {
+        let graph = nodes.graph;
+        let used: Vec<Vec<ValueId>> = nodes.root.iter().map(|&node| nodes::operands(graph, node)).collect();
+        let mut last: HashMap<ValueId, usize> = HashMap::new();
+        for (i, used) in used.iter().enumerate() {
+            last.extend(used.iter().map(|&value| (value, i)));
+        }
+        last.extend(graph.root.outputs.iter().map(|&output| (output, nodes.root.len())));
+        let made = nodes.root.iter().map(|&node| {
+            let outputs = graph.node(node).outputs.iter();
+            outputs.filter_map(|output| Some((*output, *last.get(output)?))).collect()
+        });
+        let made = made.collect();
+        let is_constant = |value: &ValueId| graph.constant(*value).is_some();
+        let without = |mut used: Vec<ValueId>| {
+            used.retain(|value| !is_constant(value));
+            used
+        };
+        let sized = nodes.root.iter().map(|&node| {
+            let origins = nodes.symbols(node).filter_map(|symbol| graph.symbols.get(symbol));
+            let values = origins.filter_map(|origin| match origin {
+                SymbolOrigin::Dim { value, .. } => Some(*value),
+                SymbolOrigin::Read { .. } | SymbolOrigin::Iteration { .. } => None,
+            });
+            values.collect()
+        });
+        Flow { used: used.into_iter().map(without).collect(), made, sized: sized.collect() }
+    }
+
+    /// For functions that begin at a node, of no, one, two, … nodes: how many parameters each has, or results, if those are more;
+    /// too many for any where sizes are used of a value that is no parameter.
+    fn passed(&self, start: usize, end: usize) -> Vec<usize> {
+        let (mut inside, mut parameters) = (HashSet::<ValueId>::new(), HashSet::<ValueId>::new());
+        let mut unused: HashMap<usize, usize> = HashMap::new();
+        let mut unknown: HashSet<ValueId> = HashSet::new();
+        let mut results = 0;
+        let mut passed = vec![0];
+        for at in start..end {
+            parameters.extend(self.used[at].iter().filter(|&value| !inside.contains(value)));
+            unknown.extend(self.sized[at].iter().filter(|&value| !inside.contains(value)));
+            unknown.retain(|value| !parameters.contains(value));
+            for &(value, last) in &self.made[at] {
+                inside.insert(value);
+                *unused.entry(last).or_insert(0) += 1;
+                results += 1;
+            }
+            results -= unused.get(&at).copied().unwrap_or(0);
+            passed.push(if unknown.is_empty() { results.max(parameters.len()) } else { UNCUT });
+        }
+        passed
+    }
+}
+
+/// Whether a size is that of a result, or read back from the device.
+fn sizes_depend_on_data(graph: &Graph) -> bool {
+    graph.symbols.values().any(|origin| match origin {
+        SymbolOrigin::Dim { value, .. } => graph.producer(*value).is_some(),
+        SymbolOrigin::Read { .. } | SymbolOrigin::Iteration { .. } => true,
+    })
 }
 
 /// Nodes that repeat.
@@ -215,27 +291,80 @@ impl Line {
         pieces
     }
 
-    /// Cuts a stretch that does not repeat.
+    /// Cuts a stretch that does not repeat. A node that uses too many values of different pieces is in none.
     fn cut(&self, start: usize, end: usize, pieces: &mut Vec<Piece>) {
         let mut at = start;
+        let mut piece = |at: usize, to: usize| {
+            pieces.push(Piece { start: at, end: to, period: to - at, stem: "part" });
+        };
         while end - at > MAX_NODES {
-            let Some(next) = self.next_cut(at, end) else { break };
-            pieces.push(Piece { start: at, end: next, period: next - at, stem: "part" });
-            at = next;
+            let to = end.min(at + MAX_PERIOD);
+            let passed = self.flow.as_ref().map(|flow| flow.passed(at, to)).unwrap_or_default();
+            if let Some(next) = self.next_cut(at, end, &passed) {
+                piece(at, next);
+                at = next;
+            } else if self.flow.is_none()
+                || (self.crossing[at] <= self.max_crossing && end - at <= MAX_PERIOD)
+            {
+                break;
+            } else {
+                at = self.before_joint(at, end, &passed, &mut piece);
+            }
         }
-        if at > start && at < end {
-            pieces.push(Piece { start: at, end, period: end - at, stem: "part" });
+        while at > start && at < end {
+            let passed = self.flow.as_ref().map(|flow| flow.passed(at, end)).unwrap_or_default();
+            if self.flow.is_none()
+                || self.crossing[at] <= self.max_crossing
+                || passed[end - at] <= self.max_crossing
+            {
+                piece(at, end);
+                return;
+            }
+            at = self.before_joint(at, end, &passed, &mut piece);
         }
     }
 
-    /// The cheapest cut near the wanted length, the longest of equals; later ones when all near it are too dear.
-    fn next_cut(&self, at: usize, end: usize) -> Option<usize> {
+    /// Makes a piece of what comes before a node that uses too many values; the next place behind that node where a piece may begin.
+    fn before_joint(
+        &self,
+        at: usize,
+        end: usize,
+        passed: &[usize],
+        piece: &mut impl FnMut(usize, usize),
+    ) -> usize {
+        let cheap =
+            |&length: &usize| passed[length] <= self.max_crossing && self.crossing[at + length] < UNCUT;
+        let length = (MIN_PERIOD..passed.len().min(MAX_NODES)).rev().find(cheap).unwrap_or(0);
+        if length > 0 {
+            piece(at, at + length);
+        }
+        let behind = at + length + 1;
+        (behind..end).find(|&i| self.crossing[i] < UNCUT).unwrap_or(end)
+    }
+
+    /// The cheapest cut near the wanted length, the longest of equals; later ones when all near it are too dear. `passed` says
+    /// what functions of so many nodes cost.
+    fn next_cut(&self, at: usize, end: usize, passed: &[usize]) -> Option<usize> {
+        let is_cheap = |cost: usize| cost <= self.max_crossing;
+        // A cut that few values cross is one for what lies before it, too, if few values came in.
+        let enters = self.flow.is_none() || is_cheap(self.crossing[at]);
+        let passed = |i: usize| passed.get(i - at).copied().filter(|_| self.crossing[i] < UNCUT);
         let mut from = at + PIECE / 2;
         while from < end {
             let to = (from + PIECE / 2).min(end - 1);
             let cheapest = (from..=to).min_by_key(|&i| (self.crossing[i], Reverse(i)));
-            if let Some(cut) = cheapest.filter(|&i| self.crossing[i] <= self.max_crossing) {
+            let cut = cheapest
+                .filter(|&i| is_cheap(self.crossing[i]) && (enters || passed(i).is_some_and(is_cheap)));
+            if cut.is_some() {
+                return cut;
+            }
+            // Where many values wait for something far behind, a piece has little to do with most of them.
+            let cheapest = (from..=to).filter_map(|i| Some((passed(i)?, Reverse(i)))).min();
+            if let Some((_, Reverse(cut))) = cheapest.filter(|(cost, _)| is_cheap(*cost)) {
                 return Some(cut);
+            }
+            if self.flow.is_some() && to - at > MAX_PERIOD {
+                return None;
             }
             from = to + 1;
         }
@@ -326,8 +455,8 @@ fn rounds(nodes: &Nodes<'_>, line: &Line) -> Vec<Repetition> {
         let next = OutlineId::at(known.len());
         *known.entry((outline, parameters)).or_insert(next)
     });
-    let line =
-        Line { outlines: outlines.collect(), crossing: line.crossing.clone(), max_crossing: UNCUT - 1 };
+    let (crossing, flow) = (line.crossing.clone(), line.flow.clone());
+    let line = Line { outlines: outlines.collect(), crossing, max_crossing: UNCUT - 1, flow };
     let places: HashMap<NodeId, usize> = nodes.root.iter().enumerate().map(|(i, &node)| (node, i)).collect();
     let maker = |value: ValueId| graph.producer(value).and_then(|node| places.get(&node)).copied();
     let follows = |i: usize, period: usize| {
@@ -415,6 +544,8 @@ fn reads(graph: &Graph, nodes: &Nodes<'_>) -> Vec<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_importer::ir::{Builder, TensorType};
+    use kiln_types::DType;
 
     /// A line of nodes, a letter for what each does, that one value crosses everywhere.
     fn line(text: &str) -> Line {
@@ -422,6 +553,7 @@ mod tests {
             outlines: text.bytes().map(|letter| OutlineId::at(usize::from(letter))).collect(),
             crossing: vec![1; text.len() + 1],
             max_crossing: MAX_CROSSING,
+            flow: Some(Flow::default()),
         }
     }
 
@@ -435,6 +567,36 @@ mod tests {
         // What is left of a run beside a better one is found too.
         assert_eq!(repetitions(&line("abcdeabcdeabcdeqrstqrst")), [(0, 5, 3), (15, 4, 2)]);
         assert_eq!(repetitions(&line("abcabcabc")), [], "too short to be worth a module");
+    }
+
+    #[test]
+    fn pieces_are_cut_where_values_wait_that_they_do_not_use() {
+        // Three branches of one value, and what joins them.
+        let (branch, count) = (40, 3);
+        let mut line = line(&"x".repeat(branch * count + 1));
+        line.crossing.fill(MAX_CROSSING + 1);
+        let mut graph = Graph::default();
+        let mut builder = Builder::new(&mut graph);
+        let ty = || TensorType::new(DType::F32, [1]);
+        let values: Vec<ValueId> = (0..=branch * count + 5).map(|_| builder.input("x", ty())).collect();
+        let value = |i: usize| values[i];
+        let last = |i: usize| if i % branch == branch - 1 { branch * count } else { i + 1 };
+        let nodes = 0..branch * count;
+        let mut made: Vec<Vec<(ValueId, usize)>> = nodes.clone().map(|i| vec![(value(i), last(i))]).collect();
+        made.push(vec![(value(branch * count), branch * count + 1)]);
+        let first = value(branch * count + 1);
+        let mut used: Vec<Vec<ValueId>> =
+            nodes.map(|i| vec![if i % branch == 0 { first } else { value(i - 1) }]).collect();
+        let others = (branch * count + 2..branch * count + 6).map(value);
+        used.push((1..=count).map(|n| value(n * branch - 1)).chain(others).collect());
+        let sized = vec![Vec::new(); branch * count + 1];
+        line.flow = Some(Flow { used, made, sized });
+        let mut pieces = Vec::new();
+        line.cut(0, branch * count + 1, &mut pieces);
+        assert!(pieces.len() > 2 && pieces.iter().all(|piece| piece.end - piece.start <= MAX_NODES));
+        assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].start));
+        // What joins them stays where the branches are called.
+        assert_eq!(pieces.last().unwrap().end, branch * count);
     }
 
     #[test]

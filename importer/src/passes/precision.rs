@@ -204,7 +204,8 @@ impl Change<'_> {
         let node = self.graph.node(id);
         match &node.op {
             Op::If(_) | Op::Loop(_) => self.regions(id),
-            Op::Call(_) | Op::HostRead(_) => self.call(id),
+            // Thresholds tell numbers of the dtype apart in which they were found.
+            Op::Call(_) | Op::HostRead(_) | Op::TreeLeaves(_) => self.call(id),
             op if self.is_computed_so(op, &node.inputs) => {
                 self.change(id);
                 Vec::new()

@@ -41,15 +41,6 @@ impl Operation for RuntimeCall {
             _ => None,
         };
         match (self.call.function.as_ref(), self.call.args.as_slice()) {
-            ("tensor::tree::leaves", _) => {
-                let (features, ways) = (*cx.shape(0)?.get(1)?, *cx.shape(3)?.get(1)?);
-                let mut args: Vec<KernelArg> = (0..5).map(KernelArg::Operand).collect();
-                args.push(KernelArg::sizes(
-                    "Trees",
-                    [("features", features), ("ways", ways), ("depth", size(5)?)],
-                ));
-                Some(Loops::kernel("leaves", args))
-            }
             ("tensor::module::topk", [_, _, _, Arg::Bool(largest)]) => {
                 let [outer, length, inner] = cx.around(size(2)?)?;
                 let sizes =

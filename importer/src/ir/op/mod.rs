@@ -41,6 +41,7 @@ mod rules;
 mod site;
 mod slice;
 mod softmax;
+mod tree;
 mod unary;
 mod windows;
 
@@ -85,6 +86,7 @@ pub use root::RootOfSquares;
 pub(crate) use rules::may_equal;
 pub use slice::{AxisRange, Slice};
 pub use softmax::{LogSoftmax, Softmax};
+pub use tree::TreeLeaves;
 
 use super::builder::MAX_HOST_ELEMENTS;
 use super::{
@@ -296,6 +298,8 @@ operations! {
         Take(Take),
         /// Elements at indices.
         Gather(Gather),
+        /// Where samples arrive in decision trees.
+        TreeLeaves(TreeLeaves),
         /// Elements replaced at indices.
         Scatter(Scatter),
         /// Parts replaced at indices.

@@ -228,11 +228,7 @@ fn leaves(to: &mut Lowering<'_, '_>, x: ValueId, tables: &Tables) -> RuleResult<
         to.fixed("children", children)?,
         to.fixed("roots", roots)?,
     ];
-    let samples = to.dims(x).first().cloned().unwrap_or_else(|| Dim::constant(1));
-    let ty = TensorType { dtype: DType::I64, dims: vec![samples, Dim::from(tables.roots.len())] };
-    let mut arguments: Vec<Arg> = (0..operands.len()).map(Arg::Operand).collect();
-    arguments.push(Arg::Size(Dim::from(tables.depth)));
-    to.call(Call::new("tensor::tree::leaves", arguments), &operands, ty)
+    to.add(Op::TreeLeaves(op::TreeLeaves { depth: tables.depth }), &operands)
 }
 
 fn floats(numbers: Vec<f64>, shape: Vec<usize>, wide: bool) -> TensorData {
