@@ -202,3 +202,23 @@ def narrowed(_):
 
     x = torch.randn(5, 2)
     return Program(Computes(compute), [(x, torch.tensor(at)) for at in (-2, 1, -5, 3)])
+
+
+class Dequantized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scales", torch.tensor([0.5, 0.25]))
+        self.register_buffer("zero_points", torch.tensor([3, -900], dtype=torch.int64))
+
+    def forward(self, x):
+        ops, wide = torch.ops.quantized_decomposed, (-(2**31), 2**31 - 1, torch.int32)
+        each = ops.dequantize_per_channel(x, self.scales, self.zero_points, 0, *wide)
+        return ops.dequantize_per_tensor(x, 0.125, 7, *wide), each
+
+
+@program("operators_dequantized")
+def dequantized(_):
+    """Integers of 32 bits with zero points, which ONNX has none of."""
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  registers the operators
+
+    return Program(Dequantized(), [(torch.randint(-1000, 1000, (2, 3), dtype=torch.int32),)])

@@ -623,7 +623,7 @@ impl<'p> Translation<'p> {
         let viewed = |lazily: Lazily, view: View<'p>| {
             let By::Call { node, .. } = view.by else { return lazily };
             let base = self.frames.get(view.base.frame).and_then(|frame| frame.meta(view.base.name));
-            if !base.is_some_and(|meta| dtype::complex_part(meta.dtype).is_some()) {
+            if base.is_none_or(|meta| dtype::complex_part(meta.dtype).is_none()) {
                 return lazily;
             }
             let view = operators::complex::view(&node.target);

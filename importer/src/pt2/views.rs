@@ -81,6 +81,10 @@ pub(super) struct Views<'p> {
 
 impl<'p> Views<'p> {
     pub fn note(&mut self, view: View<'p>) {
+        // What changes nothing but itself is no view.
+        if view.name == view.base {
+            return;
+        }
         self.seen.insert(view.name, self.version(view.base));
         self.views.insert(view.name, view);
     }

@@ -2,6 +2,7 @@
 
 use super::{Table, by_rule, parts_of, products};
 use crate::pt2::call::{Call, Result, Tensor, unsupported};
+use crate::pt2::operators::pointwise::{exp_less_one, hypotenuse};
 use crate::pt2::value::{Output, Part, Value};
 use kiln_types::{DType, Scalar};
 
@@ -71,10 +72,16 @@ pub(super) const RULES: Table = &[
     (
         "expm1.default",
         unary!(|call: &mut Call<'_, '_>, z: &Parts| {
+            // `eˣ cos y − 1 = (eˣ − 1) cos y − 2 sin²(y / 2)`.
             let power = exponential(call, z);
-            let one = call.number_of(1.0, z.dtype);
-            let real = call.op("Sub", &[&power.real, &one], Vec::new());
-            z.with(real, power.imaginary)
+            let (half, two) = (call.number_of(0.5, z.dtype), call.number_of(2.0, z.dtype));
+            let (less, cos) =
+                (exp_less_one(call, &z.real, z.dtype), call.op("Cos", &[&z.imaginary], Vec::new()));
+            let angle = times(call, &z.imaginary, &half);
+            let sine = call.op("Sin", &[&angle], Vec::new());
+            let square = times(call, &sine, &sine);
+            let (part, rest) = (times(call, &less, &cos), times(call, &square, &two));
+            z.with(call.op("Sub", &[&part, &rest], Vec::new()), power.imaginary)
         }),
     ),
     ("isfinite.default", |call| of_both(call, "And")),
@@ -219,16 +226,9 @@ fn scaled(call: &mut Call<'_, '_>, z: &Parts, factor: f64) -> Parts {
     z.map(|part| times(call, part, &factor))
 }
 
-/// The square of the absolute value.
-fn squared_size(call: &mut Call<'_, '_>, z: &Parts) -> String {
-    let (real, imaginary) = (times(call, &z.real, &z.real), times(call, &z.imaginary, &z.imaginary));
-    call.op("Add", &[&real, &imaginary], Vec::new())
-}
-
 /// The absolute value.
 fn size(call: &mut Call<'_, '_>, z: &Parts) -> String {
-    let square = squared_size(call, z);
-    call.op("Sqrt", &[&square], Vec::new())
+    hypotenuse(call, [&z.real, &z.imaginary], z.dtype)
 }
 
 fn angle(call: &mut Call<'_, '_>, z: &Parts) -> String {
@@ -289,13 +289,34 @@ fn product(call: &mut Call<'_, '_>, z: &Parts, w: &Parts) -> Parts {
     z.with(call.op("Sub", &[&rr, &ii], Vec::new()), call.op("Add", &[&ri, &ir], Vec::new()))
 }
 
-fn conjugate(call: &mut Call<'_, '_>, z: &Parts) -> Parts {
-    z.with(z.real.clone(), call.op("Neg", &[&z.imaginary], Vec::new()))
+/// `(a + ib) / (c + id)` as PyTorch computes it (Smith): squares of the divisor may be too large, or too small. With the greater of its parts
+/// taken out, `r = d / c`, it is `((a + br) + i (b − ar)) / (c + dr)`, and where `d` is greater the parts change their places.
+fn divided(call: &mut Call<'_, '_>, z: &Parts, w: &Parts) -> Parts {
+    let sizes = [&w.real, &w.imaginary].map(|part| call.op("Abs", &[part], Vec::new()));
+    let is_real = call.op("GreaterOrEqual", &[&sizes[0], &sizes[1]], Vec::new());
+    let mut turned = |z: &Parts| {
+        [[&z.real, &z.imaginary], [&z.imaginary, &z.real]]
+            .map(|[real, imaginary]| call.op("Where", &[&is_real, real, imaginary], Vec::new()))
+    };
+    let ([a, b], [c, d]) = (turned(z), turned(w));
+    let ratio = call.op("Div", &[&d, &c], Vec::new());
+    // Nothing is divided by nothing as if that were real.
+    let zero = call.number_of(0.0, z.dtype);
+    let none = call.op("Equal", &[&c, &zero], Vec::new());
+    let ratio = call.op("Where", &[&none, &zero, &ratio], Vec::new());
+    let more = times(call, &d, &ratio);
+    let divisor = call.op("Add", &[&c, &more], Vec::new());
+    let (part, other) = (times(call, &b, &ratio), times(call, &a, &ratio));
+    let real = call.op("Add", &[&a, &part], Vec::new());
+    let imaginary = call.op("Sub", &[&b, &other], Vec::new());
+    let opposite = call.op("Neg", &[&imaginary], Vec::new());
+    let imaginary = call.op("Where", &[&is_real, &imaginary, &opposite], Vec::new());
+    z.with(real, imaginary).map(|part| call.op("Div", &[part, &divisor], Vec::new()))
 }
 
 fn reciprocal(call: &mut Call<'_, '_>, z: &Parts) -> Parts {
-    let (square, conjugate) = (squared_size(call, z), conjugate(call, z));
-    conjugate.map(|part| call.op("Div", &[part, &square], Vec::new()))
+    let one = constant(call, [1.0, 0.0], z.dtype);
+    divided(call, &one, z)
 }
 
 /// Sums and differences. What is added to complex numbers that is real leaves imaginary parts as they are.
@@ -327,15 +348,12 @@ fn quotient(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     }
     let w = operand(call, "other")?;
     if !call.takes_complex("self") {
-        let dtype = w.dtype;
-        let x = call.operand("self", dtype)?;
-        let inverse = reciprocal(call, &w);
-        return Ok(inverse.map(|part| times(call, &x, part)).output());
+        let real = call.operand("self", w.dtype)?;
+        let z = w.with(real, call.number_of(0.0, w.dtype));
+        return Ok(divided(call, &z, &w).output());
     }
     let z = operand(call, "self")?;
-    let (square, conjugate) = (squared_size(call, &w), conjugate(call, &w));
-    let above = product(call, &z, &conjugate);
-    Ok(above.map(|part| call.op("Div", &[part, &square], Vec::new())).output())
+    Ok(divided(call, &z, &w).output())
 }
 
 fn equal(call: &mut Call<'_, '_>) -> Result<String> {
