@@ -334,7 +334,7 @@ impl<'p> Translation<'p> {
             }
             By::Detached => {
                 let value = self.value_of(view.base)?;
-                let value = operators::control::detached(self, value);
+                let value = operators::control::detached(self, value, view.name.name);
                 return self.show(view.name, value.output());
             }
             By::Unsure(node) => return Err(unsure(operators::family(&node.target))),
@@ -762,7 +762,7 @@ impl<'p> Translation<'p> {
             let value = self.value_of(base)?;
             let (by, value) = match inlined.has_gradients {
                 true => (By::Same, value),
-                false => (By::Detached, operators::control::detached(self, value)),
+                false => (By::Detached, operators::control::detached(self, value, name)),
             };
             self.bind(name, value.output())?;
             self.views.note(View { name: self.key(name), by, base });

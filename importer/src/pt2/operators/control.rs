@@ -5,7 +5,7 @@ use crate::onnx::operator::KILN;
 use crate::onnx::proto::GraphProto;
 use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
 use crate::pt2::schema::{Argument, Graph, Node};
-use crate::pt2::translation::{Translation, named, names_of};
+use crate::pt2::translation::{Translation, named, names_of, part_names};
 use crate::pt2::value::{Complex, Value};
 use kiln_types::DType;
 
@@ -48,17 +48,19 @@ pub(in crate::pt2) fn inlined(node: &Node) -> Result<Option<Inlined<'_>>> {
     Ok(Some(Inlined { graph, arguments, has_gradients }))
 }
 
-/// A value as it is, but behind which there are no gradients.
-pub(in crate::pt2) fn detached(to: &mut Translation<'_>, value: Value) -> Value {
-    let mut detached = |name: &str| {
-        let output = to.fresh();
-        to.write(KILN, "Detach", &[name], vec![output.clone()], Vec::new());
+/// A value as it is, but behind which there are no gradients, under this name if nothing has it.
+pub(in crate::pt2) fn detached(to: &mut Translation<'_>, value: Value, name: &str) -> Value {
+    let mut detached = |value: &str, name: &str| {
+        let output = to.unique(name);
+        to.write(KILN, "Detach", &[value], vec![output.clone()], Vec::new());
         output
     };
     match value {
-        Value::Tensor(tensor) => Value::Tensor(Tensor { name: detached(&tensor), ..tensor }),
+        Value::Tensor(tensor) => Value::Tensor(Tensor { name: detached(&tensor, name), ..tensor }),
         Value::Complex(complex) => {
-            Value::Complex(Complex { parts: complex.parts.each_ref().map(|part| detached(part)), ..complex })
+            let [real, imaginary] = part_names(name);
+            let parts = [detached(&complex.parts[0], &real), detached(&complex.parts[1], &imaginary)];
+            Value::Complex(Complex { parts, ..complex })
         }
     }
 }

@@ -167,7 +167,12 @@ pub(super) const RULES: Table = &[
     ("hypot.default", |call| {
         let [x, y] = operands(call, ["self", "other"])?;
         let dtype = call.result_dtype()?;
-        Ok(vec![hypotenuse(call, [&x, &y], dtype)])
+        let result = hypotenuse(call, [&x, &y], dtype);
+        // Infinite whatever the other one is, which may be no number.
+        let infinity = call.number_of(f64::INFINITY, dtype);
+        let [infinite_x, infinite_y] = [x, y].map(|x| call.op("IsInf", &[&x], Vec::new()));
+        let infinite = call.op("Or", &[&infinite_x, &infinite_y], Vec::new());
+        Ok(vec![call.op("Where", &[&infinite, &infinity, &result], Vec::new())])
     }),
     ("isfinite.default", |call| {
         let x = call.tensor("self")?;
@@ -353,23 +358,30 @@ pub(super) fn computed(call: &mut Call<'_, '_>) -> Result<(String, DType)> {
     Ok((call.cast_tensor(&x, dtype), dtype))
 }
 
-/// `sqrt(x² + y²)`. Squares of the greater one may be too large, so that it is taken out: `a · sqrt(1 + (b / a)²)`.
+/// The greater of `|x|` and `|y|`, by which both can be divided: neither 0 nor infinity.
+pub(super) fn greater_size(call: &mut Call<'_, '_>, [x, y]: [&str; 2], dtype: DType) -> String {
+    let (least, most) = match dtype {
+        DType::F16 => (2f64.powi(-24), 65504.0),
+        DType::F64 => (f64::MIN_POSITIVE, f64::MAX),
+        DType::BF16 => (f64::from(f32::MIN_POSITIVE), f64::from(f32::from_bits(0x7f7f_0000))),
+        _ => (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
+    };
+    let (least, most) = (call.number_of(least, dtype), call.number_of(most, dtype));
+    let sizes = [x, y].map(|x| call.op("Abs", &[x], Vec::new()));
+    let greater = call.op("Max", &[&sizes[0], &sizes[1]], Vec::new());
+    call.op("Clip", &[&greater, &least, &most], Vec::new())
+}
+
+/// `sqrt(x² + y²)`, whose squares may be too large or too small: `sqrt(m) · sqrt(x · (x / m) + y · (y / m))` with `m = max(|x|, |y|)`.
 pub(super) fn hypotenuse(call: &mut Call<'_, '_>, [x, y]: [&str; 2], dtype: DType) -> String {
-    let (x, y) = (call.op("Abs", &[x], Vec::new()), call.op("Abs", &[y], Vec::new()));
-    let greater = call.op("Max", &[&x, &y], Vec::new());
-    let lesser = call.op("Min", &[&x, &y], Vec::new());
-    let ratio = call.op("Div", &[&lesser, &greater], Vec::new());
-    let square = call.op("Mul", &[&ratio, &ratio], Vec::new());
-    let (zero, one) = (call.number_of(0.0, dtype), call.number_of(1.0, dtype));
-    let sum = call.op("Add", &[&square, &one], Vec::new());
-    let root = call.op("Sqrt", &[&sum], Vec::new());
-    let result = call.op("Mul", &[&greater, &root], Vec::new());
-    let none = call.op("Equal", &[&greater, &zero], Vec::new());
-    let result = call.op("Where", &[&none, &zero, &result], Vec::new());
-    let (infinite_x, infinite_y) = (call.op("IsInf", &[&x], Vec::new()), call.op("IsInf", &[&y], Vec::new()));
-    let infinite = call.op("Or", &[&infinite_x, &infinite_y], Vec::new());
-    let infinity = call.number_of(f64::INFINITY, dtype);
-    call.op("Where", &[&infinite, &infinity, &result], Vec::new())
+    let greater = greater_size(call, [x, y], dtype);
+    let parts = [x, y].map(|x| {
+        let ratio = call.op("Div", &[x, &greater], Vec::new());
+        call.op("Mul", &[x, &ratio], Vec::new())
+    });
+    let sum = call.op("Add", &[&parts[0], &parts[1]], Vec::new());
+    let roots = [&greater, &sum].map(|of| call.op("Sqrt", &[of], Vec::new()));
+    call.op("Mul", &[&roots[0], &roots[1]], Vec::new())
 }
 
 /// `eˣ − 1`: near 0 by `2t / (1 − t)` of `t = tanh(x / 2)`, as the difference has few digits there.

@@ -2,7 +2,7 @@
 
 use super::{Table, by_rule, parts_of, products};
 use crate::pt2::call::{Call, Result, Tensor, unsupported};
-use crate::pt2::operators::pointwise::{exp_less_one, hypotenuse};
+use crate::pt2::operators::pointwise::{exp_less_one, greater_size, hypotenuse};
 use crate::pt2::value::{Output, Part, Value};
 use kiln_types::{DType, Scalar};
 
@@ -289,34 +289,44 @@ fn product(call: &mut Call<'_, '_>, z: &Parts, w: &Parts) -> Parts {
     z.with(call.op("Sub", &[&rr, &ii], Vec::new()), call.op("Add", &[&ri, &ir], Vec::new()))
 }
 
-/// `(a + ib) / (c + id)` as PyTorch computes it (Smith): squares of the divisor may be too large, or too small. With the greater of its parts
-/// taken out, `r = d / c`, it is `((a + br) + i (b − ar)) / (c + dr)`, and where `d` is greater the parts change their places.
-fn divided(call: &mut Call<'_, '_>, z: &Parts, w: &Parts) -> Parts {
-    let sizes = [&w.real, &w.imaginary].map(|part| call.op("Abs", &[part], Vec::new()));
-    let is_real = call.op("GreaterOrEqual", &[&sizes[0], &sizes[1]], Vec::new());
-    let mut turned = |z: &Parts| {
-        [[&z.real, &z.imaginary], [&z.imaginary, &z.real]]
-            .map(|[real, imaginary]| call.op("Where", &[&is_real, real, imaginary], Vec::new()))
-    };
-    let ([a, b], [c, d]) = (turned(z), turned(w));
-    let ratio = call.op("Div", &[&d, &c], Vec::new());
-    // Nothing is divided by nothing as if that were real.
-    let zero = call.number_of(0.0, z.dtype);
-    let none = call.op("Equal", &[&c, &zero], Vec::new());
-    let ratio = call.op("Where", &[&none, &zero, &ratio], Vec::new());
-    let more = times(call, &d, &ratio);
-    let divisor = call.op("Add", &[&c, &more], Vec::new());
-    let (part, other) = (times(call, &b, &ratio), times(call, &a, &ratio));
-    let real = call.op("Add", &[&a, &part], Vec::new());
-    let imaginary = call.op("Sub", &[&b, &other], Vec::new());
-    let opposite = call.op("Neg", &[&imaginary], Vec::new());
-    let imaginary = call.op("Where", &[&is_real, &imaginary, &opposite], Vec::new());
-    z.with(real, imaginary).map(|part| call.op("Div", &[part, &divisor], Vec::new()))
+/// What quotients have of their divisor `c + id`, whose squares may be too large or too small: `c / m`, `d / m`, and `(c² + d²) / m`, with the
+/// greater of `|c|` and `|d|` for `m`.
+struct Divisor {
+    real: String,
+    imaginary: String,
+    square: String,
+}
+
+impl Divisor {
+    fn of(call: &mut Call<'_, '_>, w: &Parts) -> Self {
+        let greater = greater_size(call, [&w.real, &w.imaginary], w.dtype);
+        let [real, imaginary] =
+            [&w.real, &w.imaginary].map(|part| call.op("Div", &[part, &greater], Vec::new()));
+        let squares = [times(call, &w.real, &real), times(call, &w.imaginary, &imaginary)];
+        let square = call.op("Add", &[&squares[0], &squares[1]], Vec::new());
+        Self { real, imaginary, square }
+    }
+
+    /// What is left of a real number that is divided.
+    fn divide(&self, call: &mut Call<'_, '_>, real: &str, like: &Parts) -> Parts {
+        let (above, below) = (times(call, real, &self.real), times(call, real, &self.imaginary));
+        let parts = like.with(above, call.op("Neg", &[&below], Vec::new()));
+        parts.map(|part| call.op("Div", &[part, &self.square], Vec::new()))
+    }
 }
 
 fn reciprocal(call: &mut Call<'_, '_>, z: &Parts) -> Parts {
-    let one = constant(call, [1.0, 0.0], z.dtype);
-    divided(call, &one, z)
+    let divisor = Divisor::of(call, z);
+    let parts = z.with(divisor.real, call.op("Neg", &[&divisor.imaginary], Vec::new()));
+    parts.map(|part| call.op("Div", &[part, &divisor.square], Vec::new()))
+}
+
+/// `(a + ib) / (c + id)`.
+fn divided(call: &mut Call<'_, '_>, z: &Parts, w: &Parts) -> Parts {
+    let Divisor { real, imaginary, square } = Divisor::of(call, w);
+    let conjugate = z.with(real, call.op("Neg", &[&imaginary], Vec::new()));
+    let above = product(call, z, &conjugate);
+    above.map(|part| call.op("Div", &[part, &square], Vec::new()))
 }
 
 /// Sums and differences. What is added to complex numbers that is real leaves imaginary parts as they are.
@@ -349,8 +359,7 @@ fn quotient(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     let w = operand(call, "other")?;
     if !call.takes_complex("self") {
         let real = call.operand("self", w.dtype)?;
-        let z = w.with(real, call.number_of(0.0, w.dtype));
-        return Ok(divided(call, &z, &w).output());
+        return Ok(Divisor::of(call, &w).divide(call, &real, &w).output());
     }
     let z = operand(call, "self")?;
     Ok(divided(call, &z, &w).output())
