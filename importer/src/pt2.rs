@@ -28,7 +28,9 @@ use call::{Result, unsupported};
 use kiln_record::Stored;
 use kiln_types::DType;
 use kiln_weights::{ExportedProgram, LazyTensor, ProgramTensor};
-use schema::{Argument, Graph, InputSpec, OutputSpec, Program, Size, SymBool, SymFloat, SymInt, TensorMeta};
+use schema::{
+    Argument, Graph, InputSpec, Name, OutputSpec, Program, Size, SymBool, SymFloat, SymInt, TensorMeta,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use translation::Translation;
 use value::{Output, Value};
@@ -280,8 +282,15 @@ fn own_tensors<'p>(
 /// Makes inputs of those that whoever runs the model gives.
 fn user_inputs<'p>(specs: &'p [InputSpec], to: &mut Translation<'p>, made: &mut GraphProto) -> Result<()> {
     let mut dims = Dims::default();
+    let own = specs.iter().filter_map(|spec| Own::of(spec).ok().flatten());
+    let mut given: HashSet<&str> = own.map(|own| own.name).collect();
     for spec in specs {
         let InputSpec::UserInput { arg } = spec else { continue };
+        if let Argument::Tensor(Name { name }) | Argument::SymInt(SymInt::Name(name)) = arg
+            && !given.insert(name)
+        {
+            return Err(ImportErrorKind::Duplicate(name.clone()));
+        }
         match arg {
             Argument::Tensor(tensor) => {
                 let meta =

@@ -6,6 +6,7 @@
 
 use super::movement::constant_as;
 use super::{Rewrite, Rule};
+use crate::data::uniform;
 use crate::ir::{Cast, Dim, Node, Op, Permute, Pool, QuantizedConv, Reshape, ValueId};
 use kiln_types::{BinaryOp, ConvOptions, DType, PoolOp};
 
@@ -62,6 +63,11 @@ fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     };
     same(cx.input(1)?, scale)?;
     same(cx.input(2)?, zero)?;
+    // Under a negative scale the greatest number is that of the least integer.
+    let is_positive = || Some(uniform(&cx.constant(scale)?.data)? > 0.0);
+    if moves.iter().any(|op| matches!(op, Op::Pool(_))) && is_positive() != Some(true) {
+        return None;
+    }
     for op in moves.into_iter().rev() {
         q = cx.insert(op, &[q])?;
     }

@@ -2,7 +2,7 @@
 
 mod attention;
 pub(super) mod complex;
-mod control;
+pub(super) mod control;
 mod convert;
 mod counting;
 mod create;
@@ -28,6 +28,8 @@ use super::call::{Call, Outputs, Result};
 use super::schema::{Argument, Node};
 use super::value::Output;
 use super::views::put_back::PutBack;
+pub(super) use control::is_inlined;
+pub(super) use linear::sums;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -80,7 +82,15 @@ const TABLES: &[Table] = &[
     vision::RULES,
 ];
 
-const VIEW_TABLES: &[ViewTable] = &[convert::VIEWS, matrix::VIEWS, norm::VIEWS, shape::VIEWS, strides::VIEWS];
+const VIEW_TABLES: &[ViewTable] = &[
+    convert::VIEWS,
+    counting::VIEWS,
+    linear::VIEWS,
+    matrix::VIEWS,
+    norm::VIEWS,
+    shape::VIEWS,
+    strides::VIEWS,
+];
 
 static RULES: LazyLock<HashMap<&str, Entry>> = LazyLock::new(|| {
     let own = TABLES.iter().copied().flatten().map(|&(name, rule)| (name, Entry { rule, view: None }));
@@ -136,7 +146,7 @@ pub(super) fn rule(call: &Call<'_, '_>) -> Option<AnyRule> {
 
 /// Whether there is a rule for an operator.
 pub(super) fn is_known(target: &str) -> bool {
-    find(target).is_some() || complex::find(target).is_some()
+    is_inlined(target) || find(target).is_some() || complex::find(target).is_some()
 }
 
 /// The rule of a target for real numbers.
@@ -262,7 +272,17 @@ pub(super) fn first_tensor(node: &Node) -> Option<&str> {
 }
 
 /// The tensor that a result of an operator may be a view of: the first argument, or of a list of tensors that of the same position.
-pub(super) fn base(node: &Node, position: usize) -> Option<&str> {
+pub(super) fn base(node: &Node, position: usize, sharing: Sharing) -> Option<&str> {
+    if sharing == Sharing::OfOne {
+        let list = node.inputs.iter().find_map(|input| match &input.arg {
+            Argument::Tensors(list) => Some(list),
+            _ => None,
+        });
+        return match list?.as_slice() {
+            [only] => Some(&only.name),
+            _ => None,
+        };
+    }
     match node.inputs.first().map(|input| &input.arg) {
         Some(Argument::Tensors(list)) => list.get(position).map(|tensor| tensor.name.as_str()),
         _ => first_tensor(node),
@@ -287,6 +307,8 @@ pub(super) enum Sharing {
     /// They are the same tensor, unless that is conjugated, or negated, when somebody reads it.
     UnlessConjugated,
     UnlessNegated,
+    /// They are views of the only tensor of a list, unless something is summed.
+    OfOne,
 }
 
 #[cfg(test)]
@@ -331,8 +353,10 @@ mod tests {
         "bfloat16",
         "bool",
         "broadcast_tensors",
+        "cartesian_prod",
         "double",
         "dropout",
+        "einsum",
         "feature_alpha_dropout",
         "feature_dropout",
         "float",

@@ -4,7 +4,7 @@ use super::call::{Call, Result, Tensor, int, sizes};
 use super::operators::Sharing;
 use super::schema::{Argument, Graph, Name, Node, SymBool, SymFloat, SymInt, TensorMeta};
 use super::value::{Complex, Output, Value};
-use super::views::{Lazily, View, Views};
+use super::views::{By, Key, Lazily, View, Views};
 use super::{dtype, operators, scopes, views};
 use crate::error::{ImportError, ImportErrorKind, Site, quoted};
 use crate::ir::Budget;
@@ -17,10 +17,12 @@ pub(crate) const DOMAIN: &str = "torch.ops";
 
 /// What is known of a name of a program.
 #[derive(Clone)]
-enum Slot {
+enum Slot<'p> {
     Value(Value),
     /// Nothing, as its operator's rule does not compute it.
     Absent,
+    /// Nobody knows: a result of this operator was changed in place, which may share elements with it or not.
+    Unsure(&'p str),
 }
 
 /// The names of one graph of a program. Graphs inside of it have their own.
@@ -28,8 +30,7 @@ struct Frame<'p> {
     graph: &'p Graph,
     /// Names that may not be written: the model's own tensors, with what to call each in a message.
     fixed: HashMap<&'p str, &'p str>,
-    slots: HashMap<&'p str, Slot>,
-    views: Views<'p>,
+    slots: HashMap<&'p str, Slot<'p>>,
     /// Names in `fixed` that somebody has read.
     read: HashSet<&'p str>,
     /// Numbers that are sizes, or sums and products of some: they are not negative.
@@ -38,21 +39,27 @@ struct Frame<'p> {
 
 impl<'p> Frame<'p> {
     fn new(graph: &'p Graph, fixed: HashMap<&'p str, &'p str>) -> Self {
-        Self {
-            graph,
-            fixed,
-            slots: HashMap::new(),
-            views: Views::default(),
-            read: HashSet::new(),
-            counts: HashSet::new(),
-        }
+        Self { graph, fixed, slots: HashMap::new(), read: HashSet::new(), counts: HashSet::new() }
+    }
+
+    fn meta(&self, name: &str) -> Option<&'p TensorMeta> {
+        self.graph.tensor_values.get(name)
     }
 }
 
 /// A program on its way to a graph of ONNX.
 pub(super) struct Translation<'p> {
+    /// The program's own names first. Those of graphs that stand in place of a call are kept, as what is outside may view what is inside.
     frames: Vec<Frame<'p>>,
+    /// Whose names are meant.
+    current: usize,
+    views: Views<'p>,
+    /// How many views are being made again, one for another.
+    renewing: usize,
     nodes: Vec<NodeProto>,
+    /// How many nodes were written, and of how many steps were taken.
+    written: usize,
+    paid: usize,
     /// Names that are taken.
     names: HashSet<String>,
     fresh: usize,
@@ -83,6 +90,8 @@ pub(super) struct Translation<'p> {
 const CALL: usize = 128;
 /// So many conditions of loops may be one within another.
 const MOST_CONDITIONS: usize = 2;
+/// So many views may be made again, one for another.
+const MOST_RENEWED: usize = 32;
 /// Steps of a node that is written.
 const NODE: usize = 16;
 /// Bytes of nodes and constants that any program may take.
@@ -96,7 +105,12 @@ impl<'p> Translation<'p> {
         let frame = Frame::new(graph, HashMap::new());
         Self {
             frames: vec![frame],
+            current: 0,
+            views: Views::default(),
+            renewing: 0,
             nodes: Vec::new(),
+            written: 0,
+            paid: 0,
             names: HashSet::new(),
             fresh: 0,
             zeros: HashSet::new(),
@@ -113,9 +127,36 @@ impl<'p> Translation<'p> {
     }
 
     fn frame(&mut self) -> &mut Frame<'p> {
-        // There is always the program's own.
+        self.frame_of(self.current)
+    }
+
+    fn frame_of(&mut self, frame: usize) -> &mut Frame<'p> {
+        // All that are named were made, and there is always the program's own.
         let last = self.frames.len().saturating_sub(1);
-        &mut self.frames[last]
+        &mut self.frames[frame.min(last)]
+    }
+
+    fn here(&self) -> Option<&Frame<'p>> {
+        self.frames.get(self.current)
+    }
+
+    /// A name of the graph that is being translated.
+    fn key<'n>(&self, name: &'n str) -> Key<'n> {
+        Key { frame: self.current, name }
+    }
+
+    /// Does something with the names of another graph.
+    fn inside<R>(&mut self, frame: usize, then: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = std::mem::replace(&mut self.current, frame);
+        let result = then(self);
+        self.current = outer;
+        result
+    }
+
+    /// Begins with the names of a graph, of which there are none yet.
+    fn enter(&mut self, graph: &'p Graph) -> usize {
+        self.frames.push(Frame::new(graph, HashMap::new()));
+        self.frames.len() - 1
     }
 
     /// A tensor of the model's own, which may not be written.
@@ -135,7 +176,7 @@ impl<'p> Translation<'p> {
 
     /// Whether a number is known not to be negative.
     pub fn is_count(&self, name: &str) -> bool {
-        self.frames.last().is_some_and(|frame| frame.counts.contains(name))
+        self.here().is_some_and(|frame| frame.counts.contains(name))
     }
 
     pub fn note_zeros(&mut self, value: &str) {
@@ -182,10 +223,10 @@ impl<'p> Translation<'p> {
 
     /// What a program says of a tensor.
     pub fn described(&self, name: &str) -> Result<Tensor> {
-        let meta = self.frames.last().and_then(|frame| frame.graph.tensor_values.get(name));
+        let meta = self.here().and_then(|frame| frame.graph.tensor_values.get(name));
         let Some(meta) = meta else {
             let of = |known: fn(&Graph) -> &HashMap<String, serde::de::IgnoredAny>| {
-                self.frames.last().is_some_and(|frame| known(frame.graph).contains_key(name))
+                self.here().is_some_and(|frame| known(frame.graph).contains_key(name))
             };
             let dtype = match (of(|graph| &graph.sym_bool_values), of(|graph| &graph.sym_float_values)) {
                 (true, _) => DType::Bool,
@@ -212,7 +253,7 @@ impl<'p> Translation<'p> {
 
     /// Whether a name stands for complex numbers.
     pub fn holds_complex(&self, name: &str) -> bool {
-        let slot = self.frames.last().and_then(|frame| frame.slots.get(name));
+        let slot = self.here().and_then(|frame| frame.slots.get(name));
         matches!(slot, Some(Slot::Value(Value::Complex(_))))
     }
 
@@ -235,7 +276,7 @@ impl<'p> Translation<'p> {
 
     /// The description of a value of a graph under a name of the program.
     pub fn meta(&self, name: &str) -> Option<&'p TensorMeta> {
-        self.frames.last()?.graph.tensor_values.get(name)
+        self.here()?.meta(name)
     }
 
     /// Says what a name of the program stands for.
@@ -246,9 +287,8 @@ impl<'p> Translation<'p> {
     }
 
     pub fn bind_value(&mut self, name: &'p str, value: Value) {
-        let frame = self.frame();
-        frame.views.changed(name);
-        frame.slots.insert(name, Slot::Value(value));
+        self.views.changed(self.key(name));
+        self.frame().slots.insert(name, Slot::Value(value));
     }
 
     /// The tensor of real numbers that a name of the program stands for.
@@ -258,75 +298,140 @@ impl<'p> Translation<'p> {
 
     /// The value that a name of the program stands for; a view of what has changed since is made again.
     pub fn value(&mut self, name: &str) -> Result<Value> {
-        let (looked_at, stale) = self.frame().views.stale(name);
+        self.value_of(self.key(name))
+    }
+
+    fn value_of(&mut self, key: Key<'_>) -> Result<Value> {
+        let (looked_at, stale) = self.views.stale(key);
         self.spend(looked_at)?;
         for view in stale {
             self.renew(view)?;
         }
-        let frame = self.frame();
-        if let Some((&fixed, _)) = frame.fixed.get_key_value(name) {
+        let frame = self.frame_of(key.frame);
+        if let Some((&fixed, _)) = frame.fixed.get_key_value(key.name) {
             frame.read.insert(fixed);
         }
-        match frame.slots.get(name) {
+        match frame.slots.get(key.name) {
             Some(Slot::Value(value)) => Ok(value.clone()),
-            Some(Slot::Absent) => {
-                Err(super::call::unsupported(format!("the result {}, which no rule computes", quoted(name))))
-            }
-            None => Err(ImportErrorKind::Undefined(name.to_owned())),
+            Some(Slot::Absent) => Err(super::call::unsupported(format!(
+                "the result {}, which no rule computes",
+                quoted(key.name)
+            ))),
+            Some(Slot::Unsure(operator)) => Err(unsure(operator)),
+            None => Err(ImportErrorKind::Undefined(key.name.to_owned())),
         }
     }
 
-    /// Computes a view anew.
+    /// Computes a view anew, and with it what else the same call made of what has changed.
     fn renew(&mut self, view: View<'p>) -> Result<()> {
-        let output = match view.node {
-            None => Some(self.value(view.base)?.output()),
-            Some(node) => {
-                self.spend(CALL)?;
-                let mut call = Call::new(self, node);
-                let Some(rule) = operators::rule(&call) else { return Ok(()) };
-                rule.outputs(&mut call)?.into_iter().nth(view.position)
-            }
-        };
-        if let Some(output) = output {
-            let value = self.typed(view.name, output)?;
-            let frame = self.frame();
-            frame.slots.insert(view.name, Slot::Value(value));
-            frame.views.renewed(view.name);
+        if self.views.is_fresh(&view) {
+            return Ok(());
         }
+        let (node, position) = match view.by {
+            By::Same => {
+                let value = self.value_of(view.base)?;
+                return self.show(view.name, value.output());
+            }
+            By::Detached => {
+                let value = self.value_of(view.base)?;
+                let value = operators::control::detached(self, value, view.name.name);
+                return self.show(view.name, value.output());
+            }
+            By::Unsure(node) => return Err(unsure(operators::family(&node.target))),
+            By::Call { node, position } => (node, position),
+        };
+        if self.renewing >= MOST_RENEWED {
+            return Err(super::call::unsupported(
+                "views that have to be made again for each other, as what they show was changed in place",
+            ));
+        }
+        self.renewing += 1;
+        let outputs = self.inside(view.name.frame, |to| {
+            to.spend(CALL)?;
+            let mut call = Call::new(to, node);
+            match operators::rule(&call) {
+                Some(rule) => rule.outputs(&mut call),
+                None => Ok(Vec::new()),
+            }
+        });
+        self.renewing -= 1;
+        let outputs = outputs?;
+        self.pay()?;
+        self.spend(outputs.len())?;
+        let names: Vec<&'p str> = self.results(node).take(outputs.len()).collect();
+        for (place, (name, output)) in names.into_iter().zip(outputs).enumerate() {
+            let name = Key { name, ..view.name };
+            let made = self.views.get(name).filter(|view| matches!(view.by, By::Call { .. }));
+            if place == position || made.is_some_and(|made| !self.views.is_fresh(&made)) {
+                self.show(name, output)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a view shows now.
+    fn show(&mut self, name: Key<'p>, output: Output) -> Result<()> {
+        let value = self.inside(name.frame, |to| to.typed(name.name, output))?;
+        self.frame_of(name.frame).slots.insert(name.name, Slot::Value(value));
+        self.views.renewed(name);
         Ok(())
     }
 
     /// Writes what a name stands for anew, and what that views.
     pub fn overwrite(&mut self, name: &'p str, output: Output) -> Result<()> {
-        let (mut name, mut output) = (name, output);
+        let (mut name, mut output) = (self.key(name), output);
         loop {
             self.spend(1)?;
-            let fixed = self.frame().fixed.get(name).copied();
+            let frame = self.frame_of(name.frame);
+            if let Some(Slot::Unsure(operator)) = frame.slots.get(name.name) {
+                return Err(unsure(operator));
+            }
+            let fixed = frame.fixed.get(name.name).copied();
             if let Some(what) = fixed.filter(|what| !self.is_moved_by_layers(what)) {
                 return Err(super::call::unsupported(format!(
                     "changing {} in place, which a model keeps as it is; in evaluation mode (`model.eval()`) most networks do not",
                     quoted(what)
                 )));
             }
-            let value = self.typed(name, output.clone())?;
-            let viewed = self.frame().views.of(name);
-            self.frame().slots.insert(name, Slot::Value(value));
+            let value = self.inside(name.frame, |to| to.typed(name.name, output.clone()))?;
+            let viewed = self.views.changing(name);
+            self.frame_of(name.frame).slots.insert(name.name, Slot::Value(value));
             let Some(view) = viewed else {
-                self.frame().views.changed(name);
+                self.views.changed(name);
                 return Ok(());
             };
             // What it views has another part now.
             self.spend(CALL)?;
-            let base = self.value(view.base)?;
-            let whole = match view.node {
-                None => output,
-                Some(node) => {
-                    views::put_back::put_back(&mut Call::new(self, node), &base, output, view.position)?
+            let whole = match view.by {
+                By::Unsure(node) => return self.doubt(view, operators::family(&node.target)),
+                By::Same | By::Detached => {
+                    self.value_of(view.base)?;
+                    output
+                }
+                By::Call { node, position } => {
+                    let base = self.value_of(view.base)?;
+                    self.inside(name.frame, |to| {
+                        views::put_back::put_back(&mut Call::new(to, node), &base, output, position)
+                    })?
                 }
             };
-            self.frame().views.written(name);
+            self.pay()?;
+            self.views.written(name);
             (name, output) = (view.base, whole);
         }
+    }
+
+    /// A tensor was changed of which nobody knows whether it is a view or a copy: it goes on by itself, and nobody may look at what
+    /// it may be a view of.
+    fn doubt(&mut self, view: View<'p>, operator: &'p str) -> Result<()> {
+        let chain = self.views.chain(view.base);
+        self.spend(chain.len())?;
+        let outermost = chain.first().map_or(view.base, |view| view.base);
+        self.views.forget(view.name);
+        self.views.changed(view.name);
+        self.frame_of(outermost.frame).slots.insert(outermost.name, Slot::Unsure(operator));
+        self.views.changed(outermost);
+        Ok(())
     }
 
     /// Takes steps; an error when no file of this size may ask for so many.
@@ -340,6 +445,18 @@ impl<'p> Translation<'p> {
         })
     }
 
+    /// Takes the steps of what was written since the last time; an error when no file of this size may ask for so much.
+    fn pay(&mut self) -> Result<()> {
+        let due = self.written.saturating_sub(self.paid);
+        self.paid = self.written;
+        self.spend(due.saturating_mul(NODE))?;
+        if self.room > 0 {
+            return Ok(());
+        }
+        self.is_spent = true;
+        Err(ImportErrorKind::Disproportionate { what: "the operations that its calls stand for" })
+    }
+
     // ---- nodes ----
 
     pub fn write(
@@ -351,9 +468,16 @@ impl<'p> Translation<'p> {
         attribute: Vec<AttributeProto>,
     ) {
         let constants = attribute.iter().filter_map(|attribute| attribute.t.as_ref());
-        let bytes = constants.map(|tensor| tensor.raw_data.len());
-        let bytes: usize = bytes.chain(self.scope.iter().map(|entry| entry.value.len())).sum();
-        self.room = self.room.saturating_sub(bytes.saturating_add(size_of::<NodeProto>()));
+        let constants = constants.map(|tensor| tensor.raw_data.len());
+        let names = inputs.iter().map(|name| name.len()).chain(output.iter().map(String::len));
+        let scopes = self.scope.iter().map(|entry| entry.value.len());
+        let bytes = constants.chain(names).chain(scopes).fold(size_of::<NodeProto>(), usize::saturating_add);
+        self.room = self.room.saturating_sub(bytes);
+        self.written += 1;
+        // What is too much is told when the call is done, and nobody sees its nodes.
+        if self.room == 0 {
+            return;
+        }
         self.nodes.push(NodeProto {
             input: inputs.iter().map(|&input| input.to_owned()).collect(),
             output,
@@ -388,11 +512,6 @@ impl<'p> Translation<'p> {
             if self.is_spent {
                 return;
             }
-            if self.room == 0 {
-                let too_much =
-                    ImportErrorKind::Disproportionate { what: "the operations that its calls stand for" };
-                return self.problems.push(too_much.into());
-            }
             let outer = std::mem::replace(&mut self.scope, scopes::entries(node));
             let start = self.nodes.len();
             if let Err(kind) = self.spend(CALL).and_then(|()| self.call(node, start)) {
@@ -403,8 +522,8 @@ impl<'p> Translation<'p> {
                     self.unknown(node);
                 }
             }
-            let (written, is_told) = (self.nodes.len().saturating_sub(start), self.is_spent);
-            if let Err(kind) = self.spend(written.saturating_mul(NODE))
+            let is_told = self.is_spent;
+            if let Err(kind) = self.pay()
                 && !is_told
             {
                 self.note(node, kind);
@@ -430,6 +549,9 @@ impl<'p> Translation<'p> {
             .find(|name| slots.contains_key(name) || !new.insert(*name));
         if let Some(name) = twice {
             return Err(ImportErrorKind::Duplicate(name.to_owned()));
+        }
+        if operators::is_inlined(&node.target) {
+            return self.inlined(node);
         }
         let Some(rule) = operators::rule(&Call::new(self, node)) else {
             self.unknown(node);
@@ -458,50 +580,63 @@ impl<'p> Translation<'p> {
         let names: Vec<&'p str> = self.results(node).collect();
         let outputs = self.named(&names, outputs, start);
         for (position, &name) in names.iter().enumerate() {
-            let base = self.viewed(node, position, name)?;
+            let view = self.viewed(node, position, name)?;
             match outputs.get(position) {
                 Some(output) => self.bind(name, output.clone())?,
                 None => drop(self.frame().slots.insert(name, Slot::Absent)),
             }
-            if let Some(base) = base {
-                self.frame().views.note(View { name, node: Some(node), position, base });
+            if let Some(view) = view {
+                self.views.note(view);
             }
         }
         Ok(())
     }
 
-    /// The tensor that the result of a position is a view of.
-    fn viewed(&mut self, node: &'p Node, position: usize, result: &str) -> Result<Option<&'p str>> {
+    /// What the result of a position is a view of.
+    fn viewed(&mut self, node: &'p Node, position: usize, result: &'p str) -> Result<Option<View<'p>>> {
         let mut call = Call::new(self, node);
-        let (Some(sharing), Some(base)) = (operators::sharing(&call), operators::base(node, position)) else {
-            return Ok(None);
-        };
+        let Some(sharing) = operators::sharing(&call) else { return Ok(None) };
+        let Some(base) = operators::base(node, position, sharing) else { return Ok(None) };
         let metas = call.to.meta(base).zip(call.to.meta(result));
-        let view = match sharing {
-            Sharing::Always => true,
-            Sharing::AsItIs => {
-                let same = |(base, result): (&TensorMeta, &TensorMeta)| {
-                    base.dtype == result.dtype && views::lie_alike(base, result)
-                };
-                metas.is_some_and(same) && !call.bool_or("copy", false)?
-            }
-            Sharing::IfItLiesSo => metas.is_some_and(|(base, result)| views::lies_as(base, result)),
-            Sharing::IfContiguous => metas.is_some_and(|(base, _)| views::is_contiguous(base)),
-            Sharing::IfSameShape => metas.is_some_and(|(base, result)| views::have_one_shape(base, result)),
-            Sharing::UnlessDropped => !call.bool_or("train", true)? || call.float_or("p", 0.5)? == 0.0,
-            Sharing::UnlessConjugated => !self.lazily(base)?.conjugated,
-            Sharing::UnlessNegated => !self.lazily(base)?.negated,
+        let laid = |view: fn(&TensorMeta, &TensorMeta) -> Option<bool>| {
+            metas.map_or(Some(false), |(base, result)| view(base, result))
         };
-        Ok(view.then_some(base))
+        let shares =
+            match sharing {
+                Sharing::Always => Some(true),
+                Sharing::AsItIs if call.bool_or("copy", false)? => Some(false),
+                Sharing::AsItIs => laid(|base, result| {
+                    if base.dtype == result.dtype { views::lie_alike(base, result) } else { Some(false) }
+                }),
+                Sharing::IfItLiesSo => laid(views::lies_as),
+                Sharing::IfContiguous => laid(|base, _| views::is_contiguous(base)),
+                Sharing::IfSameShape => laid(views::have_one_shape),
+                Sharing::UnlessDropped => {
+                    Some(!call.bool_or("train", true)? || call.float_or("p", 0.5)? == 0.0)
+                }
+                Sharing::UnlessConjugated => Some(!self.lazily(base)?.conjugated),
+                Sharing::UnlessNegated => Some(!self.lazily(base)?.negated),
+                Sharing::OfOne => Some(!operators::sums(&call)),
+            };
+        let by = match shares {
+            Some(true) => By::Call { node, position },
+            None => By::Unsure(node),
+            Some(false) => return Ok(None),
+        };
+        Ok(Some(View { name: self.key(result), by, base: self.key(base) }))
     }
 
     /// What is done to a tensor's elements when they are read: results of operators that are no views lie as they are.
     fn lazily(&mut self, name: &str) -> Result<Lazily> {
-        let chain = self.frame().views.chain(name);
+        let chain = self.views.chain(self.key(name));
         self.spend(chain.len())?;
         let viewed = |lazily: Lazily, view: View<'p>| {
-            let node = view.node.filter(|_| self.is_described_complex(view.base));
-            let view = node.and_then(|node| operators::complex::view(&node.target));
+            let By::Call { node, .. } = view.by else { return lazily };
+            let base = self.frames.get(view.base.frame).and_then(|frame| frame.meta(view.base.name));
+            if base.is_none_or(|meta| dtype::complex_part(meta.dtype).is_none()) {
+                return lazily;
+            }
+            let view = operators::complex::view(&node.target);
             view.map_or(lazily, |view| lazily.viewed(view.shown))
         };
         Ok(chain.into_iter().fold(Lazily::default(), viewed))
@@ -513,16 +648,16 @@ impl<'p> Translation<'p> {
         // A tensor for results becomes one of their shape, which views of it do not.
         let resized = |name: &str| {
             let metas = self.meta(target).zip(self.meta(name));
-            metas.is_some_and(|(target, result)| !views::may_have_one_shape(target, result))
+            metas.is_some_and(|(target, result)| views::have_one_shape(target, result) == Some(false))
         };
-        if self.results(node).any(resized) {
+        if !operators::is_in_place(&node.target) && self.results(node).any(resized) {
             return Err(super::call::unsupported(format!("a result of another shape in {}", quoted(target))));
         }
         self.overwrite(target, output)?;
         for name in self.results(node) {
             let value = self.value(target)?;
             self.bind_value(name, value);
-            self.frame().views.note(View { name, node: None, position: 0, base: target });
+            self.views.note(View { name: self.key(name), by: By::Same, base: self.key(target) });
         }
         Ok(())
     }
@@ -618,20 +753,47 @@ impl<'p> Translation<'p> {
 
     // ---- graphs inside of graphs ----
 
-    /// Translates a graph whose inputs are these values, in place; yields what its outputs stand for, and its inputs behind it.
-    pub fn inlined(&mut self, graph: &'p Graph, inputs: &[Value]) -> Result<(Vec<Value>, Vec<Value>)> {
-        self.frames.push(Frame::new(graph, HashMap::new()));
-        let outputs = self.inner(graph, inputs);
-        self.frames.pop();
-        outputs
+    /// Translates a graph in place of its call. What it is given are the tensors outside, and what it yields are those inside, so that what
+    /// is written on one side the other has.
+    fn inlined(&mut self, node: &'p Node) -> Result<()> {
+        let Some(inlined) = operators::control::inlined(node)? else { return Ok(()) };
+        let inner = self.enter(inlined.graph);
+        for (name, argument) in inlined.graph.inputs.iter().filter_map(named).zip(inlined.arguments) {
+            if self.frame_of(inner).slots.contains_key(name) {
+                return Err(ImportErrorKind::Duplicate(name.to_owned()));
+            }
+            let value = self.value(argument)?;
+            self.inside(inner, |to| to.bind_value(name, value));
+            let name = Key { frame: inner, name };
+            self.views.note(View { name, by: By::Same, base: self.key(argument) });
+        }
+        self.inside(inner, |to| to.graph(inlined.graph));
+        let mut outputs = inlined.graph.outputs.iter().filter_map(named);
+        let names: Vec<&'p str> = self.results(node).collect();
+        for name in names {
+            let Some(output) = outputs.next() else {
+                self.frame().slots.insert(name, Slot::Absent);
+                continue;
+            };
+            let base = Key { frame: inner, name: output };
+            let value = self.value_of(base)?;
+            let (by, value) = match inlined.has_gradients {
+                true => (By::Same, value),
+                false => (By::Detached, operators::control::detached(self, value, name)),
+            };
+            self.bind(name, value.output())?;
+            self.views.note(View { name: self.key(name), by, base });
+        }
+        Ok(())
     }
 
-    fn inner(&mut self, graph: &'p Graph, inputs: &[Value]) -> Result<(Vec<Value>, Vec<Value>)> {
+    /// What the outputs of a graph stand for whose inputs are these values, and its inputs behind it.
+    fn isolated(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<(Vec<Value>, Vec<Value>)> {
         for (input, value) in graph.inputs.iter().filter_map(named).zip(inputs) {
             if self.frame().slots.contains_key(input) {
                 return Err(ImportErrorKind::Duplicate(input.to_owned()));
             }
-            self.bind_value(input, value.clone());
+            self.bind_value(input, Value::Tensor(value.clone()));
         }
         self.graph(graph);
         let mut read =
@@ -640,10 +802,15 @@ impl<'p> Translation<'p> {
         Ok((outputs?, read(&graph.inputs)?))
     }
 
-    /// As [`Translation::inlined`], for a graph that may not change its inputs.
+    /// Translates a graph whose inputs are these values, which it may not change; yields what its outputs stand for.
     pub fn called(&mut self, graph: &'p Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let given: Vec<Value> = inputs.iter().cloned().map(Value::Tensor).collect();
-        let (outputs, behind) = self.inlined(graph, &given)?;
+        let inner = self.enter(graph);
+        let result = self.inside(inner, |to| to.isolated(graph, inputs));
+        // Nothing outside views what was inside.
+        for frame in self.frames.iter_mut().skip(inner) {
+            *frame = Frame::new(frame.graph, HashMap::new());
+        }
+        let (outputs, behind) = result?;
         let outputs = outputs.into_iter().map(Value::real).collect::<Result<_>>()?;
         let behind = behind.into_iter().map(Value::real).collect::<Result<Vec<_>>>()?;
         match inputs.iter().zip(&behind).all(|(before, behind)| before.name == behind.name) {
@@ -699,8 +866,16 @@ impl<'p> Translation<'p> {
     }
 }
 
+/// An error about a tensor that may be another or a copy of it.
+fn unsure(operator: &str) -> ImportErrorKind {
+    super::call::unsupported(format!(
+        "changing in place what `{operator}` yields or is given, where the program does not tell whether both share their elements; \
+         `clone` makes sure that they do not"
+    ))
+}
+
 /// The names of an argument that is a tensor, a number, or a list of tensors.
-fn names_of(argument: &Argument) -> impl Iterator<Item = &str> {
+pub(super) fn names_of(argument: &Argument) -> impl Iterator<Item = &str> {
     let list = match argument {
         Argument::Tensors(list) => list.as_slice(),
         _ => &[],

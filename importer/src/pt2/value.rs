@@ -54,15 +54,6 @@ impl Value {
         }
     }
 
-    /// Whether both are the same values of the graph.
-    pub fn is(&self, other: &Value) -> bool {
-        match (self, other) {
-            (Value::Tensor(own), Value::Tensor(other)) => own.name == other.name,
-            (Value::Complex(own), Value::Complex(other)) => own.parts == other.parts,
-            (Value::Tensor(_), Value::Complex(_)) | (Value::Complex(_), Value::Tensor(_)) => false,
-        }
-    }
-
     pub fn output(self) -> Output {
         match self {
             Value::Tensor(tensor) => Output::Real(tensor.name),

@@ -295,6 +295,49 @@ fn what_lies_in_memory_beside_a_tensor_is_not_read() {
     assert!(message.contains("`as_strided` that reads what is in memory beside its tensor"), "{message}");
 }
 
+/// How many there are is known before any is made.
+#[test]
+fn more_choices_than_a_graph_should_have_are_refused() {
+    let program = Program::read("operators_edges");
+    let mut text = program.text.clone();
+    let choices =
+        nodes(&mut text).iter().find(|node| node["target"] == "torch.ops.aten.combinations.default");
+    let of = choices.expect("choices")["inputs"][0]["arg"]["as_tensor"]["name"].clone();
+    let of = of.as_str().expect("a name");
+    text["graph_module"]["graph"]["tensor_values"][of]["sizes"][0] = json!({"as_int": 1i64 << 40});
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("combinations of 6 of 1099511627776 elements"), "{message}");
+    assert!(message.contains("combinations of 3 of 1099511627776 elements"), "{message}");
+}
+
+/// A call whose results have to be made again is translated once more, not once for each.
+#[test]
+fn results_of_one_call_are_made_again_together() {
+    const ROWS: usize = 100;
+    let program = Program::read("unbound");
+    let graph = load_bytes(program.with(&program.text), &LoadOptions::default()).expect("a program");
+    let text = graph.to_text();
+    let lines = text.lines().count();
+    assert!(lines < 10 * ROWS, "{lines} lines");
+}
+
+#[test]
+fn what_may_be_a_view_or_a_copy_is_not_looked_at_when_it_was_changed() {
+    let program = Program::read("shared_unsized");
+    let mut text = program.text.clone();
+    // What the view of unknown layout is of, instead of the view.
+    let turned = nodes(&mut text).iter().position(|node| node["target"] == "torch.ops.aten.relu_.default");
+    let changed = &mut nodes(&mut text)[turned.expect("a change")];
+    let view = changed["inputs"][0]["arg"].clone();
+    let base = nodes(&mut text).iter().find(|node| node["outputs"][0] == view).expect("a view");
+    assert_eq!(base["target"], "torch.ops.aten.reshape.default");
+    let base = base["inputs"][0]["arg"]["as_tensor"]["name"].clone();
+    let outputs = text["graph_module"]["signature"]["output_specs"].as_array_mut().expect("outputs");
+    outputs[0]["user_output"]["arg"]["as_tensor"]["name"] = base;
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("changing in place what `reshape` yields or is given"), "{message}");
+}
+
 #[test]
 fn what_breaks_a_rule_names_its_call() {
     let program = Program::read("residual");
@@ -322,6 +365,17 @@ fn a_name_that_stands_for_two_results_is_refused() {
     last["outputs"] = json!([{"as_tensor": {"name": "flatten"}}]);
     let message = error(&program, &text).to_string();
     assert!(message.ends_with("the value `flatten` is defined more than once"), "{message}");
+}
+
+#[test]
+fn inputs_of_one_name_are_refused() {
+    let program = Program::read("residual");
+    let mut text = program.text.clone();
+    let specs = text["graph_module"]["signature"]["input_specs"].as_array_mut().expect("inputs");
+    let last = specs.last().expect("an input").clone();
+    specs.push(last);
+    let message = error(&program, &text).to_string();
+    assert!(message.ends_with("is defined more than once"), "{message}");
 }
 
 #[test]

@@ -146,3 +146,136 @@ fn loops_that_are_conditions() {
         assert!(error.contains("loops within the conditions of loops"), "{error}");
     });
 }
+
+fn tensors(names: &[String]) -> Value {
+    json!({ "as_tensors": names.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() })
+}
+
+/// The value that a program begins with: its input and one.
+fn first(values: &mut Vec<(String, Value)>, sizes: &[i64]) -> Value {
+    values.extend(["p", "x", "y"].map(|name| (name.to_owned(), meta(7, sizes))));
+    call("aten.add.Tensor", &[("self", tensor("p")), ("other", json!({ "as_int": 1 }))], tensor("x"))
+}
+
+/// The change of that value in place.
+fn change() -> Value {
+    call("aten.add_.Tensor", &[("self", tensor("x")), ("other", json!({ "as_int": 1 }))], tensor("y"))
+}
+
+/// Views of one tensor, each in the shape of the one before.
+fn views_by_each_other(count: usize) -> Vec<u8> {
+    let mut values = Vec::new();
+    let mut nodes = vec![first(&mut values, &[4])];
+    let mut last = "x".to_owned();
+    for n in 0..count {
+        let names = [format!("v{n}"), format!("w{n}")];
+        values.extend(names.iter().map(|name| (name.clone(), meta(7, &[4]))));
+        let list = tensors(&["x".to_owned(), last]);
+        nodes.push(call("aten.broadcast_tensors.default", &[("tensors", list)], tensors(&names)));
+        [last, _] = names;
+    }
+    nodes.push(change());
+    program(graph(["p", &last], nodes, values), ["p", &last])
+}
+
+#[test]
+fn views_that_are_made_again_for_each_other() {
+    bounded(|| {
+        convert(views_by_each_other(8)).expect("a program");
+        let error = convert(views_by_each_other(3000)).expect_err("too deep");
+        assert!(error.contains("have to be made again for each other"), "{error}");
+    });
+}
+
+/// All rows of a tensor, which is changed before they are read.
+fn rows(count: usize) -> Vec<u8> {
+    let mut values = Vec::new();
+    let mut nodes = vec![first(&mut values, &[i64::try_from(count).expect("few rows"), 1])];
+    let names: Vec<String> = (0..count).map(|n| format!("r{n}")).collect();
+    values.extend(names.iter().map(|name| (name.clone(), meta(7, &[1]))));
+    let inputs = [("self", tensor("x")), ("dim", json!({ "as_int": 0 }))];
+    nodes.push(call("aten.unbind.int", &inputs, tensors(&names)));
+    nodes.push(change());
+    values.push(("z".to_owned(), meta(7, &[i64::try_from(count).expect("few rows"), 1])));
+    nodes.push(call("aten.stack.default", &[("tensors", tensors(&names))], tensor("z")));
+    program(graph(["p", "z"], nodes, values), ["p", "z"])
+}
+
+#[test]
+fn many_results_of_a_call_that_are_made_again() {
+    bounded(|| convert(rows(1000)).expect("a program"));
+}
+
+#[test]
+fn many_choices() {
+    bounded(|| {
+        let mut values = Vec::new();
+        let mut nodes = vec![first(&mut values, &[1 << 40])];
+        for n in 0..16 {
+            let name = format!("c{n}");
+            values.push((name.clone(), meta(7, &[1, 8])));
+            let inputs = [("self", tensor("x")), ("r", json!({ "as_int": 8 }))];
+            nodes.push(call("aten.combinations.default", &inputs, tensor(&name)));
+        }
+        let error = convert(program(graph(["p", "x"], nodes, values), ["p", "x"])).expect_err("too many");
+        assert!(error.contains("combinations of 8 of 1099511627776 elements"), "{error}");
+    });
+}
+
+/// A call with one result, of a tensor that is as large as the numbers of a shape say.
+fn one_call(target: &str, inputs: &[(&str, Value)], sizes: &[i64]) -> Vec<u8> {
+    let mut values = Vec::new();
+    let nodes = vec![first(&mut values, sizes), call(target, inputs, tensor("z"))];
+    values.push(("z".to_owned(), meta(7, &[1])));
+    program(graph(["p", "z"], nodes, values), ["p", "z"])
+}
+
+/// Axes that no tensor has, and products of as many tensors.
+#[test]
+fn many_axes() {
+    bounded(|| {
+        let list = tensors(&vec!["x".to_owned(); 100_000]);
+        let product = one_call("aten.cartesian_prod.default", &[("tensors", list)], &[4]);
+        let error = convert(product).expect_err("too many");
+        assert!(error.contains("are 100000, too many for a product"), "{error}");
+        let zeros = json!({ "as_ints": vec![0; 100_000] });
+        let strided = [("self", tensor("x")), ("size", zeros.clone()), ("stride", zeros)];
+        let error = convert(one_call("aten.as_strided.default", &strided, &[4])).expect_err("too many");
+        assert!(error.contains("a tensor of rank 100000"), "{error}");
+    });
+}
+
+/// A name that all nodes bear which are made of a call.
+#[test]
+fn a_long_name() {
+    bounded(|| {
+        let name = "x".repeat(4 << 20);
+        let mut values = Vec::new();
+        let mut nodes = vec![first(&mut values, &[3000, 1])];
+        let names: Vec<String> = (0..3000).map(|n| format!("r{n}")).collect();
+        let mut unbound = call("aten.unbind.int", &[("self", tensor("x"))], tensors(&names));
+        unbound["name"] = json!(name);
+        nodes.push(unbound);
+        let error = convert(program(graph(["p", "x"], nodes, values), ["p", "x"])).expect_err("too long");
+        assert!(error.contains("a name of 4194304 bytes, and the limit is 1024"), "{error}");
+    });
+}
+
+/// Windows of different sizes along an axis, before another one for which there are too many.
+#[test]
+fn many_tables_that_come_to_nothing() {
+    bounded(|| {
+        let mut values = Vec::new();
+        let mut nodes = vec![first(&mut values, &[1, 1, 1 << 20, 3])];
+        for n in 0..400 {
+            let names = [format!("v{n}"), format!("w{n}")];
+            values.extend(names.iter().map(|name| (name.clone(), meta(7, &[1]))));
+            let inputs = [("self", tensor("x")), ("output_size", json!({ "as_ints": [1_048_575, 2] }))];
+            let mut pooled = call("aten.adaptive_max_pool2d.default", &inputs, tensor(&names[0]));
+            pooled["outputs"] = json!([tensor(&names[0]), tensor(&names[1])]);
+            nodes.push(pooled);
+        }
+        let error = convert(program(graph(["p", "x"], nodes, values), ["p", "x"])).expect_err("too much");
+        assert!(error.contains("out of proportion"), "{error}");
+    });
+}

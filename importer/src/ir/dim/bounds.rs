@@ -56,8 +56,8 @@ impl Atom {
                 let (low, high) = a.bounds(symbol);
                 (low.map(|low| low / divisor), high.map(|high| high / divisor))
             }
-            Atom::Mod(_, b) => match b.as_constant() {
-                Some(b) if b > 0 => (Some(0), Some(b - 1)),
+            Atom::Mod(_, b) => match b.bounds(symbol) {
+                (Some(least), most) if least > 0 => (Some(0), most.map(|most| most - 1)),
                 _ => (None, None),
             },
             Atom::Max(a, b) => {

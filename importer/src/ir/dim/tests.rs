@@ -133,6 +133,8 @@ fn bounds_follow_from_those_of_symbols() {
     assert_eq!((-&seq).bounds(&size), (None, Some(-1)));
     assert_eq!((&seq - &batch).bounds(&size), (None, None));
     assert_eq!(seq.modulo(&Dim::constant(8)).bounds(&size), (Some(0), Some(7)));
+    assert_eq!((-&seq).modulo(&batch).bounds(&size), (Some(0), None));
+    assert_eq!(seq.modulo(&(&batch - &Dim::constant(1))).bounds(&size), (None, None));
     assert_eq!(seq.minimum(&Dim::constant(8)).bounds(&size), (Some(1), Some(8)));
 }
 

@@ -33,6 +33,7 @@ impl<'m> Operator<'m> for Unary {
         Spec::onnx("Sinh", 9, X).reads(|_| Ok(Self(UnaryOp::Sinh))),
         Spec::onnx("Sqrt", 1, X).reads(|_| Ok(Self(UnaryOp::Sqrt))),
         Spec::onnx("Tan", 7, X).reads(|_| Ok(Self(UnaryOp::Tan))),
+        Spec::kiln("Log1p", X).reads(|_| Ok(Self(UnaryOp::Log1p))),
     ];
 
     fn lower(&self, args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Outputs> {

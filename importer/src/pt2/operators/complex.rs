@@ -6,7 +6,7 @@
 
 mod arithmetic;
 
-use super::{control, create, linear, shape, spectra};
+use super::{create, linear, shape, spectra};
 use crate::error::ImportErrorKind;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, unsupported};
 use crate::pt2::value::{Output, Part, Value, not_real};
@@ -298,8 +298,6 @@ const OWN: Table = &[
         Ok(vec![Output::Complex([real.name, imaginary.name])])
     }),
     ("conj_physical.default", conjugated),
-    ("higher_order.wrap_with_autocast", control::inlined),
-    ("higher_order.wrap_with_set_grad_enabled", control::inlined),
 ];
 
 /// What shows parts, or pairs as complex numbers, or conjugated ones.

@@ -1,24 +1,69 @@
 //! Higher-order operators, which call graphs that stand in the program.
 
 use super::Table;
+use crate::onnx::operator::KILN;
 use crate::onnx::proto::GraphProto;
 use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
-use crate::pt2::schema::{Argument, Graph};
-use crate::pt2::translation::named;
-use crate::pt2::value::{Complex, Output, Value};
+use crate::pt2::schema::{Argument, Graph, Node};
+use crate::pt2::translation::{Translation, named, names_of, part_names};
+use crate::pt2::value::{Complex, Value};
 use kiln_types::DType;
 
-pub(super) const RULES: Table = &[
-    ("higher_order.cond", cond),
-    ("higher_order.scan", scan),
-    ("higher_order.while_loop", while_loop),
-    // Casts stand in the graph.
-    ("higher_order.wrap_with_autocast", inline),
-    (SET_GRAD, inline),
-];
+pub(super) const RULES: Table =
+    &[("higher_order.cond", cond), ("higher_order.scan", scan), ("higher_order.while_loop", while_loop)];
 
 /// What turns gradients on or off in a graph.
 const SET_GRAD: &str = "higher_order.wrap_with_set_grad_enabled";
+
+/// Whether an operator's graph stands in place of its call. Where numbers have other dtypes, casts stand in the graph.
+pub(in crate::pt2) fn is_inlined(target: &str) -> bool {
+    matches!(super::name(target), "higher_order.wrap_with_autocast" | SET_GRAD)
+}
+
+/// A call in whose place its graph stands.
+pub(in crate::pt2) struct Inlined<'p> {
+    pub graph: &'p Graph,
+    /// The names of what it is given.
+    pub arguments: Vec<&'p str>,
+    pub has_gradients: bool,
+}
+
+pub(in crate::pt2) fn inlined(node: &Node) -> Result<Option<Inlined<'_>>> {
+    let mut inputs = node.inputs.iter().map(|input| &input.arg);
+    let enabled = node.inputs.first().map(|input| &input.arg);
+    let has_gradients =
+        super::name(&node.target) != SET_GRAD || !matches!(enabled, Some(Argument::Bool(false)));
+    let graph = inputs.find_map(|argument| match argument {
+        Argument::Graph(inner) => Some(&*inner.graph),
+        _ => None,
+    });
+    let Some(graph) = graph else { return Ok(None) };
+    let mut arguments = Vec::new();
+    for argument in inputs {
+        if !matches!(argument, Argument::Tensors(_)) && named(argument).is_none() {
+            return Err(unsupported("arguments of a function that are no tensors"));
+        }
+        arguments.extend(names_of(argument));
+    }
+    Ok(Some(Inlined { graph, arguments, has_gradients }))
+}
+
+/// A value as it is, but behind which there are no gradients, under this name if nothing has it.
+pub(in crate::pt2) fn detached(to: &mut Translation<'_>, value: Value, name: &str) -> Value {
+    let mut detached = |value: &str, name: &str| {
+        let output = to.unique(name);
+        to.write(KILN, "Detach", &[value], vec![output.clone()], Vec::new());
+        output
+    };
+    match value {
+        Value::Tensor(tensor) => Value::Tensor(Tensor { name: detached(&tensor, name), ..tensor }),
+        Value::Complex(complex) => {
+            let [real, imaginary] = part_names(name);
+            let parts = [detached(&complex.parts[0], &real), detached(&complex.parts[1], &imaginary)];
+            Value::Complex(Complex { parts, ..complex })
+        }
+    }
+}
 
 /// The graphs among the arguments.
 fn graphs<'p>(call: &Call<'_, 'p>) -> Vec<&'p Graph> {
@@ -30,61 +75,16 @@ fn graphs<'p>(call: &Call<'_, 'p>) -> Vec<&'p Graph> {
     call.node.inputs.iter().filter_map(|input| graph(&input.arg)).collect()
 }
 
-/// The values of the argument at a position: a list, or one that stands alone.
-fn values(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Value>> {
+/// The tensors of the argument at a position: a list, or one that stands alone.
+fn operands(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Tensor>> {
     let Some(input) = call.node.inputs.get(position) else { return Ok(Vec::new()) };
     match &input.arg {
-        Argument::Tensors(list) => list.iter().map(|tensor| call.to.value(&tensor.name)).collect(),
+        Argument::Tensors(list) => list.iter().map(|tensor| call.to.read(&tensor.name)).collect(),
         argument => match named(argument) {
-            Some(name) => Ok(vec![call.to.value(name)?]),
+            Some(name) => Ok(vec![call.to.read(name)?]),
             None => Err(unsupported("arguments of a function that are no tensors")),
         },
     }
-}
-
-/// As [`values`], of real numbers.
-fn operands(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Tensor>> {
-    values(call, position)?.into_iter().map(Value::real).collect()
-}
-
-fn inline(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    super::complex::real(inlined(call)?)
-}
-
-/// Values as they are, or without gradients where a call turned those off.
-fn without_gradients(call: &mut Call<'_, '_>, values: Vec<Value>) -> Vec<Value> {
-    let enabled = call.node.inputs.first().map(|input| &input.arg);
-    if super::name(&call.node.target) != SET_GRAD || !matches!(enabled, Some(Argument::Bool(false))) {
-        return values;
-    }
-    let mut detached = |name: &str| call.kiln("Detach", &[name], Vec::new());
-    let without = |value| match value {
-        Value::Tensor(tensor) => Value::Tensor(Tensor { name: detached(&tensor), ..tensor }),
-        Value::Complex(complex) => {
-            Value::Complex(Complex { parts: complex.parts.each_ref().map(|part| detached(part)), ..complex })
-        }
-    };
-    values.into_iter().map(without).collect()
-}
-
-/// A graph in place of its call, whose values may be of any kind.
-pub(super) fn inlined(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
-    let Some(&inner) = graphs(call).first() else { return Ok(Vec::new()) };
-    let first = call.node.inputs.iter().position(|input| matches!(input.arg, Argument::Graph(_)));
-    let mut inputs = Vec::new();
-    for position in first.map_or(0, |at| at + 1)..call.node.inputs.len() {
-        inputs.extend(values(call, position)?);
-    }
-    let names =
-        call.node.inputs.iter().skip(first.map_or(0, |at| at + 1)).filter_map(|input| named(&input.arg));
-    let (outputs, behind) = call.to.inlined(inner, &inputs)?;
-    let outputs = without_gradients(call, outputs);
-    for ((name, before), behind) in names.zip(&inputs).zip(behind) {
-        if !behind.is(before) {
-            call.to.overwrite(name, behind.output())?;
-        }
-    }
-    Ok(outputs.into_iter().map(Value::output).collect())
 }
 
 /// A graph of ONNX with these outputs.

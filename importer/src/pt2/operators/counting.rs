@@ -1,12 +1,14 @@
 //! Operators that search, count and list.
 
-use super::Table;
 use super::index::{expanded, indices, made, places, rank_of, zeros};
-use super::pointwise::wide;
+use super::pointwise::{common, wide};
 use super::reduce::{bound, flattened, with_axis};
 use super::shape::{dims, reshaped};
-use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, int, string, unsupported};
-use crate::pt2::dtype::promoted;
+use super::{Sharing, Table, ViewTable};
+use crate::pt2::call::{
+    Call, Int, MAX_RANK, Outputs, Result, Tensor, flag, int, invalid, string, unsupported,
+};
+use crate::pt2::views::put_back;
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
@@ -17,7 +19,6 @@ pub(super) const RULES: Table = &[
     ("bincount.default", bincount),
     ("bucketize.Scalar", |call| search(call, "boundaries")),
     ("bucketize.Tensor", |call| search(call, "boundaries")),
-    ("cartesian_prod.default", cartesian_product),
     ("combinations.default", combinations),
     ("embedding_bag.default", embedding_bag),
     ("embedding_bag.padding_idx", embedding_bag),
@@ -39,6 +40,10 @@ pub(super) const RULES: Table = &[
     ("unique_dim.default", unique),
 ];
 
+/// Operators whose results share elements with what they are given.
+pub(super) const VIEWS: ViewTable =
+    &[("cartesian_prod.default", cartesian_product, Sharing::OfOne, put_back::same)];
+
 fn one_hot(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let x = indices(call, &x);
@@ -55,41 +60,44 @@ fn one_hot(call: &mut Call<'_, '_>) -> Result<Outputs> {
 }
 
 /// How many numbers of sorted ones come before each value, those that equal it among them if `right`. The sorted ones are along the last axis.
-fn place_among(call: &mut Call<'_, '_>, sorted: &str, values: &str, right: bool, dtype: DType) -> String {
+/// All come before what is no number.
+fn place_among(call: &mut Call<'_, '_>, sorted: &Tensor, values: &str, right: bool, dtype: DType) -> String {
     let values = call.unsqueeze(values, &[-1]);
-    let before = call.op(if right { "LessOrEqual" } else { "Less" }, &[sorted, &values], Vec::new());
+    let before = if sorted.dtype.is_float() {
+        let behind =
+            call.op(if right { "Greater" } else { "GreaterOrEqual" }, &[sorted, &values], Vec::new());
+        call.op("Not", &[&behind], Vec::new())
+    } else {
+        call.op(if right { "LessOrEqual" } else { "Less" }, &[sorted, &values], Vec::new())
+    };
     let before = call.cast(&before, DType::Bool, dtype);
     let last = call.int64s(&[-1]);
     call.op("ReduceSum", &[&before, &last], vec![flag("keepdims", false)])
 }
 
 fn search(call: &mut Call<'_, '_>, among: &str) -> Result<Outputs> {
-    let (mut sorted, values) = (call.tensor(among)?, call.tensor("self")?);
+    let mut sorted = call.tensor(among)?;
     if let Some(sorter) = call.optional_tensor("sorter")? {
         let last = vec![int("axis", rank_of(&sorted) - 1)];
         sorted.name = call.op("GatherElements", &[&sorted, &sorter], last);
     }
     let right = call.bool_or("right", false)? || call.string_or("side", "left")? == "right";
-    let dtype = promoted([&[sorted.dtype], &[], &[values.dtype]]);
-    let dtype = if values.rank() > 0 { promoted([&[sorted.dtype, values.dtype], &[], &[]]) } else { dtype };
-    let (mut among, values) = (call.cast_tensor(&sorted, dtype), call.cast_tensor(&values, dtype));
-    if sorted.rank() > 1 {
-        among = call.unsqueeze(&among, &[-2]);
+    let dtype = common(call, [among, "self"])?;
+    let values = call.operand("self", dtype)?;
+    let mut among = made(call.cast_tensor(&sorted, dtype), dtype, sorted.sizes);
+    if among.rank() > 1 {
+        among.name = call.unsqueeze(&among, &[-2]);
     }
     let dtype = call.result_dtype()?;
     Ok(vec![place_among(call, &among, &values, right, dtype)])
 }
 
 fn is_in(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let of = |call: &mut Call<'_, '_>, names: [&str; 2]| {
-        let [several, one] = names;
-        call.tensor(if call.has(several) { several } else { one })
-    };
-    let (x, among) = (of(call, ["elements", "element"])?, of(call, ["test_elements", "test_element"])?);
-    let zero = |x: &Tensor| if x.rank() == 0 { Vec::new() } else { vec![x.dtype] };
-    let dtype = promoted([&[zero(&x), zero(&among)].concat(), &[x.dtype, among.dtype], &[]]);
-    let among = flattened(call, &among);
-    let (x, among) = (call.cast_tensor(&x, dtype), call.cast_tensor(&among, dtype));
+    let x = if call.has("elements") { "elements" } else { "element" };
+    let among = if call.has("test_elements") { "test_elements" } else { "test_element" };
+    let dtype = common(call, [x, among])?;
+    let (x, among) = (call.operand(x, dtype)?, call.operand(among, dtype)?);
+    let among = reshaped(call, &among, &[Int::Known(-1)]);
     let x = call.unsqueeze(&x, &[-1]);
     let equal = call.op("Equal", &[&x, &among], Vec::new());
     let last = call.int64s(&[-1]);
@@ -188,18 +196,22 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<Outputs> {
     }
     let wide = if x.dtype.is_float() { wide(x.dtype) } else { DType::F32 };
     let number = made(call.cast_tensor(&x, wide), wide, x.sizes.clone());
-    let (low, high) = if low == high && low == 0.0 {
+    let (low, high) = if low == high {
+        // The range of the elements, and one to either side where all are equal.
         let fold = |operator| call.op(operator, &[&number], vec![flag("keepdims", false)]);
         let [low, high] = ["ReduceMin", "ReduceMax"].map(fold);
-        (low, high)
+        let equal = call.op("Equal", &[&low, &high], Vec::new());
+        let more = call.cast(&equal, DType::Bool, wide);
+        (call.op("Sub", &[&low, &more], Vec::new()), call.op("Add", &[&high, &more], Vec::new()))
     } else {
         (call.number_of(low, wide), call.number_of(high, wide))
     };
+    // In this order, as it rounds otherwise.
     let shifted = call.op("Sub", &[&number, &low], Vec::new());
     let width = call.op("Sub", &[&high, &low], Vec::new());
-    let part = call.op("Div", &[&shifted, &width], Vec::new());
     let bins_value = call.number_of(bins as f64, wide);
-    let place = call.op("Mul", &[&part, &bins_value], Vec::new());
+    let scaled = call.op("Mul", &[&shifted, &bins_value], Vec::new());
+    let place = call.op("Div", &[&scaled, &width], Vec::new());
     let place = call.op("Floor", &[&place], Vec::new());
     // The last interval has its end. As integers, as floats of few bits do not have each of them.
     let place = call.cast(&place, wide, DType::I64);
@@ -221,7 +233,8 @@ fn counted(call: &mut Call<'_, '_>, x: &Tensor, [low, high]: [f64; 2], bins: i64
         false => call.integers(x)?,
     };
     let first = low as i64;
-    let is_one_each = first as f64 == low && high - low + 1.0 == bins as f64 && (1..=MOST).contains(&bins);
+    let is_one_each =
+        first as f64 == low && low < high && high - low + 1.0 == bins as f64 && (1..=MOST).contains(&bins);
     if !is_one_each {
         return None;
     }
@@ -248,6 +261,7 @@ fn triangle(call: &mut Call<'_, '_>, upper: bool) -> Result<Outputs> {
     if !fits {
         return Err(unsupported(format!("the indices of a triangle of {rows} × {columns}")));
     }
+    call.to.spend(usize::try_from(rows * columns).unwrap_or(usize::MAX))?;
     let inside = |row: i64, column: i64| {
         if upper { column - row >= offset } else { column - row <= offset }
     };
@@ -270,6 +284,7 @@ fn repeated_places(call: &mut Call<'_, '_>, repeats: &Tensor) -> Result<String> 
         None => Int::Value(call.op("ReduceSum", &[&repeats], vec![flag("keepdims", false)])),
     };
     let places = places(call, &size);
+    let ends = made(ends, DType::I64, repeats.sizes);
     Ok(place_among(call, &ends, &places, true, DType::I64))
 }
 
@@ -289,6 +304,12 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![call.op("Gather", &[&x, &places], vec![int("axis", along)])])
 }
 
+/// How many choices of `r` of so many elements there are: `n (n − 1) … / r!`.
+fn choices_of(r: i64, size: i64, replace: bool) -> Option<i64> {
+    let most = if replace { size.checked_add(r - 1)? } else { size };
+    (0..r).try_fold(1i64, |count, place| Some(count.checked_mul((most - place).max(0))? / (place + 1)))
+}
+
 /// All choices of `r` elements.
 fn combinations(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
@@ -297,18 +318,20 @@ fn combinations(call: &mut Call<'_, '_>) -> Result<Outputs> {
     if !(1..=8).contains(&r) {
         return Err(unsupported(format!("combinations of {r} elements")));
     }
-    let mut choices: Vec<Vec<i64>> = vec![Vec::new()];
+    let count = choices_of(r, size, replace).filter(|count| count.saturating_mul(r) <= MOST);
+    let Some(count) = count else {
+        return Err(unsupported(format!("combinations of {r} of {size} elements")));
+    };
+    call.to.spend(usize::try_from(count.saturating_mul(r)).unwrap_or(usize::MAX))?;
+    // Where nothing is chosen, nothing is longer, either.
+    let mut choices: Vec<Vec<i64>> = if count > 0 { vec![Vec::new()] } else { Vec::new() };
     for _ in 0..r {
         let longer = |choice: &Vec<i64>| {
             let from = choice.last().map_or(0, |last| if replace { *last } else { last + 1 });
             let choice = choice.clone();
             (from..size).map(move |next| choice.iter().copied().chain([next]).collect())
         };
-        choices = choices.iter().flat_map(longer).take(usize::try_from(MOST).unwrap_or(usize::MAX)).collect();
-    }
-    let count = i64::try_from(choices.len()).unwrap_or(i64::MAX);
-    if count >= MOST {
-        return Err(unsupported(format!("combinations of {r} of {size} elements")));
+        choices = choices.iter().flat_map(longer).collect();
     }
     let all = call.int64s(&choices.concat());
     let all = reshaped(call, &all, &[Int::Known(count), Int::Known(r)]);
@@ -320,6 +343,10 @@ fn cartesian_product(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let tensors = call.tensors("tensors")?;
     if let [only] = tensors.as_slice() {
         return Ok(vec![only.name.clone()]);
+    }
+    // The product has an axis for each tensor before it is made a matrix.
+    if tensors.len() > MAX_RANK {
+        return Err(invalid("tensors", format!("are {}, too many for a product", tensors.len())));
     }
     let shape: Vec<Int> = tensors.iter().map(|x| call.size_of(x, 0)).collect();
     let mut columns = Vec::with_capacity(tensors.len());
@@ -350,6 +377,7 @@ fn embedding_bag(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let place = places(call, &count);
     // The first bag begins with the first word.
     let later = call.slice(&starts, 0, [&Int::Known(1), &Int::Known(i64::MAX)], 1);
+    let later = made(later, DType::I64, vec![None]);
     let bag = place_among(call, &later, &place, true, DType::I64);
     let bag = call.unsqueeze(&bag, &[1]);
     let mut rows = call.op("Gather", &[&weight, &words], Vec::new());
@@ -406,4 +434,19 @@ fn embedding_bag(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let count = call.op("Max", &[&count, &one], Vec::new());
     let count = call.unsqueeze(&count, &[1]);
     Ok(vec![call.op("Div", &[&sum, &count], Vec::new())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_counted() {
+        assert_eq!(choices_of(2, 5, false), Some(10));
+        assert_eq!(choices_of(3, 5, true), Some(35));
+        assert_eq!(choices_of(6, 5, false), Some(0));
+        assert_eq!(choices_of(1, 0, true), Some(0));
+        assert_eq!(choices_of(8, 1 << 40, false), None);
+        assert_eq!(choices_of(8, i64::MAX, true), None);
+    }
 }

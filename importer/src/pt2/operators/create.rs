@@ -205,26 +205,29 @@ fn spaced(call: &mut Call<'_, '_>, powers: bool) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
     let steps = call.int("steps")?;
     let wide = if dtype.is_float() { dtype } else { DType::F64 };
-    let (start, end) = (call.number("start")?, call.number("end")?);
-    let gaps = steps.saturating_sub(1).max(1) as f64;
-    let mut range = places(call, &Int::Known(steps), wide);
-    if let (Some(first), Some(last)) = (start.known(), end.known()) {
-        let step = (last - first) / gaps;
-        if step != 1.0 {
-            let step = call.number_of(step, wide);
-            range = call.op("Mul", &[&range, &step], Vec::new());
-        }
-        if first != 0.0 {
-            let start = call.number_of(first, wide);
-            range = call.op("Add", &[&range, &start], Vec::new());
-        }
-    } else {
-        let (start, end) = (call.number_value(&start, wide)?, call.number_value(&end, wide)?);
-        let gaps = call.number_of(gaps, wide);
-        let length = call.op("Sub", &[&end, &start], Vec::new());
-        let step = call.op("Div", &[&length, &gaps], Vec::new());
-        range = call.op("Mul", &[&range, &step], Vec::new());
-        range = call.op("Add", &[&range, &start], Vec::new());
+    // Of integers both ends are.
+    let ends = ["start", "end"].map(|name| {
+        let end = call.number(name)?;
+        let end = call.number_value(&end, dtype)?;
+        Ok(call.cast(&end, dtype, wide))
+    });
+    let [start, end]: [Result<String>; 2] = ends;
+    let (start, end) = (start?, end?);
+    let gaps = steps.saturating_sub(1).max(1);
+    let (gaps_value, length) =
+        (call.number_of(gaps as f64, wide), call.op("Sub", &[&end, &start], Vec::new()));
+    let step = call.op("Div", &[&length, &gaps_value], Vec::new());
+    let place = places(call, &Int::Known(steps), wide);
+    let part = call.op("Mul", &[&place, &step], Vec::new());
+    let mut range = call.op("Add", &[&part, &start], Vec::new());
+    if steps > 1 {
+        // PyTorch counts the second half from the end, so that the last one is exact.
+        let rest = call.op("Sub", &[&gaps_value, &place], Vec::new());
+        let part = call.op("Mul", &[&rest, &step], Vec::new());
+        let from_end = call.op("Sub", &[&end, &part], Vec::new());
+        let half = call.number_of((steps / 2) as f64, wide);
+        let is_first = call.op("Less", &[&place, &half], Vec::new());
+        range = call.op("Where", &[&is_first, &range, &from_end], Vec::new());
     }
     if powers {
         let base = call.float_or("base", 10.0)?;

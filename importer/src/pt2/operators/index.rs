@@ -281,7 +281,11 @@ fn put_at_indices(
     accumulate: bool,
 ) -> String {
     let picked = picked(call, found);
-    let Some(first) = picked.indices.first() else { return values.name.clone() };
+    let Some(first) = picked.indices.first() else {
+        let shape = dims(call, x);
+        let values = expanded(call, values, &shape);
+        return if accumulate { call.op("Add", &[x, &values], Vec::new()) } else { values };
+    };
     let order = picked.order(x);
     // The values have the shape of what the indices read.
     let found = first.sizes.iter().copied();
@@ -305,7 +309,7 @@ fn put_at_indices(
     call.transpose(&result, &inverse(&order))
 }
 
-/// Indices within a tensor, and the mask of those that were.
+/// Indices within a tensor, which may count from its end.
 fn clamped(call: &mut Call<'_, '_>, x: &Tensor) -> Result<Vec<(i64, Tensor)>> {
     let given = call.optional_tensors("indices")?;
     let mut found = indexed(call, &given)?;
@@ -317,8 +321,8 @@ fn clamped(call: &mut Call<'_, '_>, x: &Tensor) -> Result<Vec<(i64, Tensor)>> {
                 call.op("Sub", &[&size, &one], Vec::new())
             }
         };
-        let zero = call.int64(0);
-        index.name = call.op("Clip", &[index, &zero, &last], Vec::new());
+        let first = call.op("BitwiseNot", &[&last], Vec::new());
+        index.name = call.op("Clip", &[index, &first, &last], Vec::new());
     }
     Ok(found)
 }

@@ -1,8 +1,9 @@
 //! Products of matrices, and convolutions.
 
-use super::Table;
+use super::{Sharing, Table, ViewTable};
 use crate::onnx::proto::AttributeProto;
 use crate::pt2::call::{Call, Number, Outputs, Result, Tensor, int, ints, invalid, string, unsupported};
+use crate::pt2::views::put_back;
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
@@ -49,7 +50,6 @@ pub(super) const RULES: Table = &[
     ("_convolution.deprecated", any_convolution),
     ("cross.default", cross),
     ("dot.default", |call| matmul(call, "self", "tensor")),
-    ("einsum.default", einsum),
     ("ger.default", |call| Ok(vec![outer(call, "self", "vec2")?])),
     ("_grouped_mm.default", |call| grouped(call, ["self", "mat2"])),
     ("inner.default", inner),
@@ -78,6 +78,9 @@ pub(super) const RULES: Table = &[
     ("transformers.grouped_mm_fallback.default", |call| grouped(call, ["input", "weight"])),
     ("vdot.default", |call| matmul(call, "self", "other")),
 ];
+
+/// Operators whose results share elements with what they are given.
+pub(super) const VIEWS: ViewTable = &[("einsum.default", einsum, Sharing::OfOne, turned_back)];
 
 /// The dtype that sums of products are computed in. Integers of few bits wrap around, as those of more do when they lose bits.
 fn accumulated(dtype: DType) -> DType {
@@ -197,10 +200,41 @@ fn einsum(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![call.cast(&sum, wide, dtype)])
 }
 
+/// The call's equation without spaces.
+fn equation(call: &Call<'_, '_>) -> Result<String> {
+    Ok(call.string_or("equation", "")?.split_whitespace().collect())
+}
+
 /// What the call's equation says of these operands.
 pub(super) fn summed(call: &mut Call<'_, '_>, inputs: &[&str]) -> Result<String> {
-    let equation: String = call.string_or("equation", "")?.split_whitespace().collect();
+    let equation = equation(call)?;
     Ok(call.op("Einsum", inputs, vec![string("equation", &equation)]))
+}
+
+/// Whether an equation of one operand sums over an index; operators without one do not.
+pub(in crate::pt2) fn sums(call: &Call<'_, '_>) -> bool {
+    let Ok(equation) = equation(call) else { return true };
+    match equation.split_once("->") {
+        Some((operand, result)) => operand.chars().any(|index| !result.contains(index)),
+        // The result has all indices that are there once.
+        None => {
+            let mut indices: Vec<char> = equation.chars().filter(char::is_ascii_alphabetic).collect();
+            indices.sort_unstable();
+            indices.windows(2).any(|pair| matches!(pair, [own, next] if own == next))
+        }
+    }
+}
+
+/// Of axes in another order: the equation from its result to its operand. That of a diagonal has no such.
+fn turned_back(call: &mut Call<'_, '_>, _: &Tensor, value: &str, _: usize) -> Result<String> {
+    let equation = equation(call)?;
+    match equation.split_once("->") {
+        Some((operand, result)) if operand.len() == result.len() => {
+            let back = format!("{result}->{operand}");
+            Ok(call.op("Einsum", &[value], vec![string("equation", &back)]))
+        }
+        _ => Err(put_back::not_put_back(call)),
+    }
 }
 
 /// Letters for the indices of tensors.

@@ -1,11 +1,13 @@
 //! Operators on elements.
 
+mod activation;
 mod quotient;
 
 use super::special::product_with_log;
 use super::{Table, reduce};
-use crate::pt2::call::{Call, Number, Outputs, Result, float, int, invalid, string, unsupported};
+use crate::pt2::call::{Call, Number, Outputs, Result, int, invalid, string, unsupported};
 use crate::pt2::dtype::{is_signed, promoted};
+use activation::{activation, celu, elu, glu, hard_sigmoid, leaky_relu, prelu, selu, softplus};
 use kiln_types::{DType, Scalar};
 use quotient::{divide, floor_divide, fmod, remainder, truncated};
 pub(super) use quotient::{floored_quotient, remainder_of};
@@ -89,10 +91,7 @@ pub(super) const RULES: Table = &[
     ("__rshift__.Scalar", |call| shift(call, "RIGHT")),
     ("__rshift__.Tensor", |call| shift(call, "RIGHT")),
     ("ceil.default", rounding),
-    ("celu.default", |call| {
-        let alpha = call.float_or("alpha", 1.0)?;
-        activation(call, "Celu", |_| vec![float("alpha", alpha)])
-    }),
+    ("celu.default", celu),
     ("clamp.default", |call| clamp(call, "min", "max")),
     ("clamp.Tensor", |call| clamp(call, "min", "max")),
     ("clamp_max.default", |call| clamp(call, "", "max")),
@@ -117,12 +116,6 @@ pub(super) const RULES: Table = &[
     ("eq.Scalar", compare!("Equal")),
     ("eq.Tensor", compare!("Equal")),
     ("erf.default", unary!("Erf")),
-    ("erfc.default", |call| {
-        let (x, dtype) = computed(call)?;
-        let erf = call.op("Erf", &[&x], Vec::new());
-        let one = call.number_of(1.0, dtype);
-        Ok(vec![call.op("Sub", &[&one, &erf], Vec::new())])
-    }),
     ("exp.default", unary!("Exp")),
     ("exp2.default", |call| {
         let (x, dtype) = computed(call)?;
@@ -131,9 +124,7 @@ pub(super) const RULES: Table = &[
     }),
     ("expm1.default", |call| {
         let (x, dtype) = computed(call)?;
-        let exp = call.op("Exp", &[&x], Vec::new());
-        let one = call.number_of(1.0, dtype);
-        Ok(vec![call.op("Sub", &[&exp, &one], Vec::new())])
+        Ok(vec![exp_less_one(call, &x, dtype)])
     }),
     ("floor.default", rounding),
     ("floor_divide.Scalar", floor_divide),
@@ -166,9 +157,7 @@ pub(super) const RULES: Table = &[
         let small = call.op("LessOrEqual", &[&size, &lambd], Vec::new());
         Ok(vec![call.op("Where", &[&small, &zero, &x], Vec::new())])
     }),
-    ("hardsigmoid.default", |call| {
-        activation(call, "HardSigmoid", |_| vec![float("alpha", 1.0 / 6.0), float("beta", 0.5)])
-    }),
+    ("hardsigmoid.default", hard_sigmoid),
     ("hardswish.default", |call| activation(call, "HardSwish", |_| Vec::new())),
     ("hardtanh.default", |call| {
         let (low, high) = (call.float_or("min_val", -1.0)?, call.float_or("max_val", 1.0)?);
@@ -176,24 +165,13 @@ pub(super) const RULES: Table = &[
     }),
     ("heaviside.default", heaviside),
     ("hypot.default", |call| {
-        // Squares of the greater one may be too large, so that it is taken out: `a · sqrt(1 + (b / a)²)`.
         let [x, y] = operands(call, ["self", "other"])?;
         let dtype = call.result_dtype()?;
-        let (x, y) = (call.op("Abs", &[&x], Vec::new()), call.op("Abs", &[&y], Vec::new()));
-        let greater = call.op("Max", &[&x, &y], Vec::new());
-        let lesser = call.op("Min", &[&x, &y], Vec::new());
-        let ratio = call.op("Div", &[&lesser, &greater], Vec::new());
-        let square = call.op("Mul", &[&ratio, &ratio], Vec::new());
-        let (zero, one) = (call.number_of(0.0, dtype), call.number_of(1.0, dtype));
-        let sum = call.op("Add", &[&square, &one], Vec::new());
-        let root = call.op("Sqrt", &[&sum], Vec::new());
-        let result = call.op("Mul", &[&greater, &root], Vec::new());
-        let none = call.op("Equal", &[&greater, &zero], Vec::new());
-        let result = call.op("Where", &[&none, &zero, &result], Vec::new());
-        let (infinite_x, infinite_y) =
-            (call.op("IsInf", &[&x], Vec::new()), call.op("IsInf", &[&y], Vec::new()));
-        let infinite = call.op("Or", &[&infinite_x, &infinite_y], Vec::new());
+        let result = hypotenuse(call, [&x, &y], dtype);
+        // Infinite whatever the other one is, which may be no number.
         let infinity = call.number_of(f64::INFINITY, dtype);
+        let [infinite_x, infinite_y] = [x, y].map(|x| call.op("IsInf", &[&x], Vec::new()));
+        let infinite = call.op("Or", &[&infinite_x, &infinite_y], Vec::new());
         Ok(vec![call.op("Where", &[&infinite, &infinity, &result], Vec::new())])
     }),
     ("isfinite.default", |call| {
@@ -213,17 +191,15 @@ pub(super) const RULES: Table = &[
     ("le.Tensor", compare!("LessOrEqual")),
     ("leaky_relu.default", |call| {
         let slope = call.float_or("negative_slope", 0.01)?;
-        activation(call, "LeakyRelu", |_| vec![float("alpha", slope)])
+        leaky_relu(call, slope)
     }),
     ("lerp.Scalar", lerp),
     ("lerp.Tensor", lerp),
     ("log.default", unary!("Log")),
     ("log10.default", |call| scaled_log(call, std::f64::consts::LOG10_E)),
     ("log1p.default", |call| {
-        let (x, dtype) = computed(call)?;
-        let one = call.number_of(1.0, dtype);
-        let sum = call.op("Add", &[&x, &one], Vec::new());
-        Ok(vec![call.op("Log", &[&sum], Vec::new())])
+        let (x, _) = computed(call)?;
+        Ok(vec![call.kiln("Log1p", &[&x], Vec::new())])
     }),
     ("log2.default", |call| scaled_log(call, std::f64::consts::LOG2_E)),
     ("log_sigmoid.default", |call| {
@@ -300,7 +276,7 @@ pub(super) const RULES: Table = &[
         if call.bool_or("training", false)? {
             return Err(unsupported("`rrelu` in training mode; export the network in evaluation mode"));
         }
-        activation(call, "LeakyRelu", |_| vec![float("alpha", (low + high) / 2.0)])
+        leaky_relu(call, (low + high) / 2.0)
     }),
     ("rsqrt.default", |call| {
         let (x, _) = computed(call)?;
@@ -309,7 +285,7 @@ pub(super) const RULES: Table = &[
     }),
     ("rsub.Scalar", reversed_difference),
     ("rsub.Tensor", reversed_difference),
-    ("selu.default", |call| activation(call, "Selu", |_| Vec::new())),
+    ("selu.default", selu),
     ("sgn.default", sign),
     ("sigmoid.default", unary!("Sigmoid")),
     ("sign.default", sign),
@@ -382,18 +358,51 @@ pub(super) fn computed(call: &mut Call<'_, '_>) -> Result<(String, DType)> {
     Ok((call.cast_tensor(&x, dtype), dtype))
 }
 
+/// The greater of `|x|` and `|y|`, by which both can be divided: neither 0 nor infinity.
+pub(super) fn greater_size(call: &mut Call<'_, '_>, [x, y]: [&str; 2], dtype: DType) -> String {
+    let (least, most) = match dtype {
+        DType::F16 => (2f64.powi(-24), 65504.0),
+        DType::F64 => (f64::MIN_POSITIVE, f64::MAX),
+        DType::BF16 => (f64::from(f32::MIN_POSITIVE), f64::from(f32::from_bits(0x7f7f_0000))),
+        _ => (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
+    };
+    let (least, most) = (call.number_of(least, dtype), call.number_of(most, dtype));
+    let sizes = [x, y].map(|x| call.op("Abs", &[x], Vec::new()));
+    let greater = call.op("Max", &[&sizes[0], &sizes[1]], Vec::new());
+    call.op("Clip", &[&greater, &least, &most], Vec::new())
+}
+
+/// `sqrt(x² + y²)`, whose squares may be too large or too small: `sqrt(m) · sqrt(x · (x / m) + y · (y / m))` with `m = max(|x|, |y|)`.
+pub(super) fn hypotenuse(call: &mut Call<'_, '_>, [x, y]: [&str; 2], dtype: DType) -> String {
+    let greater = greater_size(call, [x, y], dtype);
+    let parts = [x, y].map(|x| {
+        let ratio = call.op("Div", &[x, &greater], Vec::new());
+        call.op("Mul", &[x, &ratio], Vec::new())
+    });
+    let sum = call.op("Add", &[&parts[0], &parts[1]], Vec::new());
+    let roots = [&greater, &sum].map(|of| call.op("Sqrt", &[of], Vec::new()));
+    call.op("Mul", &[&roots[0], &roots[1]], Vec::new())
+}
+
+/// `eˣ − 1`: near 0 by `2t / (1 − t)` of `t = tanh(x / 2)`, as the difference has few digits there.
+pub(super) fn exp_less_one(call: &mut Call<'_, '_>, x: &str, dtype: DType) -> String {
+    let (half, one, two) =
+        (call.number_of(0.5, dtype), call.number_of(1.0, dtype), call.number_of(2.0, dtype));
+    let exp = call.op("Exp", &[x], Vec::new());
+    let far = call.op("Sub", &[&exp, &one], Vec::new());
+    let part = call.op("Mul", &[x, &half], Vec::new());
+    let tanh = call.op("Tanh", &[&part], Vec::new());
+    let twice = call.op("Mul", &[&tanh, &two], Vec::new());
+    let rest = call.op("Sub", &[&one, &tanh], Vec::new());
+    let near = call.op("Div", &[&twice, &rest], Vec::new());
+    let size = call.op("Abs", &[x], Vec::new());
+    let is_near = call.op("Less", &[&size, &one], Vec::new());
+    call.op("Where", &[&is_near, &near, &far], Vec::new())
+}
+
 fn unary(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     let (x, _) = computed(call)?;
     Ok(vec![call.op(operator, &[&x], Vec::new())])
-}
-
-fn activation(
-    call: &mut Call<'_, '_>,
-    operator: &str,
-    attributes: impl FnOnce(DType) -> Vec<crate::onnx::proto::AttributeProto>,
-) -> Result<Outputs> {
-    let (x, dtype) = computed(call)?;
-    Ok(vec![call.op(operator, &[&x], attributes(dtype))])
 }
 
 /// Rounding, which leaves integers as they are.
@@ -773,63 +782,6 @@ fn clamp(call: &mut Call<'_, '_>, min: &str, max: &str) -> Result<Outputs> {
     Ok(vec![result])
 }
 
-/// Only of the input's scale 1 is it ONNX's `Elu`; `scale` is a factor.
-fn elu(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let (x, dtype) = computed(call)?;
-    let (alpha, scale) = (call.float_or("alpha", 1.0)?, call.float_or("scale", 1.0)?);
-    if call.float_or("input_scale", 1.0)? != 1.0 {
-        return Err(unsupported("`elu` with another `input_scale` than 1"));
-    }
-    let result = call.op("Elu", &[&x], vec![float("alpha", alpha)]);
-    if scale == 1.0 {
-        return Ok(vec![result]);
-    }
-    let scale = call.number_of(scale, dtype);
-    Ok(vec![call.op("Mul", &[&result, &scale], Vec::new())])
-}
-
-fn softplus(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let (x, dtype) = computed(call)?;
-    let (beta, threshold) = (call.float_or("beta", 1.0)?, call.float_or("threshold", 20.0)?);
-    let mut scaled = x.clone();
-    let factor = call.number_of(beta, dtype);
-    if beta != 1.0 {
-        scaled = call.op("Mul", &[&x, &factor], Vec::new());
-    }
-    let mut result = call.op("Softplus", &[&scaled], Vec::new());
-    if beta != 1.0 {
-        result = call.op("Div", &[&result, &factor], Vec::new());
-    }
-    // Above the threshold PyTorch takes the argument itself, which from 20 on differs by less than its rounding.
-    if threshold < 20.0 {
-        let threshold = call.number_of(threshold, dtype);
-        let above = call.op("Greater", &[&scaled, &threshold], Vec::new());
-        result = call.op("Where", &[&above, &x, &result], Vec::new());
-    }
-    Ok(vec![result])
-}
-
-fn glu(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let x = call.tensor("self")?;
-    let axis = call.axis("dim", -1, &x)?;
-    let halves = call.ops("Split", &[&x], vec![int("axis", axis), int("num_outputs", 2)], 2);
-    let [value, gate] = halves.as_slice() else { return Ok(Vec::new()) };
-    let gate = call.op("Sigmoid", &[gate], Vec::new());
-    Ok(vec![call.op("Mul", &[value, &gate], Vec::new())])
-}
-
-/// A slope for each channel, the second axis.
-fn prelu(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let (x, weight) = (call.tensor("self")?, call.tensor("weight")?);
-    let axes: Vec<i64> = (1..).take(x.rank().saturating_sub(2)).collect();
-    let weight = match (x.rank(), weight.rank()) {
-        (0, 1) => call.squeeze(&weight, &[0]),
-        (_, 1) => call.unsqueeze(&weight, &axes),
-        _ => weight.name,
-    };
-    Ok(vec![call.op("PRelu", &[&x, &weight], Vec::new())])
-}
-
 fn masked_fill(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (x, mask) = (call.tensor("self")?, call.tensor("mask")?);
     let dtype = call.result_dtype()?;
@@ -847,7 +799,7 @@ fn choose(call: &mut Call<'_, '_>) -> Result<Outputs> {
 }
 
 fn nan_to_num(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let (mut x, dtype) = computed(call)?;
+    let (x, dtype) = computed(call)?;
     if !dtype.is_float() {
         call.ignore(&["nan", "neginf", "posinf"]);
         return Ok(vec![call.op("Identity", &[&x], Vec::new())]);
@@ -861,13 +813,14 @@ fn nan_to_num(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (nan, high) = (call.float_or("nan", 0.0)?, call.float_or("posinf", greatest)?);
     let low = call.float_or("neginf", -greatest)?;
     let infinite = [("IsNaN", nan, None), ("IsInf", high, Some([0, 1])), ("IsInf", low, Some([1, 0]))];
+    let mut result = x.clone();
     for (operator, value, signs) in infinite {
         let signs = signs.map(|[negative, positive]| {
             vec![int("detect_negative", negative), int("detect_positive", positive)]
         });
         let found = call.op(operator, &[&x], signs.unwrap_or_default());
         let value = call.number_of(value, dtype);
-        x = call.op("Where", &[&found, &value, &x], Vec::new());
+        result = call.op("Where", &[&found, &value, &result], Vec::new());
     }
-    Ok(vec![x])
+    Ok(vec![result])
 }

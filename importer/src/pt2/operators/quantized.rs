@@ -1,7 +1,7 @@
 //! Quantization, as `pt2e` writes it into programs (`torch.ao.quantization.fx._decomposed`, `torchao`).
 
 use super::Table;
-use super::shape::reshaped;
+use super::shape::{place, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, unsupported};
 use kiln_types::{DType, Scalar};
 
@@ -55,9 +55,22 @@ fn dequantize(call: &mut Call<'_, '_>, scale: &str, zero_point: &str) -> Result<
     call.ignore(&["quant_min", "quant_max"]);
     let x = call.tensor("input")?;
     let dtype = call.result_dtype()?;
+    let is_centered = !call.has(zero_point) || call.number(zero_point)?.known() == Some(0.0);
     let scale = parameter(call, scale, DType::F32)?;
+    if x.dtype == DType::I32 && !is_centered {
+        // Integers of 32 bits, which biases have, have no zero point in ONNX.
+        let zero_point = parameter(call, zero_point, DType::F32)?;
+        let behind: Vec<i64> = match call.optional_int("axis")? {
+            Some(dim) => (1..).take(x.rank().saturating_sub(place(x.axis(dim)?) + 1)).collect(),
+            None => Vec::new(),
+        };
+        let (zero_point, scale) = (call.unsqueeze(&zero_point, &behind), call.unsqueeze(&scale, &behind));
+        let floats = call.cast_tensor(&x, DType::F32);
+        let centered = call.op("Sub", &[&floats, &zero_point], Vec::new());
+        let floats = call.op("Mul", &[&centered, &scale], Vec::new());
+        return Ok(vec![call.cast(&floats, DType::F32, dtype)]);
+    }
     let mut operands = vec![x.name.clone(), scale];
-    // Integers of 32 bits, which biases have, have no zero point in ONNX, and zeros here.
     if call.has(zero_point) && x.dtype != DType::I32 {
         operands.push(parameter(call, zero_point, x.dtype)?);
     }

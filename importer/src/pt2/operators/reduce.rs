@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::shape::{place, reshaped};
-use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, int, unsupported};
+use crate::pt2::call::{Call, Int, Number, Outputs, Result, Tensor, flag, int, unsupported};
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
@@ -244,8 +244,9 @@ fn count_less(call: &mut Call<'_, '_>, x: &Tensor, axes: &[i64], less: f64) -> S
         }
     };
     if less == 1.0 {
-        let one = call.int64(1);
+        let (one, zero) = (call.int64(1), call.int64(0));
         count = call.op("Sub", &[&count, &one], Vec::new());
+        count = call.op("Max", &[&count, &zero], Vec::new());
         return call.cast(&count, DType::I64, x.dtype);
     }
     let count = call.cast(&count, DType::I64, x.dtype);
@@ -638,8 +639,11 @@ fn quantile_operands(call: &mut Call<'_, '_>) -> Result<(Tensor, Tensor)> {
     order.push(axis);
     let sizes = order.iter().map(|&axis| x.size(axis)).collect();
     let moved = Tensor { name: call.transpose(&x, &order), dtype: x.dtype, sizes };
-    let q = call.tensor("q")?;
-    let q = Tensor { name: call.cast_tensor(&q, x.dtype), dtype: x.dtype, sizes: q.sizes };
+    let sizes = match call.number("q")? {
+        Number::Known(_) => Vec::new(),
+        Number::Value(..) => call.tensor("q")?.sizes,
+    };
+    let q = Tensor { name: call.operand("q", x.dtype)?, dtype: x.dtype, sizes };
     Ok((moved, q))
 }
 

@@ -5,7 +5,7 @@ use super::index::{expanded, indices, made, rank_of};
 use super::reduce::{as_before, bound, flattened, with_axis};
 use super::shape::{bounds, dims, next, put_steps, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, string, unsupported};
-use crate::pt2::views::put_back::between;
+use crate::pt2::views::put_back::{between, has_any};
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
@@ -242,7 +242,7 @@ fn select_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let value = call.cast_tensor(&source, x.dtype);
     let value = call.unsqueeze(&value, &[along]);
     let end = next(call, &index);
-    Ok(vec![between(call, &x, &value, along, [&index, &end])])
+    Ok(vec![between(call, &x, &value, along, [&index, &end], true)])
 }
 
 fn slice_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {
@@ -253,5 +253,6 @@ fn slice_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {
     if call.int_or("step", 1)? != 1 {
         return Ok(vec![put_steps(call, &x, &value, along, [&start, &end])?]);
     }
-    Ok(vec![between(call, &x, &value, along, [&start, &end])])
+    let is_in_order = call.meta("src").is_some_and(|meta| has_any(meta, along));
+    Ok(vec![between(call, &x, &value, along, [&start, &end], is_in_order)])
 }

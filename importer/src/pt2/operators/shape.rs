@@ -2,7 +2,9 @@
 
 use super::{Sharing, Table, ViewTable};
 use crate::error::quoted;
-use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, invalid, string, unsupported};
+use crate::pt2::call::{
+    Call, Int, MAX_RANK, Outputs, Result, Tensor, axis, int, invalid, string, unsupported,
+};
 use crate::pt2::views::put_back;
 use kiln_types::Scalar;
 
@@ -93,8 +95,7 @@ pub(super) const VIEWS: ViewTable = &[
         |call| {
             let x = call.tensor("self")?;
             let along = call.axis("dim", 0, &x)?;
-            let (start, length) = (call.size("start")?, call.size("length")?);
-            let end = call.size_op("Add", &start, &length);
+            let (start, end) = narrowed(call)?;
             Ok(vec![call.slice(&x, along, [&start, &end], 1)])
         },
         Sharing::Always,
@@ -144,7 +145,7 @@ pub(super) const VIEWS: ViewTable = &[
             cut(call, along, &indices)
         },
         Sharing::Always,
-        put_back::split,
+        put_back::cut,
     ),
     ("tensor_split.sections", tensor_split, Sharing::Always, put_back::split),
     ("transpose.default", permute, Sharing::Always, put_back::permuted),
@@ -305,7 +306,7 @@ fn broadcast_tensors(call: &mut Call<'_, '_>) -> Result<Outputs> {
 fn meshgrid(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let tensors = call.tensors("tensors")?;
     // Each grid has an axis for each tensor.
-    if tensors.len() > 64 {
+    if tensors.len() > MAX_RANK {
         return Err(invalid("tensors", format!("are {}, too many for a grid", tensors.len())));
     }
     let columns_first = match call.string_or("indexing", "ij")? {
@@ -395,6 +396,35 @@ fn permute(call: &mut Call<'_, '_>) -> Result<Outputs> {
 pub(in crate::pt2) fn bounds(call: &mut Call<'_, '_>) -> Result<(Int, Int)> {
     let start = call.optional_size("start")?.unwrap_or(Int::Known(0));
     let end = call.optional_size("end")?.unwrap_or(Int::Known(i64::MAX));
+    Ok((start, end))
+}
+
+/// Where so many elements from an index on begin and end. The index may count from the end, and the last of them may be the last of all.
+pub(in crate::pt2) fn narrowed(call: &mut Call<'_, '_>) -> Result<(Int, Int)> {
+    let (start, length) = (call.size("start")?, call.size("length")?);
+    let end = match (&start, &length) {
+        (Int::Known(start @ ..0), Int::Known(length)) if start.checked_add(*length) == Some(0) => {
+            Int::Known(i64::MAX)
+        }
+        (Int::Known(..0), Int::Known(_)) | (Int::Known(0..), _) => call.size_op("Add", &start, &length),
+        _ => {
+            // What is added where it is negative makes no difference to where the elements begin.
+            let x = call.tensor("self")?;
+            let along = call.axis("dim", 0, &x)?;
+            let start = if call.is_count("start") {
+                start.clone()
+            } else {
+                let size = call.size_of(&x, along);
+                let (start, size) = (call.size_value(&start), call.size_value(&size));
+                let zero = call.int64(0);
+                let negative = call.op("Less", &[&start, &zero], Vec::new());
+                let behind = call.op("Add", &[&start, &size], Vec::new());
+                Int::Value(call.op("Where", &[&negative, &behind, &start], Vec::new()))
+            };
+            let end = call.size_op("Add", &start, &length);
+            return Ok((start, end));
+        }
+    };
     Ok((start, end))
 }
 
@@ -709,20 +739,40 @@ fn roll(call: &mut Call<'_, '_>) -> Result<Outputs> {
     if axes.is_empty() {
         let line = reshaped(call, &x, &[Int::Known(-1)]);
         let shift = shifts.first().cloned().unwrap_or(Int::Known(0));
-        let rolled = rolled(call, line, &shift, 0);
+        let size = x.sizes.iter().try_fold(1i64, |count, size| count.checked_mul((*size)?));
+        let size = match size {
+            Some(size) => Int::Known(size),
+            None => Int::Value(call.op("Size", &[&x], Vec::new())),
+        };
+        let rolled = turned(call, line, [&shift, &size], 0);
         let shape = call.shape(&x);
         return Ok(vec![call.op("Reshape", &[&rolled, &shape], vec![int("allowzero", 1)])]);
     }
     let mut value = x.name.clone();
     for (shift, axis) in shifts.iter().zip(axes) {
-        // A shift by more than the size goes round again.
-        let shift = match (shift, x.size(axis)) {
-            (Int::Known(shift), Some(size)) if size > 0 => Int::Known(shift.rem_euclid(size)),
-            (shift, _) => shift.clone(),
-        };
-        value = rolled(call, value, &shift, axis);
+        let size = call.size_of(&x, axis);
+        value = turned(call, value, [shift, &size], axis);
     }
     Ok(vec![value])
+}
+
+/// Elements moved along an axis of a size: a shift by more than that goes round again.
+fn turned(call: &mut Call<'_, '_>, x: String, [shift, size]: [&Int; 2], axis: i64) -> String {
+    match (shift, size) {
+        (Int::Known(shift), Int::Known(size)) => {
+            rolled(call, x, &Int::Known(shift.rem_euclid((*size).max(1))), axis)
+        }
+        // These do not, whatever the size is: nothing moves where it is 0.
+        (Int::Known(-1..=1), _) => rolled(call, x, shift, axis),
+        _ => {
+            let cut = call.size_op("Sub", &Int::Known(0), shift);
+            let (cut, size, one) = (call.size_value(&cut), call.size_value(size), call.int64(1));
+            // Of nothing, which has no remainder, nothing moves.
+            let divisor = call.op("Max", &[&size, &one], Vec::new());
+            let cut = Int::Value(call.op("Mod", &[&cut, &divisor], Vec::new()));
+            exchanged(call, &x, &cut, axis)
+        }
+    }
 }
 
 pub(super) fn rolled(call: &mut Call<'_, '_>, x: String, shift: &Int, axis: i64) -> String {
@@ -730,8 +780,13 @@ pub(super) fn rolled(call: &mut Call<'_, '_>, x: String, shift: &Int, axis: i64)
         return call.op("Identity", &[&x], Vec::new());
     }
     let cut = call.size_op("Sub", &Int::Known(0), shift);
-    let end = call.slice(&x, axis, [&cut, &Int::Known(i64::MAX)], 1);
-    let start = call.slice(&x, axis, [&Int::Known(0), &cut], 1);
+    exchanged(call, &x, &cut, axis)
+}
+
+/// What is behind an index, and then what is before it.
+fn exchanged(call: &mut Call<'_, '_>, x: &str, cut: &Int, axis: i64) -> String {
+    let end = call.slice(x, axis, [cut, &Int::Known(i64::MAX)], 1);
+    let start = call.slice(x, axis, [&Int::Known(0), cut], 1);
     call.op("Concat", &[&end, &start], vec![int("axis", axis)])
 }
 

@@ -24,7 +24,10 @@ pub(super) const RULES: Table = &[
         Ok(vec![call.op("Size", &[&x], Vec::new())])
     }),
     // Each value of a graph has elements of its own, from the first on.
-    ("sym_storage_offset.default", |call| Ok(vec![call.int64(0)])),
+    ("sym_storage_offset.default", |call| {
+        call.ignore(&["self"]);
+        Ok(vec![call.int64(0)])
+    }),
     ("sym_constrain_range.default", unchecked),
     ("sym_constrain_range_for_size.default", unchecked),
     ("_assert_async.default", unchecked),

@@ -122,20 +122,38 @@ fn resize(call: &mut Call<'_, '_>, resizing: &Resizing) -> Result<Outputs> {
     Ok(vec![call.op("Resize", &[&x, "", "", &sizes], attributes)])
 }
 
-/// The scale along each axis, if the call gives them all.
+/// The scale along each axis, if the call gives one. Along others it is that of the sizes.
 fn scales(call: &mut Call<'_, '_>, axes: usize) -> Result<Option<Vec<f64>>> {
-    let mut scales = call.floats_or("scale_factors", &[])?;
-    if scales.is_empty() {
-        for name in ["scales", "scales_d", "scales_h", "scales_w"] {
-            if call.has(name) {
-                scales.push(call.float(name)?);
+    let given = call.floats_or("scale_factors", &[])?;
+    match given.as_slice() {
+        [] => {}
+        [only] => return Ok(Some(vec![*only; axes])),
+        given => return Ok(Some(given.to_vec()).filter(|given| given.len() == axes)),
+    }
+    let names: &[&str] = match axes {
+        1 => &["scales"],
+        2 => &["scales_h", "scales_w"],
+        _ => &["scales_d", "scales_h", "scales_w"],
+    };
+    if axes != names.len() || !names.iter().any(|name| call.has(name)) {
+        return Ok(None);
+    }
+    let mut scales = Vec::with_capacity(axes);
+    for (axis, name) in (2..).zip(names) {
+        scales.push(match call.has(name) {
+            true => call.float(name)?,
+            false => {
+                let sizes = call.result(0)?.size(axis).zip(call.tensor("self")?.size(axis));
+                let (output, input) = sizes.filter(|(_, input)| *input > 0).ok_or_else(|| {
+                    unsupported(
+                        "resizing by a scale along one axis and by a size that is not known along another",
+                    )
+                })?;
+                output as f64 / input as f64
             }
-        }
+        });
     }
-    if let [only] = scales.as_slice() {
-        return Ok(Some(vec![*only; axes]));
-    }
-    Ok(Some(scales).filter(|scales| scales.len() == axes && axes > 0))
+    Ok(Some(scales))
 }
 
 /// The scale nearest to the given one that yields a size in the precision of ONNX, if one does.

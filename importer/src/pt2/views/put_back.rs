@@ -3,6 +3,7 @@
 use crate::error::ImportErrorKind;
 use crate::pt2::call::{Call, Int, Result, Tensor, int, unsupported};
 use crate::pt2::operators::{self, complex, index, shape};
+use crate::pt2::schema::{Size, TensorMeta};
 use crate::pt2::value::{Output, Part, Value};
 
 /// The value of what a call views, with `value` where the result of a position shows it.
@@ -118,21 +119,34 @@ pub(in crate::pt2) fn selected(
     let index = call.size("index")?;
     let value = call.unsqueeze(value, &[along]);
     let end = shape::next(call, &index);
-    Ok(between(call, base, &value, along, [&index, &end]))
+    Ok(between(call, base, &value, along, [&index, &end], true))
 }
 
 pub(in crate::pt2) fn sliced(
     call: &mut Call<'_, '_>,
     base: &Tensor,
     value: &str,
-    _: usize,
+    position: usize,
 ) -> Result<String> {
     let along = call.axis("dim", 0, base)?;
     let (start, end) = shape::bounds(call)?;
     if call.int_or("step", 1)? != 1 {
         return shape::put_steps(call, base, value, along, [&start, &end]);
     }
-    Ok(between(call, base, value, along, [&start, &end]))
+    let is_in_order = shows_any(call, position, along);
+    Ok(between(call, base, value, along, [&start, &end], is_in_order))
+}
+
+/// Whether a result had elements along an axis when the program was made.
+fn shows_any(call: &Call<'_, '_>, position: usize, along: i64) -> bool {
+    let name = call.to.results(call.node).nth(position);
+    name.and_then(|name| call.to.meta(name)).is_some_and(|meta| has_any(meta, along))
+}
+
+/// Whether a tensor had elements along an axis when the program was made.
+pub(in crate::pt2) fn has_any(meta: &TensorMeta, along: i64) -> bool {
+    let size = usize::try_from(along).ok().and_then(|along| meta.sizes.get(along));
+    size.and_then(Size::hint).is_some_and(|size| size > 0)
 }
 
 pub(in crate::pt2) fn narrowed(
@@ -142,9 +156,8 @@ pub(in crate::pt2) fn narrowed(
     _: usize,
 ) -> Result<String> {
     let along = call.axis("dim", 0, base)?;
-    let (start, length) = (call.size("start")?, call.size("length")?);
-    let end = call.size_op("Add", &start, &length);
-    Ok(between(call, base, value, along, [&start, &end]))
+    let (start, end) = shape::narrowed(call)?;
+    Ok(between(call, base, value, along, [&start, &end], true))
 }
 
 pub(in crate::pt2) fn diagonal(
@@ -167,7 +180,7 @@ pub(in crate::pt2) fn unbound(
     let index = i64::try_from(position).unwrap_or(i64::MAX);
     let value = call.unsqueeze(value, &[along]);
     let range = [&Int::Known(index), &Int::Known(index.saturating_add(1))];
-    Ok(between(call, base, &value, along, range))
+    Ok(between(call, base, &value, along, range, true))
 }
 
 /// Of one of the parts along an axis.
@@ -186,24 +199,73 @@ pub(in crate::pt2) fn split(
     };
     let start = before.iter().fold(0i64, |sum, size| sum.saturating_add(*size));
     let end = start.saturating_add(*length);
-    Ok(between(call, base, value, along, [&Int::Known(start), &Int::Known(end)]))
+    Ok(between(call, base, value, along, [&Int::Known(start), &Int::Known(end)], true))
 }
 
-/// A tensor that has `value` from an index up to another along an axis.
+/// Of the parts between indices, which need not be in order.
+pub(in crate::pt2) fn cut(
+    call: &mut Call<'_, '_>,
+    base: &Tensor,
+    value: &str,
+    position: usize,
+) -> Result<String> {
+    let along = call.axis("dim", 0, base)?;
+    let indices = call.sizes("indices")?;
+    let before = position.checked_sub(1).and_then(|place| indices.get(place)).cloned();
+    let (start, end) = (before.unwrap_or(Int::Known(0)), indices.get(position).cloned());
+    let end = end.unwrap_or(Int::Known(i64::MAX));
+    let is_in_order = shows_any(call, position, along);
+    Ok(between(call, base, value, along, [&start, &end], is_in_order))
+}
+
+/// Where a slice from an index up to another begins and ends in an axis of a size, both counted from its beginning.
+fn bounds(size: i64, [start, end]: [i64; 2]) -> [i64; 2] {
+    let place = |index: i64| if index < 0 { index.saturating_add(size) } else { index }.clamp(0, size);
+    let start = place(start);
+    [start, place(end).max(start)]
+}
+
+/// A tensor that has `value` from an index up to another along an axis. A slice that ends before it begins has nothing; whether it is known
+/// not to is told for indices that are no numbers.
 pub(in crate::pt2) fn between(
     call: &mut Call<'_, '_>,
-    base: &str,
+    base: &Tensor,
     value: &str,
     along: i64,
     [start, end]: [&Int; 2],
+    is_in_order: bool,
 ) -> String {
+    const END: Int = Int::Known(i64::MAX);
+    let (mut start, mut end) = (start.clone(), end.clone());
+    if let (Int::Known(from), Int::Known(to)) = (&start, &end) {
+        let (from, to) = (*from, *to);
+        if let Some(size) = base.size(along) {
+            let [from, to] = bounds(size, [from, to]);
+            start = Int::Known(from);
+            end = if to == size && from < to { END } else { Int::Known(to) };
+        } else if (from < 0) == (to < 0) && to < from {
+            end = start.clone();
+        }
+    }
+    let is_in_order = is_in_order
+        || match (&start, &end) {
+            (Int::Known(0), _) | (_, Int::Known(i64::MAX)) => true,
+            (Int::Known(start), Int::Known(end)) => (*start < 0) == (*end < 0),
+            (Int::Value(_), _) | (_, Int::Value(_)) => false,
+        };
     let mut parts = Vec::new();
     if !matches!(start, Int::Known(0)) {
-        parts.push(call.slice(base, along, [&Int::Known(0), start], 1));
+        parts.push(call.slice(base, along, [&Int::Known(0), &start], 1));
     }
     parts.push(value.to_owned());
-    if !matches!(end, Int::Known(i64::MAX)) {
-        parts.push(call.slice(base, along, [end, &Int::Known(i64::MAX)], 1));
+    if !is_in_order {
+        // What is behind the start, without as much as the value has.
+        let rest = call.slice(base, along, [&start, &END], 1);
+        let length = call.size_at(value, along);
+        let length = Int::Value(call.squeeze(&length, &[0]));
+        parts.push(call.slice(&rest, along, [&length, &END], 1));
+    } else if !matches!(end, Int::Known(i64::MAX)) {
+        parts.push(call.slice(base, along, [&end, &END], 1));
     }
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {

@@ -2,6 +2,7 @@
 
 use super::{Table, by_rule, parts_of, products};
 use crate::pt2::call::{Call, Result, Tensor, unsupported};
+use crate::pt2::operators::pointwise::{exp_less_one, greater_size, hypotenuse};
 use crate::pt2::value::{Output, Part, Value};
 use kiln_types::{DType, Scalar};
 
@@ -71,10 +72,16 @@ pub(super) const RULES: Table = &[
     (
         "expm1.default",
         unary!(|call: &mut Call<'_, '_>, z: &Parts| {
+            // `eˣ cos y − 1 = (eˣ − 1) cos y − 2 sin²(y / 2)`.
             let power = exponential(call, z);
-            let one = call.number_of(1.0, z.dtype);
-            let real = call.op("Sub", &[&power.real, &one], Vec::new());
-            z.with(real, power.imaginary)
+            let (half, two) = (call.number_of(0.5, z.dtype), call.number_of(2.0, z.dtype));
+            let (less, cos) =
+                (exp_less_one(call, &z.real, z.dtype), call.op("Cos", &[&z.imaginary], Vec::new()));
+            let angle = times(call, &z.imaginary, &half);
+            let sine = call.op("Sin", &[&angle], Vec::new());
+            let square = times(call, &sine, &sine);
+            let (part, rest) = (times(call, &less, &cos), times(call, &square, &two));
+            z.with(call.op("Sub", &[&part, &rest], Vec::new()), power.imaginary)
         }),
     ),
     ("isfinite.default", |call| of_both(call, "And")),
@@ -219,16 +226,9 @@ fn scaled(call: &mut Call<'_, '_>, z: &Parts, factor: f64) -> Parts {
     z.map(|part| times(call, part, &factor))
 }
 
-/// The square of the absolute value.
-fn squared_size(call: &mut Call<'_, '_>, z: &Parts) -> String {
-    let (real, imaginary) = (times(call, &z.real, &z.real), times(call, &z.imaginary, &z.imaginary));
-    call.op("Add", &[&real, &imaginary], Vec::new())
-}
-
 /// The absolute value.
 fn size(call: &mut Call<'_, '_>, z: &Parts) -> String {
-    let square = squared_size(call, z);
-    call.op("Sqrt", &[&square], Vec::new())
+    hypotenuse(call, [&z.real, &z.imaginary], z.dtype)
 }
 
 fn angle(call: &mut Call<'_, '_>, z: &Parts) -> String {
@@ -289,13 +289,44 @@ fn product(call: &mut Call<'_, '_>, z: &Parts, w: &Parts) -> Parts {
     z.with(call.op("Sub", &[&rr, &ii], Vec::new()), call.op("Add", &[&ri, &ir], Vec::new()))
 }
 
-fn conjugate(call: &mut Call<'_, '_>, z: &Parts) -> Parts {
-    z.with(z.real.clone(), call.op("Neg", &[&z.imaginary], Vec::new()))
+/// What quotients have of their divisor `c + id`, whose squares may be too large or too small: `c / m`, `d / m`, and `(c² + d²) / m`, with the
+/// greater of `|c|` and `|d|` for `m`.
+struct Divisor {
+    real: String,
+    imaginary: String,
+    square: String,
+}
+
+impl Divisor {
+    fn of(call: &mut Call<'_, '_>, w: &Parts) -> Self {
+        let greater = greater_size(call, [&w.real, &w.imaginary], w.dtype);
+        let [real, imaginary] =
+            [&w.real, &w.imaginary].map(|part| call.op("Div", &[part, &greater], Vec::new()));
+        let squares = [times(call, &w.real, &real), times(call, &w.imaginary, &imaginary)];
+        let square = call.op("Add", &[&squares[0], &squares[1]], Vec::new());
+        Self { real, imaginary, square }
+    }
+
+    /// What is left of a real number that is divided.
+    fn divide(&self, call: &mut Call<'_, '_>, real: &str, like: &Parts) -> Parts {
+        let (above, below) = (times(call, real, &self.real), times(call, real, &self.imaginary));
+        let parts = like.with(above, call.op("Neg", &[&below], Vec::new()));
+        parts.map(|part| call.op("Div", &[part, &self.square], Vec::new()))
+    }
 }
 
 fn reciprocal(call: &mut Call<'_, '_>, z: &Parts) -> Parts {
-    let (square, conjugate) = (squared_size(call, z), conjugate(call, z));
-    conjugate.map(|part| call.op("Div", &[part, &square], Vec::new()))
+    let divisor = Divisor::of(call, z);
+    let parts = z.with(divisor.real, call.op("Neg", &[&divisor.imaginary], Vec::new()));
+    parts.map(|part| call.op("Div", &[part, &divisor.square], Vec::new()))
+}
+
+/// `(a + ib) / (c + id)`.
+fn divided(call: &mut Call<'_, '_>, z: &Parts, w: &Parts) -> Parts {
+    let Divisor { real, imaginary, square } = Divisor::of(call, w);
+    let conjugate = z.with(real, call.op("Neg", &[&imaginary], Vec::new()));
+    let above = product(call, z, &conjugate);
+    above.map(|part| call.op("Div", &[part, &square], Vec::new()))
 }
 
 /// Sums and differences. What is added to complex numbers that is real leaves imaginary parts as they are.
@@ -327,15 +358,11 @@ fn quotient(call: &mut Call<'_, '_>) -> Result<Vec<Output>> {
     }
     let w = operand(call, "other")?;
     if !call.takes_complex("self") {
-        let dtype = w.dtype;
-        let x = call.operand("self", dtype)?;
-        let inverse = reciprocal(call, &w);
-        return Ok(inverse.map(|part| times(call, &x, part)).output());
+        let real = call.operand("self", w.dtype)?;
+        return Ok(Divisor::of(call, &w).divide(call, &real, &w).output());
     }
     let z = operand(call, "self")?;
-    let (square, conjugate) = (squared_size(call, &w), conjugate(call, &w));
-    let above = product(call, &z, &conjugate);
-    Ok(above.map(|part| call.op("Div", &[part, &square], Vec::new())).output())
+    Ok(divided(call, &z, &w).output())
 }
 
 fn equal(call: &mut Call<'_, '_>) -> Result<String> {
