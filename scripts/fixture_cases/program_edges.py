@@ -222,3 +222,21 @@ def dequantized(_):
     import torch.ao.quantization.fx._decomposed  # noqa: F401  registers the operators
 
     return Program(Dequantized(), [(torch.randint(-1000, 1000, (2, 3), dtype=torch.int32),)])
+
+
+@program("given_truths")
+def truths(_):
+    """What is true, in the dtype of what it is written into."""
+
+    def compute(x, y):
+        changed = x * 1
+        changed.gt_(0.5)
+        other = y * 1
+        other.logical_and_(x)
+        unequal = y * 1
+        unequal.ne_(y)
+        given = torch.empty(2, 3)
+        torch.gt(x, y, out=given)
+        return changed + 1, other * 2, unequal - 3, given * 0.5, changed
+
+    return Program(Computes(compute), [(torch.randn(2, 3), torch.randn(2, 3))])

@@ -100,7 +100,7 @@ struct Line {
 }
 
 /// Which values nodes use and make, by their places.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Flow {
     /// What each node uses: inputs of the graph and results of nodes.
     used: Vec<Vec<ValueId>>,
@@ -141,8 +141,9 @@ impl Flow {
     }
 
     /// For functions that begin at a node, of no, one, two, … nodes: how many parameters each has, or results, if those are more;
-    /// too many for any where sizes are used of a value that is no parameter.
-    fn passed(&self, start: usize, end: usize) -> Vec<usize> {
+    /// too many for any where sizes are used of a value that is no parameter. Longer ones than the first with more than `most` parameters, which
+    /// have more, are not looked at.
+    fn passed(&self, start: usize, end: usize, most: usize) -> Vec<usize> {
         let (mut inside, mut parameters) = (HashSet::<ValueId>::new(), HashSet::<ValueId>::new());
         let mut unused: HashMap<usize, usize> = HashMap::new();
         let mut unknown: HashSet<ValueId> = HashSet::new();
@@ -150,6 +151,9 @@ impl Flow {
         let mut passed = vec![0];
         for at in start..end {
             parameters.extend(self.used[at].iter().filter(|&value| !inside.contains(value)));
+            if parameters.len() > most {
+                break;
+            }
             unknown.extend(self.sized[at].iter().filter(|&value| !inside.contains(value)));
             unknown.retain(|value| !parameters.contains(value));
             for &(value, last) in &self.made[at] {
@@ -160,6 +164,7 @@ impl Flow {
             results -= unused.get(&at).copied().unwrap_or(0);
             passed.push(if unknown.is_empty() { results.max(parameters.len()) } else { UNCUT });
         }
+        passed.resize(end - start + 1, UNCUT);
         passed
     }
 }
@@ -299,7 +304,8 @@ impl Line {
         };
         while end - at > MAX_NODES {
             let to = end.min(at + MAX_PERIOD);
-            let passed = self.flow.as_ref().map(|flow| flow.passed(at, to)).unwrap_or_default();
+            let passed =
+                self.flow.as_ref().map(|flow| flow.passed(at, to, self.max_crossing)).unwrap_or_default();
             if let Some(next) = self.next_cut(at, end, &passed) {
                 piece(at, next);
                 at = next;
@@ -312,7 +318,8 @@ impl Line {
             }
         }
         while at > start && at < end {
-            let passed = self.flow.as_ref().map(|flow| flow.passed(at, end)).unwrap_or_default();
+            let passed =
+                self.flow.as_ref().map(|flow| flow.passed(at, end, self.max_crossing)).unwrap_or_default();
             if self.flow.is_none()
                 || self.crossing[at] <= self.max_crossing
                 || passed[end - at] <= self.max_crossing
@@ -455,8 +462,8 @@ fn rounds(nodes: &Nodes<'_>, line: &Line) -> Vec<Repetition> {
         let next = OutlineId::at(known.len());
         *known.entry((outline, parameters)).or_insert(next)
     });
-    let (crossing, flow) = (line.crossing.clone(), line.flow.clone());
-    let line = Line { outlines: outlines.collect(), crossing, max_crossing: UNCUT - 1, flow };
+    let crossing = line.crossing.clone();
+    let line = Line { outlines: outlines.collect(), crossing, max_crossing: UNCUT - 1, flow: None };
     let places: HashMap<NodeId, usize> = nodes.root.iter().enumerate().map(|(i, &node)| (node, i)).collect();
     let maker = |value: ValueId| graph.producer(value).and_then(|node| places.get(&node)).copied();
     let follows = |i: usize, period: usize| {

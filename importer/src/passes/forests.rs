@@ -21,8 +21,6 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 
 /// What is looked up for the leaves at which samples arrive.
 struct Lookup {
-    /// `[samples, trees]`.
-    result: ValueId,
     /// A number for each leaf.
     table: ValueId,
     /// Samples, features, thresholds, children, roots.
@@ -49,18 +47,7 @@ fn lookup(cx: &Rewrite<'_>, result: ValueId) -> Option<Lookup> {
     };
     let tables = [a, b, c, d];
     let known = |&id: &ValueId| cx.constant(id).is_some_and(|constant| constant.provenance.is_none());
-    tables.iter().all(known).then_some(Lookup { result, table, trees: [samples, a, b, c, d], depth: *depth })
-}
-
-/// Those of the lookups that are like the first: over the same samples, numbers of the same dtype.
-fn alike(cx: &Rewrite<'_>, found: Vec<Lookup>) -> Option<Vec<Lookup>> {
-    let first = found.first()?;
-    let (samples, dtype) = (first.trees[0], cx.ty(first.table).dtype);
-    let found: Vec<Lookup> = found
-        .into_iter()
-        .filter(|other| other.trees[0] == samples && cx.ty(other.table).dtype == dtype)
-        .collect();
-    (found.len() > 1).then_some(found)
+    tables.iter().all(known).then_some(Lookup { table, trees: [samples, a, b, c, d], depth: *depth })
 }
 
 /// `a + b + c + …` where some are what one tree says, or the sum of what several do.
@@ -98,24 +85,41 @@ fn added(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         };
         (cx.ty(addend).dims == dims).then_some((addend, lookup))
     };
-    let (said, found): (Vec<ValueId>, Vec<Lookup>) = addends.iter().filter_map(says).unzip();
-    let addend_of: HashMap<ValueId, ValueId> = found.iter().map(|lookup| lookup.result).zip(said).collect();
-    let found = alike(cx, found)?;
-    let merged: HashSet<ValueId> =
-        found.iter().filter_map(|lookup| addend_of.get(&lookup.result).copied()).collect();
-    let (table, leaves) = tables(cx, &found)?;
-    let joint = cx.insert(Op::Take(Take { axis: 0, wrapped: false }), &[table, leaves])?;
-    let sum = Op::Reduce(Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dims: true });
-    let mut rest = addends.into_iter().filter(|addend| !merged.contains(addend));
+    // Those of one samples' trees, whose numbers have one dtype; none is looked at twice.
+    let mut groups: Vec<Vec<(ValueId, Lookup)>> = Vec::new();
+    let mut places: HashMap<(ValueId, DType), usize> = HashMap::new();
+    for (addend, lookup) in addends.iter().filter_map(says) {
+        let place = *places.entry((lookup.trees[0], cx.ty(lookup.table).dtype)).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push(Vec::new());
+        }
+        groups[place].push((addend, lookup));
+    }
+    let mut merged: HashSet<ValueId> = HashSet::new();
+    let mut sums = Vec::new();
+    for group in groups.into_iter().filter(|group| group.len() > 1) {
+        let (said, found): (Vec<ValueId>, Vec<Lookup>) = group.into_iter().unzip();
+        let Some((table, leaves)) = tables(cx, &found) else { continue };
+        let joint = cx.insert(Op::Take(Take { axis: 0, wrapped: false }), &[table, leaves])?;
+        sums.push(joint);
+        merged.extend(said);
+    }
+    let last = sums.pop()?;
+    let sum = || Op::Reduce(Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dims: true });
+    let mut rest: Vec<ValueId> = addends.into_iter().filter(|addend| !merged.contains(addend)).collect();
+    for joint in sums {
+        rest.push(cx.insert(sum(), &[joint])?);
+    }
+    let mut rest = rest.into_iter();
     match rest.next() {
-        None => cx.replace(sum, vec![Some(joint)])?,
+        None => cx.replace(sum(), vec![Some(last)])?,
         Some(first) => {
             let mut y = first;
             for addend in rest {
                 y = cx.insert(Op::Binary(BinaryOp::Add), &[y, addend])?;
             }
-            let sum = cx.insert(sum, &[joint])?;
-            cx.replace(Op::Binary(BinaryOp::Add), vec![Some(y), Some(sum)])?;
+            let last = cx.insert(sum(), &[last])?;
+            cx.replace(Op::Binary(BinaryOp::Add), vec![Some(y), Some(last)])?;
         }
     }
     Some("forest of trees that are added")
@@ -124,9 +128,11 @@ fn added(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 /// `[a, b, c, …]` where all are what trees say.
 fn joined(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let found: Option<Vec<Lookup>> = cx.node().inputs.iter().map(|input| lookup(cx, (*input)?)).collect();
-    let found = found?;
-    let count = found.len();
-    let found = alike(cx, found).filter(|found| found.len() == count)?;
+    let found = found.filter(|found| found.len() > 1)?;
+    let kind = |lookup: &Lookup| (lookup.trees[0], cx.ty(lookup.table).dtype);
+    if !found.iter().all(|lookup| kind(lookup) == kind(&found[0])) {
+        return None;
+    }
     let (table, leaves) = tables(cx, &found)?;
     cx.replace(Op::Take(Take { axis: 0, wrapped: false }), vec![Some(table), Some(leaves)])?;
     Some("forest of trees that are joined")
@@ -134,6 +140,13 @@ fn joined(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 
 /// One table of numbers for leaves, and the leaves of one ensemble, whose rows are the leaves of all, then their branches.
 fn tables(cx: &mut Rewrite<'_>, found: &[Lookup]) -> Option<(ValueId, ValueId)> {
+    let same_dtype = |n: usize| {
+        let dtype = |lookup: &Lookup| cx.ty(lookup.trees[n]).dtype;
+        found.iter().all(|lookup| dtype(lookup) == dtype(&found[0]))
+    };
+    if !(same_dtype(1) && same_dtype(2)) {
+        return None;
+    }
     let size = |cx: &Rewrite<'_>, id: ValueId, axis: usize| cx.ty(id).dims.get(axis)?.as_size();
     let mut sizes = Vec::with_capacity(found.len());
     for lookup in found {
@@ -195,13 +208,6 @@ fn tables(cx: &mut Rewrite<'_>, found: &[Lookup]) -> Option<(ValueId, ValueId)> 
         )
         .ok()
     };
-    let same_dtype = |n: usize| {
-        let dtype = |lookup: &Lookup| cx.ty(lookup.trees[n]).dtype;
-        found.iter().all(|lookup| dtype(lookup) == dtype(&found[0]))
-    };
-    if !(same_dtype(1) && same_dtype(2)) {
-        return None;
-    }
     let parts: Option<Vec<&[u8]>> =
         found.iter().map(|lookup| Some(&*cx.constant(lookup.table)?.data.bytes)).collect();
     let dtype: DType = cx.ty(found[0].table).dtype;

@@ -110,13 +110,14 @@ fn compute(cx: &mut Rewrite<'_>, sources: &[ValueId], count: usize) -> Option<Va
         // A number of any rank is spread over the table.
         operands.push(TensorData { shape: vec![data.num_elements()], ..data });
     }
+    // Before anything is computed: what is refused would be so for each user, at each visit.
+    let before: usize = operands.iter().map(|data| data.bytes.len()).sum();
+    if cx.ty(cx.output()?).dtype.size().saturating_mul(count) > GROWTH.saturating_mul(before) {
+        return None;
+    }
     cx.look(count)?;
     let known: Vec<Option<&TensorData>> = operands.iter().map(Some).collect();
     let data = cx.op().evaluate(&known)?.pop().filter(|data| data.shape == [count])?;
-    let before: usize = operands.iter().map(|data| data.bytes.len()).sum();
-    if data.bytes.len() > GROWTH.saturating_mul(before) {
-        return None;
-    }
     cx.remake(&data)?;
     let (name, provenance) = origin(cx, sources);
     Some(cx.add_derived(name, data, provenance))

@@ -178,7 +178,7 @@ fn of_name<R: Copy>(rules: &HashMap<&str, R>, target: &str) -> Option<R> {
 }
 
 /// Names that the operator may have which yields what an operator writes into its argument `out`: `add.Tensor` for `add.out`. Where
-/// none of them takes the same arguments, the rule leaves some unread, which is an error.
+/// none of them takes the same arguments, the rule leaves some unread, which is an error unless they are such as change nothing.
 fn without_out(name: &str) -> Option<Vec<String>> {
     let (operator, overload) = name.split_once('.')?;
     let overloads = match overload {

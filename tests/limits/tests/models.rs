@@ -681,3 +681,49 @@ fn convert_file(path: &Path) -> Result<(), String> {
     optimize(&mut graph, &Options::default());
     Ok(())
 }
+
+/// Trees of one branch over so many different samples, two over each, all of which are added one after the other.
+#[test]
+fn sums_of_many_trees() {
+    let tree = |samples: &str, result: &str, value: f32| {
+        let floats = |name: &str, floats: &[f32]| AttributeProto {
+            floats: floats.to_vec(),
+            ..attribute(name, attribute_type::FLOATS)
+        };
+        let modes = AttributeProto {
+            strings: ["BRANCH_LEQ", "LEAF", "LEAF"].map(|mode| mode.to_owned().into()).to_vec(),
+            ..attribute("nodes_modes", attribute_type::STRINGS)
+        };
+        let attributes = vec![
+            int("n_targets", 1),
+            ints("nodes_treeids", &[0, 0, 0]),
+            ints("nodes_nodeids", &[0, 1, 2]),
+            ints("nodes_featureids", &[0, 0, 0]),
+            ints("nodes_truenodeids", &[1, 0, 0]),
+            ints("nodes_falsenodeids", &[2, 0, 0]),
+            ints("target_treeids", &[0, 0]),
+            ints("target_nodeids", &[1, 2]),
+            ints("target_ids", &[0, 0]),
+            floats("nodes_values", &[value, 0.0, 0.0]),
+            floats("target_weights", &[value, value + 1.0]),
+            modes,
+        ];
+        let ensemble = node("TreeEnsembleRegressor", &[samples], &[result], attributes);
+        NodeProto { domain: "ai.onnx.ml".to_owned(), ..ensemble }
+    };
+    bounded(move || {
+        let count = 600;
+        let mut nodes = chain(count, |_, from, to| node("Sin", &[from], &[to], Vec::new()));
+        let samples: Vec<String> = nodes.iter().map(|node| node.output[0].clone()).collect();
+        let mut sum = String::new();
+        for (n, samples) in samples.iter().flat_map(|samples| [samples; 2]).enumerate() {
+            let (tree_of, next) = (format!("t{n}"), format!("s{n}"));
+            nodes.push(tree(samples, &tree_of, n as f32));
+            if n > 0 {
+                nodes.push(node("Add", &[&sum, &tree_of], &[&next], Vec::new()));
+            }
+            sum = if n > 0 { next } else { tree_of };
+        }
+        convert(model(graph(nodes, Vec::new(), &[&sum])).encode_to_vec()).expect("a model");
+    });
+}

@@ -1,5 +1,5 @@
-//! `Conv`: windows over one to three spatial axes, and any more that no window reaches across; ONNX Runtime's `FusedConv` adds and activates as well, and its `NhwcConv` has the channels
-//! last, of the image and of the weight.
+//! `Conv`: windows over one to three spatial axes, and any more that no window reaches across; ONNX Runtime's `FusedConv` adds and
+//! activates as well, and its `NhwcConv` has the channels last, of the image and of the weight.
 
 use super::super::lowering::{Window, Windows, known_padding};
 use super::activation::merged;

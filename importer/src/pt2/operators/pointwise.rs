@@ -26,13 +26,19 @@ macro_rules! binary {
 
 macro_rules! compare {
     ($operator:literal) => {
-        |call| compare(call, $operator)
+        |call| {
+            let truth = compare(call, $operator)?;
+            as_described(call, truth)
+        }
     };
 }
 
 macro_rules! logical {
     ($operator:literal) => {
-        |call| logical(call, $operator)
+        |call| {
+            let truth = logical(call, $operator)?;
+            as_described(call, truth)
+        }
     };
 }
 
@@ -235,11 +241,13 @@ pub(super) const RULES: Table = &[
     ("nan_to_num.default", nan_to_num),
     ("ne.Scalar", |call| {
         let equal = compare(call, "Equal")?;
-        negated(call, equal)
+        let truth = negated(call, equal)?;
+        as_described(call, truth)
     }),
     ("ne.Tensor", |call| {
         let equal = compare(call, "Equal")?;
-        negated(call, equal)
+        let truth = negated(call, equal)?;
+        as_described(call, truth)
     }),
     ("neg.default", unary!("Neg")),
     ("_neg_view.default", unary!("Neg")),
@@ -431,6 +439,12 @@ fn classified(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
 
 pub(super) fn negated(call: &mut Call<'_, '_>, outputs: Outputs) -> Result<Outputs> {
     Ok(outputs.iter().map(|value| call.op("Not", &[value], Vec::new())).collect())
+}
+
+/// What is true or not in the dtype that the program says: a tensor that is given for it, or changed in place, keeps its own.
+fn as_described(call: &mut Call<'_, '_>, truth: Outputs) -> Result<Outputs> {
+    let dtype = call.result_dtype()?;
+    Ok(truth.iter().map(|value| call.cast(value, DType::Bool, dtype)).collect())
 }
 
 /// Two operands in the dtype of the result.

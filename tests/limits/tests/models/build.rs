@@ -53,7 +53,7 @@ pub fn function(name: &str, inputs: &[&str], outputs: &[&str], node: Vec<NodePro
 
 fn opsets() -> Vec<OperatorSetIdProto> {
     let of = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
-    vec![of("", 20), of("f", 1)]
+    vec![of("", 20), of("ai.onnx.ml", 3), of("f", 1)]
 }
 
 pub fn attribute(name: &str, r#type: i32) -> AttributeProto {
