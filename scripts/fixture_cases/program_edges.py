@@ -237,6 +237,47 @@ def truths(_):
         unequal.ne_(y)
         given = torch.empty(2, 3)
         torch.gt(x, y, out=given)
-        return changed + 1, other * 2, unequal - 3, given * 0.5, changed
+        counted = (y * 2).to(torch.int64)
+        counted.logical_not_()
+        places = torch.argmax(x, 1, out=torch.empty(2, dtype=torch.int64))
+        sums = torch.sum(x, 1, out=torch.empty(2))
+        return changed + 1, other * 2, unequal - 3, given * 0.5, changed, counted + 3, places, sums
 
     return Program(Computes(compute), [(torch.randn(2, 3), torch.randn(2, 3))])
+
+
+@program("autocast")
+def autocast(_):
+    """Layers that compute in bf16, of which the program tells only by their results."""
+    net = nn.ModuleDict({"conv": nn.Conv1d(4, 4, 3, padding=1), "linear": nn.Linear(8, 8)})
+    # Of numbers with one sign all digits of a sum are right.
+    for parameter in net.parameters():
+        parameter.data.abs_()
+
+    class Rounded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                linear = self.net["linear"](x) * (x @ x.transpose(1, 2) @ x)
+                convolved = self.net["conv"](x)
+                # Of which the last digit depends on the order of sums.
+                attended = torch.nn.functional.scaled_dot_product_attention(x, x, x) * 0 + convolved
+            return linear, convolved, attended
+
+    return Program(Rounded(), [(torch.rand(2, 4, 8),)])
+
+
+@program("changed_often")
+def changed_often(_):
+    """One tensor that is changed in place hundreds of times, and sizes of which one part is 0."""
+
+    def compute(x):
+        y = x * 1
+        for n in range(200):
+            y += n
+        return y, torch.hypot(x * 0, x)
+
+    return Program(Computes(compute), [(torch.randn(2, 3),)])

@@ -185,8 +185,13 @@ impl Scratch {
         let bar = spinner("compiling");
         let target = self.root.join("target");
         let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        // In its own folder: settings of Cargo and rustup in a folder of strangers' files, where somebody may stand, can name programs to run.
-        let output = Command::new(&program)
+        // In its own folder: settings of Cargo and rustup in a folder of strangers' files, where somebody may stand, can name programs to run. A
+        // path to Cargo counts from there.
+        let path = match Path::new(&program).components().count() {
+            0 | 1 => PathBuf::from(&program),
+            _ => std::path::absolute(&program).unwrap_or_else(|_| PathBuf::from(&program)),
+        };
+        let output = Command::new(&path)
             .current_dir(&crate_dir)
             .args(["build", "--release", "--quiet"])
             .arg("--manifest-path")

@@ -631,6 +631,16 @@ impl<'p> Call<'_, 'p> {
         self.result(0).map(|result| result.dtype)
     }
 
+    /// A tensor of floats in the dtype of the result, if that is one of floats: within `torch.autocast` operators take others than they compute in,
+    /// and no casts stand in the program.
+    pub fn as_result(&mut self, x: Tensor) -> Result<Tensor> {
+        let dtype = self.result_dtype()?;
+        if !(x.dtype.is_float() && dtype.is_float()) {
+            return Ok(x);
+        }
+        Ok(Tensor { name: self.cast_tensor(&x, dtype), dtype, ..x })
+    }
+
     /// The number of results, those in lists among them.
     pub fn result_count(&self) -> usize {
         self.to.results(self.node).count()

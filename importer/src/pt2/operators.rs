@@ -183,6 +183,8 @@ fn without_out(name: &str) -> Option<Vec<String>> {
     let (operator, overload) = name.split_once('.')?;
     let overloads = match overload {
         "out" => vec!["default", "Tensor", "self"],
+        "IntList_out" => vec!["dim_IntList"],
+        "out_mode" => vec!["Tensor_mode"],
         overload => vec![overload.strip_suffix("_out")?],
     };
     Some(overloads.into_iter().map(|overload| format!("{operator}.{overload}")).collect())

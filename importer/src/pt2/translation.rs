@@ -441,7 +441,7 @@ impl<'p> Translation<'p> {
         }
         self.is_spent = true;
         Err(ImportErrorKind::Disproportionate {
-            what: "calls that are translated again, as tensors were changed in place or loops have conditions,",
+            what: "what its calls stand for, again where tensors were changed in place or loops have conditions,",
         })
     }
 
@@ -679,8 +679,13 @@ impl<'p> Translation<'p> {
         }
         let given = self.described(target)?.dtype;
         let [tensors, without_dims] = &groups;
+        let is_place = matches!(
+            operators::family(&node.target),
+            "argmax" | "argmin" | "argsort" | "bucketize" | "searchsorted"
+        );
         let is_computed = groups.iter().all(Vec::is_empty)
             || given == DType::Bool
+            || is_place && given == DType::I64
             || given == dtype::promoted([tensors, without_dims, &[]]);
         if is_computed {
             return Ok(());
@@ -797,6 +802,9 @@ impl<'p> Translation<'p> {
             self.views.note(View { name, by: By::Same, base: self.key(argument) });
         }
         self.inside(inner, |to| to.graph(inlined.graph));
+        if self.is_spent {
+            return Ok(());
+        }
         let mut outputs = inlined.graph.outputs.iter().filter_map(named);
         let names: Vec<&'p str> = self.results(node).collect();
         for name in names {

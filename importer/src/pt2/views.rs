@@ -85,6 +85,10 @@ impl<'p> Views<'p> {
         if view.name == view.base {
             return;
         }
+        // The same as what is the same as another is that one: chains stay short where a tensor is changed in place again and again.
+        let base =
+            self.views.get(&view.base).filter(|base| matches!((view.by, base.by), (By::Same, By::Same)));
+        let view = View { base: base.map_or(view.base, |base| base.base), ..view };
         self.seen.insert(view.name, self.version(view.base));
         self.views.insert(view.name, view);
     }

@@ -61,9 +61,6 @@ pub const MAX_INDEX_METADATA: usize = 1 << 16;
 /// Longest text of an exported program, or of a list of its tensors. That of a large model takes some tens of megabytes.
 pub const MAX_PROGRAM_BYTES: usize = 256 << 20;
 
-/// Most bytes that a compressed text of a program may inflate to, unless it is [`MAX_TEXT_EXPANSION`] times as long as what it is packed in. PyTorch
-/// writes texts uncompressed; tools that pack archives anew make them a tenth.
+/// Most bytes that a compressed text of a program may inflate to, unless it is [`MAX_EXPANSION`] times as long as what it is packed in. PyTorch writes
+/// texts uncompressed; tools that pack archives anew make them up to 33 times smaller.
 pub const MAX_INFLATED_TEXT: usize = 16 << 20;
-
-/// How many times its packed size the compressed text of a larger program may have.
-pub const MAX_TEXT_EXPANSION: usize = 32;

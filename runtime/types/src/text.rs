@@ -3,21 +3,21 @@
 use core::fmt::{self, Write};
 
 /// Whether a character does something other than be seen where it stands: it moves the cursor, colours, or reorders or hides text, or is a letter
-/// of which nothing is seen (Unicode's property `Default_Ignorable_Code_Point`, and what else has no ink).
+/// of which nothing is seen (most of Unicode's property `Default_Ignorable_Code_Point`, but not what makes an emoji of a character).
 pub fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Marks of direction, joiners, separators of lines and paragraphs.
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
             // Fillers of Hangul, vowels that Khmer leaves out, an empty pattern of Braille, a joiner of marks.
             | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{17b4}' | '\u{17b5}' | '\u{2800}' | '\u{34f}'
             // Selectors of variants, tags.
-            | '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e0fff}')
+            | '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0d}' | '\u{e0000}'..='\u{e0fff}')
         || is_no_character(c)
 }
 
-/// Whether it is one of the code points that are no characters, which XML does not allow.
+/// Whether it is one of the code points that are no characters, some of which XML does not allow.
 fn is_no_character(c: char) -> bool {
     matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe
 }
@@ -63,7 +63,8 @@ mod tests {
             r#"\u{1b}[2J\u{9b}31m a\tb\r\n\u{202e}c\u{2028}\u{200b}ü日本 "\"#
         );
         assert_eq!(format!("{}", Lines("a\nb\u{7f}")), "a\nb\\u{7f}");
-        let empty = "\u{3164}\u{115f}\u{fe0f}\u{2800}\u{ffff}\u{1fffe}";
-        assert_eq!(format!("{}", Line(empty)), r"\u{3164}\u{115f}\u{fe0f}\u{2800}\u{ffff}\u{1fffe}");
+        let empty = "\u{3164}\u{115f}\u{fe01}\u{2800}\u{ffff}\u{1fffe}";
+        assert_eq!(format!("{}", Line(empty)), r"\u{3164}\u{115f}\u{fe01}\u{2800}\u{ffff}\u{1fffe}");
+        assert_eq!(format!("{}", Line("models \u{2699}\u{fe0f}")), "models \u{2699}\u{fe0f}");
     }
 }

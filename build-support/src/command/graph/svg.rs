@@ -45,7 +45,8 @@ pub(super) fn print(graph: &Graph, tree: &Module) -> String {
     });
     // Among so many boxes and arrows nobody follows one, and each box would be looked at for each arrow.
     const MOST_PAIRS: usize = 1 << 22;
-    let arrows: usize = graph.root.nodes.iter().map(|&id| graph.node(id).inputs.len()).sum();
+    let arrows: usize = graph.root.nodes.iter().map(|&id| sources(graph, graph.node(id)).count()).sum();
+    let arrows = arrows + outputs.len();
     let obstacles: Vec<&Box> = match boxes.len().saturating_mul(arrows) {
         ..=MOST_PAIRS => boxes.values().collect(),
         _ => Vec::new(),

@@ -22,7 +22,8 @@ fn attention(call: &mut Call<'_, '_>, mask: &str) -> Result<Outputs> {
         ));
     }
     let (q, k, v) = (call.tensor("query")?, call.tensor("key")?, call.tensor("value")?);
-    let mask = call.optional_tensor(mask)?;
+    let (q, k, v) = (call.as_result(q)?, call.as_result(k)?, call.as_result(v)?);
+    let mask = call.optional_tensor(mask)?.map(|mask| call.as_result(mask)).transpose()?;
     let rank = q.rank().max(k.rank()).max(v.rank());
     let query = of_rank_four(call, &q, rank)?;
     let key = of_rank_four(call, &k, rank)?;

@@ -15,7 +15,8 @@ pub(super) const RULES: Table =
 /// What turns gradients on or off in a graph.
 const SET_GRAD: &str = "higher_order.wrap_with_set_grad_enabled";
 
-/// Whether an operator's graph stands in place of its call. Where numbers have other dtypes, casts stand in the graph.
+/// Whether an operator's graph stands in place of its call. Where numbers have other dtypes within, the program says so of results, and operators cast
+/// what they are given ([`Call::as_result`]).
 pub(in crate::pt2) fn is_inlined(target: &str) -> bool {
     matches!(super::name(target), "higher_order.wrap_with_autocast" | SET_GRAD)
 }

@@ -3,6 +3,7 @@
 use super::{Sharing, Table, ViewTable};
 use crate::onnx::proto::AttributeProto;
 use crate::pt2::call::{Call, Number, Outputs, Result, Tensor, int, ints, invalid, string, unsupported};
+use crate::pt2::translation::names_of;
 use crate::pt2::views::put_back;
 use kiln_types::{DType, Scalar};
 
@@ -152,7 +153,10 @@ fn addmm(call: &mut Call<'_, '_>) -> Result<Outputs> {
 fn linear(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let product = weighted(call)?;
     Ok(vec![match call.optional_tensor("bias")? {
-        Some(bias) => call.op("Add", &[&product, &bias], Vec::new()),
+        Some(bias) => {
+            let bias = call.as_result(bias)?;
+            call.op("Add", &[&product, &bias], Vec::new())
+        }
         None => product,
     }])
 }
@@ -160,6 +164,7 @@ fn linear(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// `x · weightᵀ`.
 pub(super) fn weighted(call: &mut Call<'_, '_>) -> Result<String> {
     let (x, weight) = (call.tensor("input")?, call.tensor("weight")?);
+    let (x, weight) = (call.as_result(x)?, call.as_result(weight)?);
     let weight = if weight.rank() < 2 { weight.name } else { call.transpose(&weight, &[1, 0]) };
     Ok(call.op("MatMul", &[&x, &weight], Vec::new()))
 }
@@ -215,7 +220,13 @@ pub(super) fn summed(call: &mut Call<'_, '_>, inputs: &[&str]) -> Result<String>
 pub(in crate::pt2) fn sums(call: &Call<'_, '_>) -> bool {
     let Ok(equation) = equation(call) else { return true };
     match equation.split_once("->") {
-        Some((operand, result)) => operand.chars().any(|index| !result.contains(index)),
+        Some((operand, result)) => {
+            let letters = || operand.chars().filter(char::is_ascii_alphabetic);
+            // Dots may stand for no axis at all.
+            let dots = operand.contains('.') && !result.contains('.');
+            letters().any(|index| !result.contains(index))
+                || dots && rank_of_only(call) != Some(letters().count())
+        }
         // The result has all indices that are there once.
         None => {
             let mut indices: Vec<char> = equation.chars().filter(char::is_ascii_alphabetic).collect();
@@ -223,6 +234,12 @@ pub(in crate::pt2) fn sums(call: &Call<'_, '_>) -> bool {
             indices.windows(2).any(|pair| matches!(pair, [own, next] if own == next))
         }
     }
+}
+
+/// The rank of the only operand.
+fn rank_of_only(call: &Call<'_, '_>) -> Option<usize> {
+    let only = call.node.inputs.iter().flat_map(|input| names_of(&input.arg)).next()?;
+    call.to.meta(only).map(|meta| meta.sizes.len())
 }
 
 /// Of axes in another order: the equation from its result to its operand. That of a diagonal has no such.
@@ -441,7 +458,8 @@ fn convolved(
     attributes: Vec<AttributeProto>,
 ) -> Result<Outputs> {
     let (x, weight) = (call.tensor("input")?, call.tensor("weight")?);
-    let bias = call.optional_tensor("bias")?;
+    let (x, weight) = (call.as_result(x)?, call.as_result(weight)?);
+    let bias = call.optional_tensor("bias")?.map(|bias| call.as_result(bias)).transpose()?;
     let (x, added) = batched(call, &x, axes + 2);
     let mut inputs: Vec<&str> = vec![&x, &weight];
     inputs.extend(bias.as_deref());

@@ -529,7 +529,7 @@ fn distances_of_pairs(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let Some(count) = x.size(0).filter(|&count| count.saturating_mul(count) <= PAIRS) else {
         return Err(unsupported("`pdist` of a number of rows that varies, or is large"));
     };
-    call.to.spend(usize::try_from(count.saturating_mul(count)).unwrap_or(usize::MAX))?;
+    call.to.spend(usize::try_from(count.saturating_mul(count) / 2).unwrap_or(usize::MAX))?;
     let pairs = || (0..count).flat_map(|first| (first + 1..count).map(move |second| (first, second)));
     let firsts: Vec<i64> = pairs().map(|(first, _)| first).collect();
     let seconds: Vec<i64> = pairs().map(|(_, second)| second).collect();

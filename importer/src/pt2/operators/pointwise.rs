@@ -220,7 +220,8 @@ pub(super) const RULES: Table = &[
     ("logical_not.default", |call| {
         let x = call.tensor("self")?;
         let x = call.cast_tensor(&x, DType::Bool);
-        Ok(vec![call.op("Not", &[&x], Vec::new())])
+        let truth = call.op("Not", &[&x], Vec::new());
+        as_described(call, vec![truth])
     }),
     ("logical_or.default", logical!("Or")),
     ("logical_xor.default", logical!("Xor")),
@@ -380,16 +381,17 @@ pub(super) fn greater_size(call: &mut Call<'_, '_>, [x, y]: [&str; 2], dtype: DT
     call.op("Clip", &[&greater, &least, &most], Vec::new())
 }
 
-/// `sqrt(x² + y²)`, whose squares may be too large or too small: `sqrt(m) · sqrt(x · (x / m) + y · (y / m))` with `m = max(|x|, |y|)`.
+/// `sqrt(x² + y²)`, whose squares may be too large or too small: `m · sqrt((x / m)² + (y / m)²)` with `m = max(|x|, |y|)`, which is exact where one of
+/// them is 0.
 pub(super) fn hypotenuse(call: &mut Call<'_, '_>, [x, y]: [&str; 2], dtype: DType) -> String {
     let greater = greater_size(call, [x, y], dtype);
-    let parts = [x, y].map(|x| {
+    let squares = [x, y].map(|x| {
         let ratio = call.op("Div", &[x, &greater], Vec::new());
-        call.op("Mul", &[x, &ratio], Vec::new())
+        call.op("Mul", &[&ratio, &ratio], Vec::new())
     });
-    let sum = call.op("Add", &[&parts[0], &parts[1]], Vec::new());
-    let roots = [&greater, &sum].map(|of| call.op("Sqrt", &[of], Vec::new()));
-    call.op("Mul", &[&roots[0], &roots[1]], Vec::new())
+    let sum = call.op("Add", &[&squares[0], &squares[1]], Vec::new());
+    let root = call.op("Sqrt", &[&sum], Vec::new());
+    call.op("Mul", &[&greater, &root], Vec::new())
 }
 
 /// `eˣ − 1`: near 0 by `2t / (1 − t)` of `t = tanh(x / 2)`, as the difference has few digits there.

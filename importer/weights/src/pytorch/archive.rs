@@ -64,18 +64,20 @@ pub(super) fn read(archive: &Archive) -> Result<PytorchFile> {
 impl Archive {
     pub(super) fn read(file: &Bytes) -> Result<Self> {
         let broken = |error: zip::result::ZipError| WeightsError::archive(error.to_string());
-        let tail = file.get(file.len().saturating_sub(END_RECORD_WITHIN)..).unwrap_or_default();
-        // Before the file is given to a reader that would search all of it, and take another record for the end.
-        let end = end_record(tail)
+        // Before the file is given to a reader that would search all of it.
+        let end = end_record(file)
             .ok_or_else(|| WeightsError::archive("its directory is missing; the file ends early"))?;
         let mut zip = ZipArchive::new(Once::new(file)).map_err(broken)?;
+        if !is_of(&zip, file, end) {
+            return Err(WeightsError::archive("its directory is broken, or not where its last record says"));
+        }
         if zip.len() > limits::MAX_ENTRIES {
             return Err(WeightsError::limit(
                 format!("the archive has {} entries", zip.len()),
                 limits::MAX_ENTRIES,
             ));
         }
-        check_count(end, zip.len())?;
+        check_count(end.1, zip.len())?;
         // Each entry has a header before its data, anywhere in the file.
         file.scattered(true);
         let mut entries = BTreeMap::new();
@@ -261,12 +263,45 @@ impl Seek for Once {
     }
 }
 
-/// The record at the end of a file: the last one there is, whose comment the file ends with.
-fn end_record(tail: &[u8]) -> Option<&[u8]> {
-    let at = tail.windows(4).rposition(|window| window == b"PK\x05\x06")?;
-    let record = tail.get(at..)?;
-    let comment = record.get(20..)?.first_chunk().map(|length| usize::from(u16::from_le_bytes(*length)))?;
-    (record.len() == 22 + comment).then_some(record)
+/// Where in a file the record at its end begins, and the record: the last one whose comment the file ends with, or the last of all, behind which
+/// there are bytes that some tools append.
+fn end_record(file: &[u8]) -> Option<(usize, &[u8])> {
+    let tail = file.len().saturating_sub(END_RECORD_WITHIN);
+    let signatures = file.get(tail..)?.windows(4).enumerate().rev();
+    let signatures = signatures.filter(|(_, window)| window == b"PK\x05\x06");
+    let records = signatures.filter_map(|(at, _)| {
+        let record = file.get(tail + at..)?;
+        let comment: usize = u16::from_le_bytes(*record.get(20..)?.first_chunk()?).into();
+        (record.len() >= 22 + comment).then_some((tail + at, record, record.len() == 22 + comment))
+    });
+    let mut last = None;
+    for (at, record, is_end) in records {
+        if is_end {
+            return Some((at, record));
+        }
+        last.get_or_insert((at, record));
+    }
+    last
+}
+
+/// Whether a directory that was read is the one that the record at the end tells of: it ends where that begins, or where the record of an archive
+/// of more than 4 GiB does (4.3.14 and 4.3.15 of the format's specification, APPNOTE.TXT).
+fn is_of(zip: &ZipArchive<Once>, file: &[u8], (at, record): (usize, &[u8])) -> bool {
+    let number = |bytes: Option<&[u8]>| bytes?.first_chunk().map(|number| u64::from_le_bytes(*number));
+    let locator =
+        at.checked_sub(20).and_then(|at| file.get(at..)).filter(|bytes| bytes.starts_with(b"PK\x06\x07"));
+    let end = match locator {
+        Some(locator) => number(locator.get(8..)).and_then(|place| {
+            let at = place.checked_add(zip.offset())?;
+            let record = file.get(usize::try_from(at).ok()?..)?;
+            number(record.get(40..)).map(|size| (at, size))
+        }),
+        None => record
+            .get(12..)
+            .and_then(|size| size.first_chunk())
+            .map(|size| (at as u64, u32::from_le_bytes(*size).into())),
+    };
+    end.is_some_and(|(at, size)| zip.central_directory_start().checked_add(size) == Some(at))
 }
 
 /// Refuses an archive with two entries of one name: readers choose between them in different ways. The directory that

@@ -199,7 +199,7 @@ fn text(archive: &Archive, path: &str) -> Result<Bytes> {
     let source = archive.source(path).map_err(|error| error.in_entry(path))?;
     let limit = match &source {
         Source::Deflated { packed, .. } => {
-            let in_proportion = packed.len().saturating_mul(limits::MAX_TEXT_EXPANSION);
+            let in_proportion = packed.len().saturating_mul(limits::MAX_EXPANSION);
             limits::MAX_INFLATED_TEXT.max(in_proportion).min(limits::MAX_PROGRAM_BYTES)
         }
         Source::Mapped(_) => limits::MAX_PROGRAM_BYTES,

@@ -345,3 +345,40 @@ fn convolutions_in_groups_are_rescaled_by_their_own_channels() {
     run(Output::Sums(&mut sums));
     at_each_level(|_| check_outputs(&sums, 70, run));
 }
+
+/// Images of one plane before which there are others that are not there: windows that see one of these alone.
+#[test]
+fn depthwise_convolutions_of_padded_planes() {
+    for (before, seen) in [(0, true), (1, false)] {
+        let options = ConvOptions {
+            stride: [2, 1, 1].into(),
+            padding: [(before, 1 - before), (1, 1), (1, 1)].into(),
+            dilation: [1, 1, 1].into(),
+            groups: 40,
+        };
+        let shape = ConvShape::new(&[1, 40, 1, 4, 5], &[40, 1, 1, 3, 3], &options);
+        let (x, weight) = (std::vec![9; 40 * 20], std::vec![1; 40 * 9]);
+        at_each_level(|level| {
+            let packed = PackedQuantizedDepthwise::new(&shape, Bytes::I8(&weight), Zeros::One(0));
+            let mut out = std::vec![7; shape.windows.output_len() * 40];
+            quantized_depthwise(&shape, Bytes::U8(&x), 4, &packed, Output::Sums(&mut out));
+            let corner = if seen { 4 * 5 } else { 0 };
+            assert_eq!((out.len(), out[0]), (40 * 20, corner), "{level:?}");
+        });
+    }
+}
+
+/// Images without pixels, of which windows see the border alone.
+#[test]
+fn depthwise_convolutions_of_nothing() {
+    let options =
+        ConvOptions { stride: [1].into(), padding: [(2, 2)].into(), dilation: [1].into(), groups: 40 };
+    let shape = ConvShape::new(&[1, 40, 0], &[40, 1, 3], &options);
+    let weight = std::vec![1; 40 * 3];
+    at_each_level(|level| {
+        let packed = PackedQuantizedDepthwise::new(&shape, Bytes::I8(&weight), Zeros::One(0));
+        let mut out = std::vec![7; 2 * 40];
+        quantized_depthwise(&shape, Bytes::U8(&[]), 4, &packed, Output::Sums(&mut out));
+        assert!(out.iter().all(|&sum| sum == 0), "{level:?}");
+    });
+}

@@ -178,9 +178,11 @@ unsafe fn bring(of: &Convolution<'_>, part: &Part<'_>, seen: &mut [[u32; COLS]])
         let of_kernel = group * GROUP..w.kernel[1].min((group + 1) * GROUP);
         let mut lines = [(border.as_ptr(), 0); GROUP];
         for (line, n) in lines.iter_mut().zip(of_kernel.clone()) {
-            if let Some(y) = w.position(1, oy, n) {
+            // An image of one plane may be padded by others.
+            if let (Some(_), Some(y)) = (w.position(0, 0, 0), w.position(1, oy, n)) {
                 let at = (image * w.input[1] + y) * w.input[2] * channels + part.panel * COLS;
-                *line = (x[at..].as_ptr(), channels);
+                // Lines without pixels are nowhere.
+                *line = x.get(at..).map_or(*line, |line| (line.as_ptr(), channels));
             }
         }
         // SAFETY: lines lie in the image whole.
