@@ -43,8 +43,9 @@ impl<'m> Lowering<'_, 'm> {
 
     /// Like [`Lowering::spend`], for operators that repeat something.
     pub(crate) fn repeat(&self, steps: usize) -> RuleResult<()> {
-        self.spend(steps)
-            .map_err(|_| RuleError::TooLarge { what: "what it repeats, for a file of this size,".to_owned() })
+        self.spend(steps).map_err(|_| RuleError::TooLarge {
+            what: "what it repeats, out of proportion to the size of the file,".to_owned(),
+        })
     }
 
     /// Takes the steps of so many values that have a name of the file and a number.
