@@ -211,6 +211,7 @@ pub(in crate::pt2) fn cut(
 ) -> Result<String> {
     let along = call.axis("dim", 0, base)?;
     let indices = call.sizes("indices")?;
+    call.to.spend(indices.len())?;
     let before = position.checked_sub(1).and_then(|place| indices.get(place)).cloned();
     let (start, end) = (before.unwrap_or(Int::Known(0)), indices.get(position).cloned());
     let end = end.unwrap_or(Int::Known(i64::MAX));
