@@ -330,7 +330,9 @@ mod tests {
         ] {
             assert_eq!(plain(name).as_deref(), Some(other));
         }
-        assert!(is_known("torch.ops.aten.maximum.out") && is_known("torch.ops.aten.add.out"));
+        for name in ["maximum.out", "add.out", "sum.IntList_out", "div.out_mode", "gt.Tensor_out"] {
+            assert!(is_known(&format!("torch.ops.aten.{name}")), "{name}");
+        }
         assert!(!is_known("torch.ops.aten.nothing.out"));
         assert!(is_in_place("torch.ops.aten.relu_.default"));
         assert!(is_in_place("torch.ops.aten.dropout_.default"));

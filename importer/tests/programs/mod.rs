@@ -367,6 +367,21 @@ fn a_name_that_stands_for_two_results_is_refused() {
     assert!(message.ends_with("the value `flatten` is defined more than once"), "{message}");
 }
 
+/// Dots that stand for no axis: the result is a view, and nothing is known of how to put it back.
+#[test]
+fn dots_of_an_equation_may_stand_for_nothing() {
+    let program = Program::read("shared_of_one");
+    let mut text = program.text.clone();
+    let equations =
+        nodes(&mut text).iter_mut().filter(|node| node["target"] == "torch.ops.aten.einsum.default");
+    let arguments = equations.flat_map(|node| node["inputs"].as_array_mut().expect("its arguments"));
+    arguments
+        .filter(|input| input["name"] == "equation")
+        .for_each(|input| input["arg"] = json!({"as_string": "...ij->ij"}));
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("changing what `einsum` yields in place"), "{message}");
+}
+
 #[test]
 fn inputs_of_one_name_are_refused() {
     let program = Program::read("residual");

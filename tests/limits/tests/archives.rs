@@ -5,7 +5,9 @@ use flate2::{Compression, Crc};
 use kiln_limits_tests::bounded;
 use kiln_types::Bytes;
 use kiln_weights::ExportedProgram;
-use std::io::Write;
+use std::io::{Cursor, Write};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 fn refusal(bytes: Vec<u8>) -> String {
     ExportedProgram::read(&Bytes::from_vec(bytes)).expect_err("no program").to_string()
@@ -87,4 +89,20 @@ fn the_directory_is_that_of_the_last_record() {
     let outer = [&inner[..], &records(1, 1)[..]].concat();
     let error = refusal(outer);
     assert!(error.contains("directory"), "{error}");
+}
+
+/// More entries than the last record can count, whose directory another record tells of.
+#[test]
+fn an_archive_of_many_entries() {
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    writer.start_file("m/models/model.json", stored).expect("an entry");
+    writer.write_all(b"{}").expect("its bytes");
+    for n in 0..1 << 16 {
+        writer.start_file(format!("m/extra/{n}"), stored).expect("an entry");
+    }
+    let bytes = writer.finish().expect("an archive").into_inner();
+    assert!(bytes.windows(4).any(|window| window == b"PK\x06\x07"));
+    let read = ExportedProgram::read(&Bytes::from_vec(bytes)).expect("an archive");
+    assert_eq!(&*read.program, b"{}");
 }

@@ -3,9 +3,9 @@
 use super::Table;
 use super::index::{expanded, indices, made, rank_of};
 use super::reduce::{as_before, bound, flattened, with_axis};
-use super::shape::{bounds, dims, next, put_steps, reshaped};
+use super::shape::{bounds, dims, put_steps, reshaped};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, string, unsupported};
-use crate::pt2::views::put_back::{between, has_any};
+use crate::pt2::views::put_back::{at_index, between, has_any};
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
@@ -240,9 +240,7 @@ fn select_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let along = call.axis("dim", 0, &x)?;
     let index = call.size("index")?;
     let value = call.cast_tensor(&source, x.dtype);
-    let value = call.unsqueeze(&value, &[along]);
-    let end = next(call, &index);
-    Ok(vec![between(call, &x, &value, along, [&index, &end], true)])
+    Ok(vec![at_index(call, &x, &value, along, &index)])
 }
 
 fn slice_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {

@@ -117,9 +117,7 @@ pub(in crate::pt2) fn selected(
 ) -> Result<String> {
     let along = call.axis("dim", 0, base)?;
     let index = call.size("index")?;
-    let value = call.unsqueeze(value, &[along]);
-    let end = shape::next(call, &index);
-    Ok(between(call, base, &value, along, [&index, &end], true))
+    Ok(at_index(call, base, value, along, &index))
 }
 
 pub(in crate::pt2) fn sliced(
@@ -177,10 +175,8 @@ pub(in crate::pt2) fn unbound(
     position: usize,
 ) -> Result<String> {
     let along = call.axis("dim", 0, base)?;
-    let index = i64::try_from(position).unwrap_or(i64::MAX);
-    let value = call.unsqueeze(value, &[along]);
-    let range = [&Int::Known(index), &Int::Known(index.saturating_add(1))];
-    Ok(between(call, base, &value, along, range, true))
+    let index = Int::Known(i64::try_from(position).unwrap_or(i64::MAX));
+    Ok(at_index(call, base, value, along, &index))
 }
 
 /// Of one of the parts along an axis.
@@ -224,6 +220,19 @@ fn bounds(size: i64, [start, end]: [i64; 2]) -> [i64; 2] {
     let place = |index: i64| if index < 0 { index.saturating_add(size) } else { index }.clamp(0, size);
     let start = place(start);
     [start, place(end).max(start)]
+}
+
+/// A tensor that has `value`, which lacks the axis, at an index along it.
+pub(in crate::pt2) fn at_index(
+    call: &mut Call<'_, '_>,
+    base: &Tensor,
+    value: &str,
+    along: i64,
+    index: &Int,
+) -> String {
+    let value = call.unsqueeze(value, &[along]);
+    let end = shape::next(call, index);
+    between(call, base, &value, along, [index, &end], true)
 }
 
 /// A tensor that has `value` from an index up to another along an axis. A slice that ends before it begins has nothing; whether it is known
