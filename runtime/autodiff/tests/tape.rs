@@ -174,7 +174,7 @@ fn gradients_go_to_another_thread() {
     assert_eq!(there.join().expect("no panic"), Some(vec![2.0]));
 }
 
-/// `torch.autograd.grad` of the sum yields the same (2.15), except at the bounds of `clamp`, where it has 0.
+/// `torch.autograd.grad` of the sum yields the same (2.15).
 #[test]
 fn ties_and_edges_are_as_in_pytorch() {
     let gradient = |x: &[f32], f: fn(Tensor<A, 1>) -> Tensor<A, 1>| {
@@ -184,7 +184,11 @@ fn ties_and_edges_are_as_in_pytorch() {
     };
     use kiln_tensor::activation;
     assert_eq!(gradient(&[-1.0, 0.0, 1.0], activation::relu), [0.0, 0.0, 1.0]);
-    assert_eq!(gradient(&[-1.0, 0.0, 0.5, 1.0, 2.0], |x| x.clamp(0.0, 1.0)), [0.0, 1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(
+        gradient(&[-1.0, 0.0, 0.5, 1.0, 2.0, f32::NAN], |x| x.clamp(0.0, 1.0)),
+        [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    );
+    assert_eq!(gradient(&[-1.0, 0.0, 0.5], |x| x.clamp_min(0.0)), [0.0, 0.0, 1.0]);
     assert_eq!(gradient(&[0.0], Tensor::abs), [0.0]);
     assert_eq!(gradient(&[0.0], Tensor::sqrt), [f32::INFINITY]);
     assert_eq!(gradient(&[0.0], |x| x.powf_scalar(0.0)), [0.0]);

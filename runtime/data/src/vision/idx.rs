@@ -47,7 +47,8 @@ pub(super) fn read<const D: usize>(
             let limit = length.saturating_mul(INFLATED_TIMES).max(ALWAYS_INFLATED);
             parse(MultiGzDecoder::new(BufReader::new(file)), limit, check)
         }
-        _ => parse(BufReader::new(file), length, check),
+        // There are no more bytes than the file has.
+        _ => parse(BufReader::new(file), u64::MAX, check),
     }
 }
 
