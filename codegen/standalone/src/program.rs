@@ -4,7 +4,7 @@ use crate::error::{StandaloneError, Unfit};
 use crate::memory::MOST_BYTES;
 use crate::{emit, library};
 use kiln_codegen::names::comment;
-use kiln_importer::ir::{Graph, KernelArg, Loops, NodeId, Pass, ValueDef, ValueId, View};
+use kiln_importer::ir::{ElementLoop, Graph, KernelArg, Loops, NodeId, ValueDef, ValueId, View};
 use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
 
@@ -104,8 +104,10 @@ impl<'g> Program<'g> {
         for at in 0..self.steps.len() {
             let (step, tensors, outputs) = (&mut self.steps[at], &self.tensors, &mut self.outputs);
             step.operands.iter_mut().flatten().for_each(|tensor| *tensor = stands_for[*tensor]);
-            let (&[result], Loops::Passes(passes)) = (step.results.as_slice(), &step.loops) else { continue };
-            let &[Pass { result: ref view, ref operands, .. }] = passes.as_slice() else { continue };
+            let (&[result], Loops::Elementwise(loops)) = (step.results.as_slice(), &step.loops) else {
+                continue;
+            };
+            let &[ElementLoop { result: ref view, ref operands, .. }] = loops.as_slice() else { continue };
             if *view != View::new(view.dims()) || view.len() != tensors[result].len {
                 continue;
             }
@@ -230,12 +232,12 @@ impl Building<'_> {
         let dtype = outputs.first().map_or(DType::F32, |&value| graph.ty(value).dtype);
         let lengths: Vec<usize> = match &loops {
             Loops::Kernel(kernel) => kernel.args.iter().filter_map(KernelArg::scratch).collect(),
-            Loops::Same | Loops::Passes(_) | Loops::Fold(_) => Vec::new(),
+            Loops::Same | Loops::Elementwise(_) | Loops::Reduction(_) => Vec::new(),
         };
         let scratch = lengths.into_iter().map(|len| self.add(None, dtype, len, Origin::Step)).collect();
         let tables: Vec<TensorData> = match &loops {
             Loops::Kernel(kernel) => kernel.args.iter().filter_map(KernelArg::known).cloned().collect(),
-            Loops::Same | Loops::Passes(_) | Loops::Fold(_) => Vec::new(),
+            Loops::Same | Loops::Elementwise(_) | Loops::Reduction(_) => Vec::new(),
         };
         let known = tables
             .into_iter()
@@ -290,10 +292,10 @@ impl Building<'_> {
             |n: usize| operands.get(n).copied().flatten().map(|tensor| self.program.tensors[tensor].dtype);
         match loops {
             Loops::Same => true,
-            Loops::Fold(fold) => dtype(0).is_some_and(|dtype| emit::folds(fold.op, dtype)),
-            Loops::Passes(passes) => passes.iter().all(|pass| {
-                let dtypes = pass.operands.iter().map(|(n, _)| dtype(*n)).collect::<Option<Vec<_>>>();
-                dtypes.is_some_and(|dtypes| emit::is_spelt(&pass.expression, &dtypes))
+            Loops::Reduction(reduction) => dtype(0).is_some_and(|dtype| emit::reduces(reduction.op, dtype)),
+            Loops::Elementwise(loops) => loops.iter().all(|element_loop| {
+                let dtypes = element_loop.operands.iter().map(|(n, _)| dtype(*n)).collect::<Option<Vec<_>>>();
+                dtypes.is_some_and(|dtypes| emit::is_spelt(&element_loop.expression, &dtypes))
             }),
             Loops::Kernel(kernel) => library::takes(kernel, &dtype),
         }

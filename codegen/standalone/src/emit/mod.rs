@@ -7,7 +7,7 @@ mod model;
 
 pub(crate) use expression::is_spelt;
 pub use golden::{GoldenTest, golden_tests};
-pub(crate) use loops::folds;
+pub(crate) use loops::reduces;
 
 use crate::error::StandaloneError;
 use crate::library;
@@ -99,10 +99,11 @@ impl<'p, 'g> Emitter<'p, 'g> {
         }
         statements.extend(match &step.loops {
             Loops::Same => TokenStream::new(),
-            Loops::Fold(fold) => self.fold(step, fold)?,
-            Loops::Passes(passes) => {
-                passes.iter().map(|pass| self.pass(step, pass)).collect::<Result<TokenStream, _>>()?
-            }
+            Loops::Reduction(reduction) => self.reduction(step, reduction)?,
+            Loops::Elementwise(loops) => loops
+                .iter()
+                .map(|element_loop| self.element_loop(step, element_loop))
+                .collect::<Result<TokenStream, _>>()?,
             Loops::Kernel(kernel) => {
                 let function = ident(kernel.function);
                 let mut given = Given { scratch: step.scratch.iter(), known: step.known.iter() };

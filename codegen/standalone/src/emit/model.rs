@@ -83,11 +83,11 @@ impl Emitter<'_, '_> {
     fn panics(&self, kernels: &[&'static str]) -> Option<TokenStream> {
         let mut reasons: BTreeSet<&str> = kernels.iter().flat_map(|kernel| library::panics(kernel)).collect();
         let divides = self.program.steps.iter().any(|step| {
-            let Loops::Passes(passes) = &step.loops else { return false };
-            passes.iter().any(|pass| {
+            let Loops::Elementwise(loops) = &step.loops else { return false };
+            loops.iter().any(|element_loop| {
                 let dtype = |n: usize| Some(self.program.tensors.get((*step.operands.get(n)?)?)?.dtype);
-                let dtypes: Option<Vec<_>> = pass.operands.iter().map(|(n, _)| dtype(*n)).collect();
-                dtypes.is_some_and(|dtypes| may_divide_by_zero(&pass.expression, &dtypes))
+                let dtypes: Option<Vec<_>> = element_loop.operands.iter().map(|(n, _)| dtype(*n)).collect();
+                dtypes.is_some_and(|dtypes| may_divide_by_zero(&element_loop.expression, &dtypes))
             })
         });
         if divides {

@@ -9,7 +9,7 @@ use kiln_types::{CompareOp, DType, DTypeKind, Step};
 use std::cmp::Ordering;
 
 impl Operation for CompareOp {
-    facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["a", "b"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -54,7 +54,7 @@ fn counts(op: CompareOp, cx: &Host<'_>) -> Option<Vec<Dim>> {
 pub struct Where;
 
 impl Operation for Where {
-    facts!(operands: ["condition", "a", "b"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["condition", "a", "b"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

@@ -1,14 +1,14 @@
 //! `Conv`: windows over one to three spatial axes, and any more that no window reaches across; ONNX Runtime's `FusedConv` adds and
 //! activates as well, and its `NhwcConv` has the channels last, of the image and of the weight.
 
-use super::super::lowering::{Window, Windows, known_padding};
+use super::super::lowering::{WindowAttributes, WindowOptions, known_padding};
 use super::activation::merged;
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{Activation, ConvOptions, PadMode};
 
 pub(super) struct Conv {
-    windows: Windows,
+    windows: WindowAttributes,
     groups: usize,
     then: Then,
     channels_last: bool,
@@ -24,7 +24,7 @@ enum Then {
 
 impl Conv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let (windows, groups) = (Windows::read(node)?, node.size("group", 1)?);
+        let (windows, groups) = (WindowAttributes::read(node)?, node.size("group", 1)?);
         Ok(Self { windows, groups, then: Then::Nothing, channels_last: false })
     }
 
@@ -112,7 +112,7 @@ struct Apart {
 }
 
 impl Apart {
-    fn find(to: &Lowering<'_, '_>, x: ValueId, window: &Window, padding: &[(Dim, Dim)]) -> Self {
+    fn find(to: &Lowering<'_, '_>, x: ValueId, window: &WindowOptions, padding: &[(Dim, Dim)]) -> Self {
         let alone = |&axis: &usize| {
             let padded = padding.get(axis).is_none_or(|(before, after)| !before.is(0) || !after.is(0));
             !padded && window.kernel.get(axis) == Some(&1) && window.stride.get(axis) == Some(&1)
@@ -150,7 +150,7 @@ impl Apart {
     }
 
     /// Takes the axes out of windows and their padding.
-    fn leave(&self, window: &mut Window, padding: &mut Vec<(Dim, Dim)>) {
+    fn leave(&self, window: &mut WindowOptions, padding: &mut Vec<(Dim, Dim)>) {
         let without = |sizes: &mut Vec<usize>| keep_others(sizes, &self.axes);
         [&mut window.kernel, &mut window.stride, &mut window.dilation].into_iter().for_each(without);
         keep_others(&mut window.explicit, &self.axes);
@@ -172,7 +172,7 @@ pub(super) fn kernel_of(
     to: &Lowering<'_, '_>,
     weight: ValueId,
     spatial: usize,
-    windows: &Windows,
+    windows: &WindowAttributes,
 ) -> RuleResult<Vec<usize>> {
     let dims = to.dims(weight);
     if dims.len() != spatial + 2 {

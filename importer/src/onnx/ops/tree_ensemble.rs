@@ -192,13 +192,13 @@ fn sums(
     let weights = to.parameter_of("leaf_weights", weights)?;
     let mut y = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[weights, leaves])?;
     y = match layout {
-        Layout::Grouped { .. } if count == 1 => to.reduce(aggregate.fold(), y, &[1], true)?,
+        Layout::Grouped { .. } if count == 1 => to.reduce(aggregate.reduction(), y, &[1], true)?,
         Layout::Grouped { trees } => {
             let samples = to.dims(x).first().cloned().unwrap_or_else(|| Dim::constant(1));
             let grouped = to.reshape(y, vec![samples, Dim::from(count), Dim::from(trees)])?;
-            to.reduce(aggregate.fold(), grouped, &[2], false)?
+            to.reduce(aggregate.reduction(), grouped, &[2], false)?
         }
-        Layout::Dense => to.reduce(aggregate.fold(), y, &[1], false)?,
+        Layout::Dense => to.reduce(aggregate.reduction(), y, &[1], false)?,
     };
     if aggregate == Aggregate::Average {
         let trees = to.number_like(y, forest.roots.len() as f64);

@@ -1,6 +1,6 @@
 //! Gradients of norms over the last dims: a row's gradient and its statistics from one look at it.
 
-use super::reduce::{Fold, Group, subgroups_of};
+use super::reduce::{Group, Reducer, subgroups_of};
 use super::rows::{Division, Elements, Sums};
 use super::then::{self, Then};
 use super::{elementwise, launch_open, program};
@@ -77,7 +77,7 @@ impl NormGradient {
             let [slope, level] = sums.sum_all(&elements, |[x, g]| [g * normalized(x), g]);
             (slope / count, Some(level / count))
         } else {
-            (sums.fold_all(Fold::Sum, &elements, |[x, g]| g * normalized(x)) / count, None)
+            (sums.reduce_all(Reducer::Sum, &elements, |[x, g]| g * normalized(x)) / count, None)
         };
         k.when(number.below(rows), || {
             k.when(local.equals(0_u32), || {

@@ -149,7 +149,7 @@ pub(super) fn corrected<'k>(
 
 /// A batch of products of matrices of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct QuantizedMatmul {
+pub struct MatmulInteger {
     /// Both sides.
     pub sides: [Side; 2],
     /// How the batches of both sides are walked, and over how many dims strides are told.
@@ -160,7 +160,7 @@ pub struct QuantizedMatmul {
     pub then: Vec<Then>,
 }
 
-impl QuantizedMatmul {
+impl MatmulInteger {
     /// The kernel. Parameters: its `block`; rows, columns, depth; both sides (`Bytes::declare`); the batch's dims and both operands; the
     /// strides of both sides, outer before inner.
     pub fn kernel(&self) -> Kernel {
@@ -326,7 +326,7 @@ pub(crate) fn matmul<R: Runtime>(
     words.extend([inner(&left), inner(&right)].as_flattened());
     let mut tensors: Vec<_> = left_side.tensors().chain(right_side.tensors()).collect();
     tensors.push(&out);
-    let template = QuantizedMatmul {
+    let template = MatmulInteger {
         sides: [left_side.side, right_side.side],
         batch: (access[0], access[1], if strided { walk.dims.len() } else { 0 }),
         each: OF_WARP,

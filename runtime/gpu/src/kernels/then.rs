@@ -102,8 +102,8 @@ impl Template {
             Template::DepthwiseConv(template) => Some((&mut template.then, nothing)),
             Template::NarrowConv(template) => Some((&mut template.then, nothing)),
             Template::RowConv(template) => Some((&mut template.then, nothing)),
-            Template::QuantizedMatmul(template) => Some((&mut template.then, nothing)),
-            Template::QuantizedConv(template) => Some((&mut template.then, nothing)),
+            Template::MatmulInteger(template) => Some((&mut template.then, nothing)),
+            Template::ConvInteger(template) => Some((&mut template.then, nothing)),
             Template::Moments(_)
             | Template::JoinMoments(_)
             | Template::ArgReduce(_)

@@ -6,7 +6,7 @@ use kiln_gpu::kernels::access::Access::{Linear, Runs, Strided};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::index::Gather;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
-use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, By, Reduce, Reducer};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::source::Computed;
 use kiln_gpu::kernels::transpose::Transpose;
@@ -60,11 +60,11 @@ pub fn fused(dtype: DType) -> Vec<Template> {
         then: Vec::new(),
         ..fours(1)
     };
-    let mean = reduce::plain(Fold::Sum, dtype);
+    let mean = reduce::plain(Reducer::Sum, dtype);
     let columns = |neighbours| Reduce {
         by: reduce::columns(neighbours),
         kept: (Linear, 0),
-        folded: (Strided, 1),
+        reduced: (Strided, 1),
         ..mean.clone()
     };
     // The sums of two results at once.

@@ -27,7 +27,7 @@ mod window;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::Strided;
 use kiln_gpu::kernels::random::Draw;
-use kiln_gpu::kernels::reduce::Fold;
+use kiln_gpu::kernels::reduce::Reducer;
 use kiln_gpu::kernels::then::Then;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_tensor::{BinaryOp, DType, Expression, Step};
@@ -48,7 +48,7 @@ fn after(dtype: DType) -> Vec<Then> {
     ]
 }
 
-/// The dtype in which parts of folds are kept.
+/// The dtype in which parts of reductions are kept.
 fn wide_of(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -58,13 +58,13 @@ fn wide_of(dtype: DType) -> DType {
     }
 }
 
-/// Folds of every kind, and what is made of them.
-fn folds(dtypes: &[DType]) -> Vec<Template> {
+/// Reductions of every kind, and what is made of them.
+fn reductions(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     for &dtype in dtypes {
-        for fold in [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min] {
-            all.extend(reduce::folds(fold, dtype));
-            all.extend(scan::scans(fold, dtype));
+        for reducer in [Reducer::Sum, Reducer::Prod, Reducer::Max, Reducer::Min] {
+            all.extend(reduce::reductions(reducer, dtype));
+            all.extend(scan::scans(reducer, dtype));
         }
         all.extend(reduce::extremes(dtype));
         all.extend(sort::steps(dtype));
@@ -131,7 +131,7 @@ pub fn all() -> Vec<Template> {
         elementwise::casts(&DTYPES, &DTYPES),
         elementwise::activations(DType::F32),
         vec![elementwise::mixed(), scan::positions(DType::U32)],
-        folds(&DTYPES),
+        reductions(&DTYPES),
         reduce::truths(),
         indexing(&DTYPES, [DType::I32, DType::U32]),
         fused::fused(DType::F32),
@@ -159,7 +159,7 @@ pub fn of_64_bits() -> Vec<Template> {
         elementwise::casts(&DTYPES, &all),
         elementwise::activations(DType::F64),
         vec![scan::positions(DType::I64)],
-        folds(&all[..2]),
+        reductions(&all[..2]),
         indexing(&all[..1], [DType::I64, DType::U64]),
         products_and_windows(&all[..2]),
         direct(&all[..2]),
@@ -186,7 +186,7 @@ pub fn of_integers_of_64_bits() -> Vec<Template> {
         elementwise::casts(&integers, &DTYPES),
         elementwise::casts(&DTYPES, &integers),
         vec![scan::positions(DType::I64)],
-        folds(&integers),
+        reductions(&integers),
         indexing(&[DType::F32, DType::I64], integers),
         products_and_windows(&integers[..1]),
         direct(&integers[..1]),
@@ -206,7 +206,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
         elementwise::casts(&DTYPES, &OTHERS),
         elementwise::activations(DType::F64),
         vec![scan::positions(DType::I64)],
-        folds(&some),
+        reductions(&some),
         some.iter().chain(&DTYPES).copied().flat_map(reduce::joins).collect(),
         fused::joins(),
         indexing(&some, [DType::I64, DType::U8]),

@@ -14,7 +14,7 @@ pub(super) enum Aggregate {
 }
 
 impl Aggregate {
-    pub(super) fn fold(self) -> ReduceOp {
+    pub(super) fn reduction(self) -> ReduceOp {
         match self {
             Self::Sum | Self::Average => ReduceOp::Sum,
             Self::Min => ReduceOp::Min,

@@ -240,7 +240,7 @@ impl Conv {
                     let position = (result * out_channels + row) * results + column;
                     output.set(position, then::apply(&then, position, sum));
                 };
-                match patches::Windows::of(k, geometry, sizes).filter(|_| phase.is_none()) {
+                match patches::PatchIndices::of(k, geometry, sizes).filter(|_| phase.is_none()) {
                     Some(windows) => {
                         let elements = [first.unwrap_or_else(|| k.value(0_u32)), run];
                         let start = place * in_channels * volume(&sizes.input);
