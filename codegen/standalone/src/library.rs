@@ -1,9 +1,8 @@
 //! The kernels: functions as text, which source brings along as they are.
 
-use crate::program::rust_type;
+use crate::spelling::{add_identifiers, rust_type};
 use kiln_importer::ir::{Kernel, KernelArg};
 use kiln_types::DType;
-use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
@@ -38,8 +37,8 @@ fn items() -> BTreeMap<String, Item> {
     let named: BTreeSet<&str> = parsed.iter().map(|(name, ..)| name.as_str()).collect();
     let item = |(name, text, item): &(String, &'static str, syn::Item)| {
         let mut uses = BTreeSet::new();
-        add_used(quote::quote!(#item), &named, &mut uses);
-        uses.remove(name);
+        add_identifiers(quote::quote!(#item), &mut uses);
+        uses.retain(|used| used != name && named.contains(used.as_str()));
         (name.clone(), Item { text, uses, elements: elements(item) })
     };
     parsed.iter().map(item).collect()
@@ -62,28 +61,6 @@ fn parsed(text: &'static str) -> Option<(String, &'static str, syn::Item)> {
         _ => return None,
     };
     Some((name.to_string(), text, item))
-}
-
-/// Adds the items that tokens name: identifiers but those of methods and fields.
-fn add_used(tokens: TokenStream, named: &BTreeSet<&str>, uses: &mut BTreeSet<String>) {
-    // One is a method's or a field's, two begin or end a range.
-    let mut dots = 0;
-    for token in tokens {
-        match &token {
-            TokenTree::Ident(ident) if dots != 1 => {
-                let name = ident.to_string();
-                if named.contains(name.as_str()) {
-                    uses.insert(name);
-                }
-            }
-            TokenTree::Group(group) => add_used(group.stream(), named, uses),
-            TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
-        }
-        dots = match token {
-            TokenTree::Punct(punct) if punct.as_char() == '.' => dots + 1,
-            _ => 0,
-        };
-    }
 }
 
 /// What each parameter of a function is a slice of.

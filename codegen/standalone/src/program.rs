@@ -1,8 +1,8 @@
 //! What is done, in order, and with which tensors: the first stage.
 
 use crate::error::{StandaloneError, Unfit};
-use crate::memory::MOST_BYTES;
-use crate::{emit, library};
+use crate::spelling::{self, rust_type};
+use crate::{MOST_BYTES, library};
 use kiln_codegen::names::comment;
 use kiln_importer::ir::{ElementLoop, Graph, KernelArg, Loops, NodeId, ValueDef, ValueId, View};
 use kiln_types::{DType, TensorData};
@@ -164,23 +164,6 @@ fn unfit_values(graph: &Graph) -> Vec<Unfit> {
     inputs.into_iter().chain(values.into_iter().filter_map(|value| unfit(value, "value"))).collect()
 }
 
-/// The type of Rust that elements of a dtype have.
-pub(crate) fn rust_type(dtype: DType) -> Option<&'static str> {
-    match dtype {
-        DType::F32 => Some("f32"),
-        DType::I8 => Some("i8"),
-        DType::I16 => Some("i16"),
-        DType::I32 => Some("i32"),
-        DType::I64 => Some("i64"),
-        DType::U8 => Some("u8"),
-        DType::U16 => Some("u16"),
-        DType::U32 => Some("u32"),
-        DType::U64 => Some("u64"),
-        DType::Bool => Some("bool"),
-        DType::F64 | DType::F16 | DType::BF16 | DType::I4 | DType::U4 => None,
-    }
-}
-
 /// A program whose steps are being added.
 struct Building<'g> {
     program: Program<'g>,
@@ -292,10 +275,12 @@ impl Building<'_> {
             |n: usize| operands.get(n).copied().flatten().map(|tensor| self.program.tensors[tensor].dtype);
         match loops {
             Loops::Same => true,
-            Loops::Reduction(reduction) => dtype(0).is_some_and(|dtype| emit::reduces(reduction.op, dtype)),
+            Loops::Reduction(reduction) => {
+                dtype(0).is_some_and(|dtype| spelling::reduces(reduction.op, dtype))
+            }
             Loops::Elementwise(loops) => loops.iter().all(|element_loop| {
                 let dtypes = element_loop.operands.iter().map(|(n, _)| dtype(*n)).collect::<Option<Vec<_>>>();
-                dtypes.is_some_and(|dtypes| emit::is_spelt(&element_loop.expression, &dtypes))
+                dtypes.is_some_and(|dtypes| spelling::is_spelt(&element_loop.expression, &dtypes))
             }),
             Loops::Kernel(kernel) => library::takes(kernel, &dtype),
         }

@@ -1,9 +1,9 @@
 //! Loops over elements.
 
-use super::expression::{Formula, formula};
-use super::{Emitter, float, int};
+use super::Emitter;
 use crate::StandaloneError;
 use crate::program::{Step, TensorId};
+use crate::spelling::{Formula, float, formula, int, reducing};
 use kiln_importer::ir::{ElementLoop, Reduction, View};
 use kiln_types::{BinaryOp, DType, Expression, ReduceOp, Step as Instruction, StepId};
 use proc_macro2::{Ident, TokenStream};
@@ -333,41 +333,4 @@ impl Emitter<'_, '_> {
         };
         Ok(if outer.dims.is_empty() { quote!({ #body }) } else { around(&outer.dims, 0, body) })
     }
-}
-
-/// Whether Rust has words for a reduction.
-pub(crate) fn reduces(op: ReduceOp, dtype: DType) -> bool {
-    reducing(op, dtype, &format_ident!("folded"), &TokenStream::new()).is_some()
-}
-
-/// What a reduction begins with, and how it takes an element in.
-fn reducing(
-    op: ReduceOp,
-    dtype: DType,
-    folded: &Ident,
-    x: &TokenStream,
-) -> Option<(TokenStream, TokenStream)> {
-    let ty = format_ident!("{}", crate::program::rust_type(dtype)?);
-    let is_float = dtype == DType::F32;
-    Some(match op {
-        ReduceOp::Sum | ReduceOp::Mean if is_float => (quote!(0.0), quote!(#folded += #x;)),
-        ReduceOp::Prod if is_float => (quote!(1.0), quote!(#folded *= #x;)),
-        ReduceOp::Max if is_float => (quote!(f32::NEG_INFINITY), quote!(#folded = max_pair(#folded, #x);)),
-        ReduceOp::Min if is_float => (quote!(f32::INFINITY), quote!(#folded = min_pair(#folded, #x);)),
-        ReduceOp::Any if dtype.is_bool() => (quote!(false), quote!(#folded |= #x;)),
-        ReduceOp::All if dtype.is_bool() => (quote!(true), quote!(#folded &= #x;)),
-        ReduceOp::Sum if dtype.is_int() => (quote!(0), quote!(#folded = #ty::wrapping_add(#folded, #x);)),
-        ReduceOp::Prod if dtype.is_int() => (quote!(1), quote!(#folded = #ty::wrapping_mul(#folded, #x);)),
-        ReduceOp::Max if dtype.is_int() => (quote!(#ty::MIN), quote!(#folded = #folded.max(#x);)),
-        ReduceOp::Min if dtype.is_int() => (quote!(#ty::MAX), quote!(#folded = #folded.min(#x);)),
-        ReduceOp::Sum
-        | ReduceOp::Prod
-        | ReduceOp::Mean
-        | ReduceOp::Max
-        | ReduceOp::Min
-        | ReduceOp::Any
-        | ReduceOp::All => {
-            return None;
-        }
-    })
 }

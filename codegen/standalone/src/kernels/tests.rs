@@ -426,7 +426,7 @@ fn indices_beyond_an_axis_are_told() {
 #[test]
 fn dtypes_have_types() {
     for dtype in DType::ALL {
-        let is_known = crate::program::rust_type(dtype).is_some();
+        let is_known = crate::spelling::rust_type(dtype).is_some();
         assert_eq!(
             is_known,
             dtype == DType::F32 || dtype.is_bool() || (dtype.is_int() && dtype.widened() == dtype)
