@@ -9,13 +9,13 @@ mod affine;
 mod branches;
 mod constants;
 mod counters;
+mod creation;
 mod dead_code;
 mod duplicates;
 mod elementwise;
 mod forests;
 mod identities;
 mod joins;
-mod making;
 mod matcher;
 mod movement;
 mod order;
@@ -179,7 +179,7 @@ const SIMPLIFY: [Rule; 4] = [identities::RULE, movement::RULE, counters::RULE, t
 const FUSE: [Rule; 5] = [affine::RULE, branches::RULE, residual::RULE, activation::RULE, forests::RULE];
 
 /// Rules that come last, since nothing reads what they make.
-const CHAIN: [Rule; 3] = [making::RULE, roots::RULE, elementwise::RULE];
+const CHAIN: [Rule; 3] = [creation::RULE, roots::RULE, elementwise::RULE];
 
 struct Runner<'g> {
     graph: &'g mut Graph,

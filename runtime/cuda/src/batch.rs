@@ -230,7 +230,7 @@ mod tests {
             computed: None,
             joins: false,
             finish: None,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         let by = Box::new(Elementwise {
             expression: Expression::new(vec![Step::Input(0)]),
@@ -239,7 +239,7 @@ mod tests {
             results: [(DType::F32, Linear)].into(),
             rank: 0,
             fours: 0,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         });
         let of = |reducer: &Reduce| Waits::of(&reducer.clone().into(), [1; 3], true);
         assert_eq!(of(&reducer), Waits::IfSeen);

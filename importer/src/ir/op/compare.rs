@@ -1,8 +1,8 @@
 //! Comparisons, and the choice between two values.
 
 use super::broadcast::broadcast;
+use super::creation::full;
 use super::elementwise::{broadcast_data, compare_scalar, elementwise_loops};
-use super::making::full;
 use super::prelude::*;
 use crate::ir::{Quotient, quotients};
 use kiln_types::{CompareOp, DType, DTypeKind, Step};

@@ -18,6 +18,7 @@ mod compare;
 mod control;
 mod convert;
 mod convolution;
+mod creation;
 mod cumulative;
 mod detach;
 mod elementwise;
@@ -27,7 +28,6 @@ mod interpolate;
 mod join;
 mod layout;
 mod linear;
-mod making;
 mod norms;
 mod operation;
 mod pad;
@@ -65,6 +65,7 @@ pub use compare::Where;
 pub use control::{HostRead, If, Loop, LoopCondition};
 pub use convert::{Cast, Clamp, RoundTo};
 pub use convolution::Conv;
+pub use creation::{Arange, Fill, HostTensor};
 pub use cumulative::{Cumulative, Trilu};
 pub use detach::Detach;
 pub use indexing::{Gather, Scatter, SelectAssign, Take};
@@ -73,7 +74,6 @@ pub use join::{Concat, Repeat};
 pub(crate) use layout::moved_by_ones;
 pub use layout::{Expand, Permute, Reshape};
 pub use linear::{Linear, MatMul};
-pub use making::{Arange, Fill, HostTensor};
 pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
@@ -283,7 +283,7 @@ operations! {
         /// Several times.
         Repeat(Repeat),
 
-        // ---- making values ----
+        // ---- creating tensors ----
         /// One value everywhere.
         Fill(Fill),
         /// Numbers that count.

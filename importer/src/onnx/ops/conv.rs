@@ -10,13 +10,13 @@ use kiln_types::{Activation, ConvOptions, PadMode};
 pub(super) struct Conv {
     windows: WindowAttributes,
     groups: usize,
-    then: Then,
+    fused: FusedActivation,
     channels_last: bool,
 }
 
-/// What becomes of the result.
+/// What ONNX Runtime fused to the convolution: it is done to the result.
 #[derive(Clone, Copy)]
-enum Then {
+enum FusedActivation {
     Nothing,
     Activation(Activation),
     Clip { min: f64, max: f64 },
@@ -25,7 +25,7 @@ enum Then {
 impl Conv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let (windows, groups) = (WindowAttributes::read(node)?, node.size("group", 1)?);
-        Ok(Self { windows, groups, then: Then::Nothing, channels_last: false })
+        Ok(Self { windows, groups, fused: FusedActivation::Nothing, channels_last: false })
     }
 
     fn read_channels_last(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -39,9 +39,9 @@ impl Conv {
             numbers.get(n).copied().ok_or_else(missing)
         };
         let then = match node.string("activation", "")?.as_str() {
-            "" => Then::Nothing,
-            "Clip" => Then::Clip { min: number(0)?, max: number(1)? },
-            other => Then::Activation(merged(other, number)?),
+            "" => FusedActivation::Nothing,
+            "Clip" => FusedActivation::Clip { min: number(0)?, max: number(1)? },
+            other => FusedActivation::Activation(merged(other, number)?),
         };
         Ok(Self { then, ..Self::read(node)? })
     }
@@ -91,10 +91,10 @@ impl<'m> Operator<'m> for Conv {
         if let Some(added) = args.optional("Z")? {
             y = to.binary(BinaryOp::Add, y, added)?;
         }
-        let y = match self.then {
-            Then::Nothing => y,
-            Then::Activation(activation) => to.activation(activation, y)?,
-            Then::Clip { min, max } => {
+        let y = match self.fused {
+            FusedActivation::Nothing => y,
+            FusedActivation::Activation(activation) => to.activation(activation, y)?,
+            FusedActivation::Clip { min, max } => {
                 let (min, max) = (Some(Scalar::Float(min)), Some(Scalar::Float(max)));
                 to.add(Op::Clamp(op::Clamp { min, max }), &[y])?
             }

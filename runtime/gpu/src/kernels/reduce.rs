@@ -2,9 +2,9 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::elementwise;
+use super::epilogue::{self, Epilogue};
 use super::rows::Division;
 use super::source::{Computed, Program, Reader, Reads, Source};
-use super::then::{self, Then};
 use super::tiles::WARP;
 use super::{LINE, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value};
@@ -168,7 +168,7 @@ pub struct Reduce {
     /// What is made of the numbers of all tensors, if they are not the results.
     pub finish: Option<Finish>,
     /// What is done to each result after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<Epilogue>,
 }
 
 /// What reduces a run.
@@ -223,7 +223,7 @@ impl Reduce {
             let reduced = Operand::declare(k, self.reduced.0, self.reduced.1);
             let divisor = self.mean.then(|| k.parameter_of(ty));
             let finish = self.finish.as_ref().map(|finish| finish.declare(k));
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
 
             // Reduces a run of each tensor from its `first` position on, in steps.
             let neutral = self.reducer.neutral_of(k, held_as(self.dtype));
@@ -248,7 +248,7 @@ impl Reduce {
                     (None, Some(output)) => {
                         for (tensor, &sum) in (0_u32..).zip(&sums) {
                             let result = if tensor > 0 { place + places * tensor } else { place };
-                            output.set(result, then::apply(&then, result, sum));
+                            output.set(result, epilogue::apply(&epilogues, result, sum));
                         }
                     }
                     (None, None) => {}
@@ -689,7 +689,7 @@ impl Reduction {
             computed: None,
             joins,
             finish: None,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         Self { template, words, groups }
     }

@@ -1,9 +1,9 @@
 //! What is computed of whole rows: softmax and norms over the last dim.
 
 use super::direct::LANES;
+use super::epilogue::{self, Epilogue};
 use super::reduce::{Group, Reducer, subgroups_of};
 use super::source::{Program, Reader, Reads, Source};
-use super::then::{self, Then};
 use super::tiles::WARP;
 use super::{LINE, elementwise, line_of_groups, program};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
@@ -59,7 +59,7 @@ pub struct Rows {
     /// Whether they are written too, for who else reads them: of those that are kept.
     pub shares: bool,
     /// What is done to each result after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<Epilogue>,
 }
 
 impl Rows {
@@ -85,7 +85,7 @@ impl Rows {
         let epsilon = weighted.then(|| k.parameter_of(ty));
         let weight = weight.map(|weight| (weight, k.parameter()));
         let bias = bias.map(|bias| (bias, k.parameter()));
-        let then = then::declare(k, &self.then);
+        let epilogues = epilogue::declare(k, &self.epilogues);
 
         let (local, number) = Division::place(k, self.lanes, self.rows);
         // What is beyond the last row repeats it, so that no invocation leaves before numbers are joined.
@@ -102,7 +102,8 @@ impl Rows {
                 sums.each(&elements, |at, element| x.write_shared(start + row + at, element))
             });
         }
-        let write = |at: Value<'k>, y: Value<'k>| output.set(row + at, then::apply(&then, row + at, y));
+        let write =
+            |at: Value<'k>, y: Value<'k>| output.set(row + at, epilogue::apply(&epilogues, row + at, y));
         let each = |result: &dyn Fn(Value<'k>, Value<'k>) -> Value<'k>| {
             k.when(number.below(rows), || sums.each(&elements, |at, x| write(at, result(at, x))));
         };
@@ -372,8 +373,8 @@ fn run<R: Runtime>(
         groups,
     };
     let template = |from, shares| {
-        let then = Vec::new();
-        Rows { op, dtype, lanes, rows, kept, subgroups, from, shares, then }
+        let epilogues = Vec::new();
+        Rows { op, dtype, lanes, rows, kept, subgroups, from, shares, epilogues }
     };
     reader.launch(x, out, template)
 }

@@ -34,7 +34,7 @@ pub fn in_both() -> [(&'static str, Template); 6] {
         columns: 4,
         bias: Some(Bias::OfColumns),
         activation: Some(Activation::Relu),
-        then: after(DType::F32),
+        epilogues: after(DType::F32),
     };
     let geometry = Geometry { kernel: [1, 1, 3], stride: [1, 1, 2], dilation: [1; 3] };
     let (result, channels, pixels) = (dtype, 1, 2);

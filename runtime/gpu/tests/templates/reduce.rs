@@ -22,7 +22,7 @@ pub fn plain(reducer: Reducer, dtype: DType) -> Reduce {
         computed: None,
         joins: false,
         finish: None,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Convolutions of 8-bit integers by tensor cores: products of the weights with the windows, which are gathered on the way.
 
+use super::super::epilogue::{self, Epilogue};
 use super::super::quantized::{Bytes, Given, OF_WARP, Side, corrected, packed};
 use super::super::right::Columns;
-use super::super::then::{self, Then};
 use super::super::warps::{self, Sum, WarpTile};
 use super::super::{block, launch_blocks};
 use super::patches::{self, Image, Patches};
@@ -23,7 +23,7 @@ pub struct ConvInteger {
     /// Rows and columns of a warp, in 16s.
     pub each: [u32; 2],
     /// What came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<Epilogue>,
 }
 
 impl ConvInteger {
@@ -37,7 +37,7 @@ impl ConvInteger {
             let (groups, in_channels, out_channels) = (k.parameter(), k.parameter(), k.parameter());
             let (weight, x) = (weight(), x());
             let sizes = Sizes::declare(k);
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let (image, results) = (volume(&sizes.input), volume(&sizes.output));
             let length = self.geometry.kernel_length();
             let depth = in_channels * length;
@@ -59,7 +59,7 @@ impl ConvInteger {
                 let row = first_row + sum.row;
                 let value = corrected(&sum, depth, weight.zero(row), x.zero(k.value(0_u32)));
                 let position = (place * out_channels + sum.row) * results + sum.column;
-                output.set(position, then::apply(&then, position, value));
+                output.set(position, epilogue::apply(&epilogues, position, value));
             };
             match patches::PatchIndices::of(k, self.geometry, &sizes) {
                 Some(windows) => {
@@ -139,7 +139,7 @@ pub(crate) fn conv_integer<R: Runtime>(
         sides: sides.each_ref().map(|given| given.side),
         geometry,
         each: OF_WARP,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     };
     let [high, wide] = warps::tile(OF_WARP).map(|n| n as usize);
     let columns = windows.output.iter().product::<usize>();

@@ -1,4 +1,4 @@
-//! Tensors out of nothing.
+//! Creation of tensors: out of nothing but numbers and sizes.
 
 use super::host::exact;
 use super::prelude::*;
