@@ -38,12 +38,12 @@ impl Conv {
             let missing = || invalid("activation_params", format!("has {} entries", numbers.len()));
             numbers.get(n).copied().ok_or_else(missing)
         };
-        let then = match node.string("activation", "")?.as_str() {
+        let fused = match node.string("activation", "")?.as_str() {
             "" => FusedActivation::Nothing,
             "Clip" => FusedActivation::Clip { min: number(0)?, max: number(1)? },
             other => FusedActivation::Activation(merged(other, number)?),
         };
-        Ok(Self { then, ..Self::read(node)? })
+        Ok(Self { fused, ..Self::read(node)? })
     }
 }
 
