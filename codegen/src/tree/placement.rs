@@ -5,7 +5,7 @@ use super::layers::Layers;
 use super::nodes::Nodes;
 use super::partition;
 use crate::names;
-use kiln_importer::ir::{NodeId, ScopeEntry, first_call};
+use kiln_importer::ir::{NodeId, ScopeEntry, scope_of_first_call};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -198,7 +198,7 @@ fn later_calls(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<String, String> {
     for (node, first) in layers.calls() {
         if let (Some(entry), Some(original)) = (leaf(node), leaf(first))
             && entry.class.is_empty()
-            && first_call(&entry.path) == Some(original.path.as_str())
+            && scope_of_first_call(&entry.path) == Some(original.path.as_str())
         {
             later.insert(entry.path.clone(), original.path.clone());
         }
@@ -214,7 +214,7 @@ fn later_calls(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<String, String> {
         if !entry.class.is_empty() || around.contains_key(&entry.path) {
             continue;
         }
-        let Some(path) = first_call(&entry.path) else { continue };
+        let Some(path) = scope_of_first_call(&entry.path) else { continue };
         if has_below(&originals, path) && !has_below(&names, &entry.path) {
             around.insert(entry.path.clone(), path.to_owned());
         }

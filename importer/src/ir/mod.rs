@@ -43,7 +43,8 @@ pub(crate) use known::known;
 pub(crate) use loops::MAX_TABLE;
 pub use loops::{ElementLoop, Kernel, KernelArg, Loops, Reduction, View};
 pub use naming::{
-    first_call, is_anonymous, is_numbered_parameter, names_an_operation, names_field, without_quantization,
+    is_anonymous, is_numbered_parameter, names_an_operation, names_field, scope_of_first_call,
+    without_quantization,
 };
 pub use op::*;
 pub(crate) use provenance::Sources;

@@ -55,7 +55,7 @@ pub fn is_numbered_parameter(name: &str) -> bool {
 
 /// The scope of a module's first call, where that of a later one has a number behind it, as the TorchScript exporter writes: `layer` for
 /// `layer_3`.
-pub fn first_call(scope: &str) -> Option<&str> {
+pub fn scope_of_first_call(scope: &str) -> Option<&str> {
     let (stem, number) = scope.rsplit_once('_')?;
     (!stem.is_empty() && is_number(number)).then_some(stem)
 }
@@ -162,7 +162,7 @@ mod tests {
         assert!(is_numbered_parameter("linear_3.w_0") && names_field("linear_3.b_1", "bias"));
         assert!(names_field("fc.weight_quantized", "weight") && !names_field("fc.table", "weight"));
         assert!(!["linear_3.w_", "w_x", "linear_0"].into_iter().any(is_numbered_parameter));
-        assert_eq!(["fc_1", "fc", "_1"].map(first_call), [Some("fc"), None, None]);
+        assert_eq!(["fc_1", "fc", "_1"].map(scope_of_first_call), [Some("fc"), None, None]);
     }
 
     #[test]

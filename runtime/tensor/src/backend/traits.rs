@@ -301,9 +301,9 @@ pub trait Backend:
         compose::tree_leaves::<Self>(samples, trees, depth)
     }
 
-    // ---- folds ----
+    // ---- reductions ----
 
-    /// Folds the dims in `axes` (sorted, distinct; never empty); they stay with size 1. See [`ReduceOp`].
+    /// Reduces the dims in `axes` (sorted, distinct; never empty); they stay with size 1. See [`ReduceOp`].
     fn reduce(op: ReduceOp, tensor: T<Self>, axes: &[usize]) -> T<Self>;
 
     /// See [`ArgReduceOp`]; among equals the first, or the last.
