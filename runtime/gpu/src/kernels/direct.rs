@@ -5,7 +5,7 @@
 //! read once for all of them. Both sides are read four elements at a time where they lie so.
 
 use super::access::Access;
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::product::ProductParameters;
 use super::tiling::Epilogue;
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Type, Value};
@@ -56,7 +56,7 @@ pub struct Direct {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// An operand that is read one or four elements at a time.

@@ -2,7 +2,7 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::direct::Side;
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::order;
 pub(crate) use super::program::activation;
 use super::program::{Operands, append_parameters, declare_parameters, evaluate};
@@ -32,7 +32,7 @@ pub struct Elementwise {
     /// read and written four at a time. Without any it computes one element.
     pub fours: u32,
     /// What is done to the one result after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// Elements from which on an invocation computes four: so many that there are enough invocations to fill a device.

@@ -14,7 +14,7 @@ const MOST: usize = 4;
 
 /// A program on what a kernel computes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Epilogue {
+pub struct EpilogueProgram {
     /// The dtype of what the kernel computes, and of what the program makes of it.
     pub dtype: DType,
     /// What is computed of each element.
@@ -29,14 +29,14 @@ pub struct Epilogue {
 
 /// A program with its operands in a kernel.
 pub(super) struct Declared<'t, 'k> {
-    epilogue: &'t Epilogue,
+    epilogue: &'t EpilogueProgram,
     operands: Vec<(Buffer<'k>, Operand<'k>)>,
     dims: Vec<Value<'k>>,
     parameters: Vec<Vec<Value<'k>>>,
 }
 
 /// The next buffers and parameters as those of programs: of each the dims, the operands, the program's own. They are a kernel's last.
-pub(super) fn declare<'t, 'k>(k: &'k Builder, programs: &'t [Epilogue]) -> Vec<Declared<'t, 'k>> {
+pub(super) fn declare<'t, 'k>(k: &'k Builder, programs: &'t [EpilogueProgram]) -> Vec<Declared<'t, 'k>> {
     let declared = programs.iter().map(|epilogue| {
         let dims = k.parameters(epilogue.rank);
         let operand = |&(dtype, access): &(DType, Access)| {
@@ -77,7 +77,7 @@ impl Template {
     }
 
     /// The programs that it does after its own, if it can do any, and which of its buffers it writes beside that of its result.
-    fn programs(&mut self) -> Option<(&mut Vec<Epilogue>, SmallVec<[usize; 2]>)> {
+    fn programs(&mut self) -> Option<(&mut Vec<EpilogueProgram>, SmallVec<[usize; 2]>)> {
         let nothing = SmallVec::new();
         match self {
             Template::Elementwise(template) => {
@@ -224,7 +224,7 @@ fn amendment<'a, R: Runtime>(
         }
     }
     program::append_parameters(&mut words, expression, parameters);
-    programs.push(Epilogue { dtype, expression: expression.clone(), own, operands: kinds, rank });
+    programs.push(EpilogueProgram { dtype, expression: expression.clone(), own, operands: kinds, rank });
     Some(Amendment {
         buffers: operands.iter().map(|operand| &operand.memory).collect(),
         parameters: words,

@@ -7,7 +7,7 @@ mod warps;
 pub(super) use warps::Division;
 
 use super::access::Access;
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::product::ProductParameters;
 use super::tiling::Epilogue;
 use super::wide::Runs;
@@ -52,7 +52,7 @@ pub struct Gemv {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Gemv {

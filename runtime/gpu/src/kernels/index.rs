@@ -1,7 +1,7 @@
 //! Reads and writes at positions that a tensor names.
 
 use super::access::{self, Access, Operand, Walk};
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::{LINE, elementwise, launch, line_of, run};
 use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
@@ -44,7 +44,7 @@ pub struct Gather {
     /// How the index and the other dims of the table are walked, and over how many dims strides are told.
     pub access: (Access, Access, usize),
     /// What is done to each element after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Gather {

@@ -2,7 +2,7 @@
 
 use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::gemv::{self, Gemv};
 use super::grouped::{self, Grouped};
 use super::product::ProductParameters;
@@ -45,7 +45,7 @@ pub struct Matmul {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Matmul {

@@ -1,6 +1,6 @@
 //! Gradients of norms over the last dims: a row's gradient and its statistics from one look at it.
 
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::reduce::{Group, Reducer, subgroups_of};
 use super::rows::{Division, Elements, Sums};
 use super::{elementwise, launch_open, program};
@@ -29,7 +29,7 @@ pub struct NormGradient {
     /// What joins the numbers of a row's invocations.
     pub subgroups: Subgroups,
     /// What is done to each result after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl NormGradient {

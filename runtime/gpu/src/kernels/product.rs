@@ -2,7 +2,7 @@
 
 use super::access::{self, Access, Operand};
 use super::block;
-use super::epilogue::{self, Declared, Epilogue};
+use super::epilogue::{self, Declared, EpilogueProgram};
 use super::grouped::Groups;
 use crate::language::{Buffer, Builder, Value};
 
@@ -33,7 +33,7 @@ impl<'t, 'k> ProductParameters<'t, 'k> {
         (left, right, rank): (Access, Access, usize),
         bias: Option<Buffer<'k>>,
         ends: Option<Buffer<'k>>,
-        epilogues: &'t [Epilogue],
+        epilogues: &'t [EpilogueProgram],
         in_parts: bool,
     ) -> Self {
         let two = || [k.parameter(), k.parameter()];

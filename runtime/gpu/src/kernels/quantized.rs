@@ -4,7 +4,7 @@
 //! points are taken from the sums at last, where `Σ (a - p) (b - q) = Σ a b - q Σ a - p Σ b + Σ p q`.
 
 use super::access::{self, Access, Operand, Walk};
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::right::Columns;
 use super::warps::{self, Sum, WarpTile};
 use super::{block, launch_blocks};
@@ -157,7 +157,7 @@ pub struct MatmulInteger {
     /// Rows and columns of a warp, in 16s.
     pub each: [u32; 2],
     /// What came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl MatmulInteger {

@@ -2,7 +2,7 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::elementwise;
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::rows::Division;
 use super::source::{Computed, Program, Reader, Reads, Source};
 use super::tiles::WARP;
@@ -168,7 +168,7 @@ pub struct Reduce {
     /// What is made of the numbers of all tensors, if they are not the results.
     pub finish: Option<Finish>,
     /// What is done to each result after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// What reduces a run.

@@ -1,7 +1,7 @@
 //! What is computed of whole rows: softmax and norms over the last dim.
 
 use super::direct::LANES;
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::reduce::{Group, Reducer, subgroups_of};
 use super::source::{Program, Reader, Reads, Source};
 use super::tiles::WARP;
@@ -59,7 +59,7 @@ pub struct Rows {
     /// Whether they are written too, for who else reads them: of those that are kept.
     pub shares: bool,
     /// What is done to each result after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Rows {

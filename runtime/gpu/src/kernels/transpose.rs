@@ -2,7 +2,7 @@
 //! read neighbours as well as write them.
 
 use super::access::{self, Walk, word};
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, EpilogueProgram};
 use super::{LINE, block, launch_blocks};
 use crate::language::{Builder, Builtin, Kernel};
 use crate::runtime::Runtime;
@@ -18,7 +18,7 @@ pub struct Transpose {
     /// Number of dims that batches have.
     pub batch: usize,
     /// What is done to each result after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// Elements from which on a tile is worth its barrier: fewer are in a cache when their neighbours are asked for.

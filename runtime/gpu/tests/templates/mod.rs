@@ -26,7 +26,7 @@ mod window;
 
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::Strided;
-use kiln_gpu::kernels::epilogue::Epilogue;
+use kiln_gpu::kernels::epilogue::EpilogueProgram;
 use kiln_gpu::kernels::random::Draw;
 use kiln_gpu::kernels::reduce::Reducer;
 use kiln_gpu::kernels::tiling::Tiling;
@@ -39,12 +39,12 @@ const OTHERS: [DType; 8] =
     [DType::F64, DType::BF16, DType::I64, DType::I16, DType::I8, DType::U64, DType::U16, DType::U8];
 
 /// A sum with a row for all, then a product with a number.
-fn after(dtype: DType) -> Vec<Epilogue> {
+fn after(dtype: DType) -> Vec<EpilogueProgram> {
     let sum = Expression::new(vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
     let product = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Binary(BinaryOp::Mul, 0, 1)];
     vec![
-        Epilogue { dtype, expression: sum, own: 1, operands: [(dtype, Strided)].into(), rank: 2 },
-        Epilogue { dtype, expression: Expression::new(product), own: 0, operands: [].into(), rank: 0 },
+        EpilogueProgram { dtype, expression: sum, own: 1, operands: [(dtype, Strided)].into(), rank: 2 },
+        EpilogueProgram { dtype, expression: Expression::new(product), own: 0, operands: [].into(), rank: 0 },
     ]
 }
 

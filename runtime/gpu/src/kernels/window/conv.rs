@@ -1,7 +1,7 @@
 //! Convolutions and transposed convolutions, each of which is the gradient of the other's input.
 
 use super::super::elementwise::{self, lies_from_start};
-use super::super::epilogue::{self, Epilogue};
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::matmul::matmul;
 use super::super::order;
 use super::super::parts;
@@ -44,7 +44,7 @@ pub struct Conv {
     /// Nothing is done to those; a transposed one is not computed so.
     pub in_parts: bool,
     /// What came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// What a convolution reads.

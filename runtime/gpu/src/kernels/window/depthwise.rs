@@ -1,6 +1,6 @@
 //! Convolutions of which each channel has its own windows, over images whose channels stand last in memory.
 
-use super::super::epilogue::{self, Epilogue};
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::launch_open;
 use super::super::line_of;
 use super::super::tiling::Epilogue;
@@ -25,7 +25,7 @@ pub struct DepthwiseConv {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// What came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl DepthwiseConv {

@@ -1,6 +1,6 @@
 //! Convolutions of 8-bit integers by tensor cores: products of the weights with the windows, which are gathered on the way.
 
-use super::super::epilogue::{self, Epilogue};
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::quantized::{Bytes, Given, OF_WARP, Side, corrected, packed};
 use super::super::right::Columns;
 use super::super::warps::{self, Sum, WarpTile};
@@ -23,7 +23,7 @@ pub struct ConvInteger {
     /// Rows and columns of a warp, in 16s.
     pub each: [u32; 2],
     /// What came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl ConvInteger {

@@ -3,7 +3,7 @@
 
 use super::super::direct::{Bias, LANES, Side, least_left_over};
 use super::super::elementwise::{self, from_start};
-use super::super::epilogue::{self, Epilogue};
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::matmul::Product;
 use super::super::tiling::Epilogue;
 use super::super::tune::{self, Name, Variant};
@@ -45,7 +45,7 @@ pub struct RowConv {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub epilogues: Vec<Epilogue>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// A row of an image, or one of its padding.
