@@ -93,5 +93,12 @@ fn a_config_is_saved_and_loaded() {
     }
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(Sample::load(&path), Err(ConfigError::FileNotFound(_))));
+    // What is there and cannot be read is not said to be missing, and named.
+    std::fs::write(&path, b"{\xff}").unwrap();
+    for (path, expected) in [(path.clone(), "UTF-8"), (std::env::temp_dir(), "")] {
+        let Err(ConfigError::InvalidFormat(error)) = Sample::load(&path) else { panic!("it was read") };
+        assert!(error.starts_with(&format!("{}: ", path.display())) && error.contains(expected), "{error}");
+    }
+    std::fs::remove_file(&path).unwrap();
     assert!(matches!(Sample::load_binary(b"{}"), Err(ConfigError::InvalidFormat(_))));
 }

@@ -3,7 +3,7 @@
 #[path = "shared/parameters.rs"]
 mod parameters;
 
-use kiln::backend::NdArray;
+use kiln::backend::{Autodiff, NdArray};
 use kiln::module::{Param, RunningState};
 use kiln::nn::attention::{MhaInput, MultiHeadAttentionConfig};
 use kiln::nn::conv::{Conv1dConfig, Conv2dConfig, Conv3dConfig, ConvTranspose2dConfig};
@@ -113,6 +113,17 @@ fn same_padding_of_nothing() {
 fn same_padding_of_a_window_that_stays() {
     let pool = MaxPool2dConfig::new([2, 2]).with_strides([1, 0]).with_padding(PaddingConfig2d::Same).init();
     pool.forward(Tensor::<B, 4>::zeros([1, 1, 4, 4], &Default::default()));
+}
+
+/// Of a batch of nothing there are no statistics.
+#[test]
+fn batch_norm_of_an_empty_batch() {
+    let device = Default::default();
+    let norm = BatchNormConfig::new(2).init::<Autodiff<B>>(&device);
+    let out = norm.forward(Tensor::<Autodiff<B>, 2>::zeros([0, 2], &device));
+    assert_eq!(out.dims(), [0, 2]);
+    assert_eq!(norm.running_mean.value_sync().into_data().to_vec::<f32>().unwrap(), [0.0; 2]);
+    assert_eq!(norm.running_var.value_sync().into_data().to_vec::<f32>().unwrap(), [1.0; 2]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod parameters;
 
 use kiln::backend::{Autodiff, NdArray};
+use kiln::module::Module;
 use kiln::nn::attention::{
     CrossAttention, CrossAttentionCache, CrossAttentionConfig, MhaCache, MhaInput, MultiHeadAttentionConfig,
     generate_autoregressive_mask,
@@ -16,7 +17,7 @@ use kiln::nn::{
     BatchNormConfig, GLU, GaussianNoiseConfig, GroupNormConfig, InstanceNormConfig, LayerNormConfig,
     NormalizationConfig, RmsNormConfig, RotaryEncodingConfig,
 };
-use kiln::tensor::{Bool, Distribution, Tensor, Tolerance, backend::Backend};
+use kiln::tensor::{Bool, DType, Distribution, Tensor, Tolerance, backend::Backend};
 use kiln_backend_tests::case::{Case, read};
 use parameters::{get, put_attention, put_linear, put_norm};
 
@@ -185,6 +186,19 @@ fn a_sequence_that_grows() {
         let out = attention.forward_cache(input, &mut cache);
         assert_close(out.context, first(&whole.context, rows));
         assert_close(out.weights, whole.weights.clone().narrow(2, 0, rows));
+    }
+}
+
+/// Parameters of another dtype than the backend's.
+#[test]
+fn a_cache_of_half_floats() {
+    let attention = MultiHeadAttentionConfig::new(4, 2).init::<B>(&Default::default());
+    let attention = attention.with_float_dtype(DType::F16);
+    let mut cache = MhaCache::autoregressive();
+    for rows in 1..=3 {
+        let input = random([1, rows, 4]).cast(DType::F16);
+        let out = attention.forward_cache(MhaInput::self_attn(input), &mut cache);
+        assert_eq!((out.weights.dtype(), out.context.dims()), (DType::F16, [1, rows, 4]));
     }
 }
 

@@ -365,6 +365,31 @@ fn gaps_enums_optional_parts_and_kinds() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// Each could be of any variant; all are tried together.
+#[test]
+fn a_list_of_many_enums() {
+    #[derive(Module, Debug)]
+    struct List<B: Backend> {
+        parts: Vec<Part<B>>,
+    }
+    const COUNT: usize = 4_000;
+    let device = Default::default();
+    let path = temporary("enums");
+    let tensors: Vec<_> = (0..COUNT)
+        .map(|i| TensorToWrite::new(format!("parts.{i}.weight"), TensorData::new(vec![i as f32], [1, 1])))
+        .collect();
+    save(&path, &tensors, &BTreeMap::new()).unwrap();
+    let record =
+        SafetensorsFileRecorder::<FullPrecisionSettings>::default().load(path.as_path().into(), &device);
+    let linear = || Part::Linear(LinearConfig::new(1, 1).with_bias(false).init(&device));
+    let list = List::<Cpu> { parts: (0..COUNT).map(|_| linear()).collect() }.load_record(record.unwrap());
+    for (i, part) in list.parts.iter().enumerate() {
+        let Part::Linear(linear) = part else { panic!("part {i} is no linear layer") };
+        assert_eq!(linear.weight.val().into_scalar(), i as f32);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn without_an_adapter_tensors_are_taken_as_they_are() {
     let device = Default::default();

@@ -2,7 +2,7 @@
 //!
 //! Each function yields what one operand's gradient is, from the operands, the result `y` and the result's gradient `g`;
 //! nothing where the derivative is 0 everywhere it exists. At ties and edges the values are PyTorch's: equal operands of a
-//! maximum share the gradient, and a power of 0 has slope 0. A bound is the exception: it has slope 1, and 0 in PyTorch 2.15.
+//! maximum share the gradient, a number takes all of it (as `clamp`'s bounds do since PyTorch 2.15), and a power of 0 has slope 0.
 
 use core::f64::consts::FRAC_2_SQRT_PI;
 use kiln_tensor::{BinaryOp, Traced, UnaryOp};
@@ -112,9 +112,12 @@ fn power_of_base(a: Traced, b: Traced, number: Option<f64>, g: Traced) -> Option
     })
 }
 
-/// The gradient of the operand `a` of a maximum or minimum; equal operands share it, but a bound takes nothing.
+/// The gradient of the operand `a` of a maximum or minimum; equal operands share it, unless the other one is a bound.
 fn chosen(a: Traced, b: Traced, bound: bool, wins: fn(Traced, Traced) -> Traced, g: Traced) -> Traced {
-    let at_tie = if bound { g.clone() } else { g.clone() * 0.5 };
+    if bound {
+        return Traced::from(0.0).mask_where(wins(a, b), g);
+    }
+    let at_tie = g.clone() * 0.5;
     // Where an operand is NaN so is the result, and the gradient goes to it.
     let to_a = wins(a.clone(), b.clone()).bool_or(a.clone().is_nan());
     Traced::from(0.0).mask_where(a.equal(b), at_tie).mask_where(to_a, g)

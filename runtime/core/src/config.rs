@@ -1,6 +1,8 @@
 //! [`Config`]: the hyperparameters of a module or an experiment.
 
 use alloc::string::{String, ToString};
+#[cfg(feature = "std")]
+use kiln_record::RecordError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -10,7 +12,7 @@ pub use kiln_derive::Config;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The text is not such a config.
+    /// The file cannot be read, or its text is not such a config.
     #[error("the config could not be read: {0}")]
     InvalidFormat(String),
     /// There is no such file.
@@ -40,26 +42,41 @@ pub enum ConfigError {
 /// assert_eq!((config.classes, config.batch_size, config.checkpoint), (10, 128, None));
 /// ```
 pub trait Config: Serialize + DeserializeOwned {
-    /// Writes the config to a file.
+    /// Writes the config to a file, whose old contents stay if that fails.
     #[cfg(feature = "std")]
     fn save<P: AsRef<std::path::Path>>(&self, file: P) -> std::io::Result<()> {
-        std::fs::write(file, config_to_json(self))
+        use std::io::Write;
+        let path = file.as_ref();
+        let text = config_to_json(self);
+        let failed = |source| RecordError::Io { path: alloc::format!("{}", path.display()), source };
+        kiln_record::replace_file(path, |file| file.write_all(text.as_bytes()).map_err(failed)).map_err(
+            |error| match error {
+                RecordError::Io { source, .. } => source,
+                other => std::io::Error::other(other),
+            },
+        )
     }
 
     /// Reads the config from a file.
     #[cfg(feature = "std")]
     fn load<P: AsRef<std::path::Path>>(file: P) -> Result<Self, ConfigError> {
         let path = file.as_ref();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::FileNotFound(alloc::format!("{}: {error}", path.display())))?;
-        from_json(&text)
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let message = alloc::format!("{}: {error}", path.display());
+            match error.kind() {
+                std::io::ErrorKind::NotFound => ConfigError::FileNotFound(message),
+                _ => ConfigError::InvalidFormat(message),
+            }
+        })?;
+        serde_json::from_str(&text)
+            .map_err(|error| ConfigError::InvalidFormat(alloc::format!("{}: {error}", path.display())))
     }
 
     /// Reads the config from the bytes of a file.
     fn load_binary(data: &[u8]) -> Result<Self, ConfigError> {
         let text =
             core::str::from_utf8(data).map_err(|error| ConfigError::InvalidFormat(error.to_string()))?;
-        from_json(text)
+        serde_json::from_str(text).map_err(|error| ConfigError::InvalidFormat(error.to_string()))
     }
 }
 
@@ -72,8 +89,4 @@ pub fn config_to_json<C: Config>(config: &C) -> String {
         Ok(text) => text,
         Err(error) => panic!("the config cannot be written as JSON: {error}"),
     }
-}
-
-fn from_json<C: Config>(text: &str) -> Result<C, ConfigError> {
-    serde_json::from_str(text).map_err(|error| ConfigError::InvalidFormat(error.to_string()))
 }

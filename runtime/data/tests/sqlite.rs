@@ -326,7 +326,7 @@ fn hugging_face_is_a_local_copy() {
     for part in [
         format!("\n    {}\n", path.display()),
         format!("path = {path:?}\n"),
-        "datasets.load_dataset(\"someone/rows\", token=True, cache_dir=\"/some where\").items()".to_owned(),
+        "datasets.load_dataset(\"someone/rows\", token=True, cache_dir=\"/some where\")\n".to_owned(),
     ] {
         assert!(missing.contains(&part), "{missing}");
     }

@@ -122,6 +122,12 @@ fn mnist_with_a_wrong_head_is_refused() {
     for (images, labels, expected) in [
         (idx(&[u32::MAX, 28, 28], &[0; 784]), labels.clone(), "fewer bytes than the"),
         (idx(&[u32::MAX; 3], &[0; 784]), labels.clone(), "too large"),
+        // 47 MB that are 46 kB in the file.
+        (
+            gzip(&idx(&[60_000, 28, 28], &vec![0; 60_000 * 784])),
+            labels.clone(),
+            "is read up to 33554432 bytes",
+        ),
         (gzip(&idx(&[1, 28, 28], &[0; 785])), labels.clone(), "more bytes than the 784"),
         (idx(&[1, 14, 56], &[0; 784]), labels.clone(), "14 × 56 pixels"),
         (idx(&[784], &[0; 784]), labels.clone(), "no IDX file of bytes with 3 sizes"),
@@ -342,7 +348,7 @@ fn broken_images_are_named() {
     let mut crc = flate2::Crc::new();
     crc.update(&huge[12..29]);
     huge[29..33].copy_from_slice(&crc.sum().to_be_bytes());
-    for bytes in [&whole[..whole.len() / 2], &huge, &jpeg[..jpeg.len() / 3], b"text", b""] {
+    for bytes in [&whole[..whole.len() / 2], huge.as_slice(), &jpeg[..jpeg.len() / 3], b"text", b""] {
         let path = folder.path().join("broken.png");
         fs::write(&path, bytes).expect("a file");
         let items = vec![(path, "a".to_owned())];
@@ -350,6 +356,8 @@ fn broken_images_are_named() {
         let error = dataset.try_get(0).expect_err("a broken image");
         assert!(matches!(error, ImageLoaderError::Image { .. }), "{error}");
         assert!(error.to_string().contains("broken.png: "), "{error}");
+        let is_refused = error.to_string().contains("60000 × 60000 pixels of 1 channels");
+        assert_eq!(is_refused, bytes == huge.as_slice(), "{error}");
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| dataset.get(0))).is_err());
     }
     // A JPEG file may be called PNG.

@@ -15,11 +15,13 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 const MOST_NAMES: usize = 1 << 16;
 /// Bytes that files of a kind may take in a folder. Of more, those go that were not used for longest, until half of it is left.
 const MOST_BYTES: u64 = 1 << 30;
+/// Files of a kind that a folder may hold, likewise: those of advice about products are small, and there is one for each shape.
+const MOST_FILES: usize = 1 << 14;
 /// How exactly is known when a file was last used.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Writes a file, whose name is a hash, as a whole: aside and renamed, so that programs that run at once do not see halves. The first time that a process writes to a
-/// folder, it removes what others left aside there, and of files of its kind those that were not [used](mark_used) for longest, where they are a gibibyte together.
+/// folder, it removes what others left aside there, and of files of its kind those that were not [used](mark_used) for longest, where they are a gibibyte together or 16,384.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -33,7 +35,7 @@ pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     if let Ok(now) = file.metadata().and_then(|about| about.modified())
         && is_first_write(folder)
     {
-        clean(folder, path.extension(), now, MOST_BYTES);
+        clean(folder, path.extension(), now, MOST_BYTES, MOST_FILES);
     }
     file.write_all(contents).and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
         let _ = fs::remove_file(&aside);
@@ -56,7 +58,7 @@ fn is_first_write(folder: &Path) -> bool {
 }
 
 /// Removes what was written aside long before now and not renamed, and what is too much of files of a kind.
-fn clean(folder: &Path, kind: Option<&OsStr>, now: SystemTime, most: u64) {
+fn clean(folder: &Path, kind: Option<&OsStr>, now: SystemTime, most_bytes: u64, most_files: usize) {
     let mut kept = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().take(MOST_NAMES).flatten() {
         // Not of what a link leads to.
@@ -74,16 +76,18 @@ fn clean(folder: &Path, kind: Option<&OsStr>, now: SystemTime, most: u64) {
         }
     }
     let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
-    if bytes <= most {
+    let mut files = kept.len();
+    if bytes <= most_bytes && files <= most_files {
         return;
     }
     kept.sort();
     for (_, length, path) in kept {
-        if bytes <= most / 2 {
+        if bytes <= most_bytes / 2 && files <= most_files / 2 {
             break;
         }
         remove(&path);
         bytes -= length;
+        files -= 1;
     }
 }
 
@@ -145,10 +149,14 @@ mod tests {
         ];
         all.iter().for_each(|&(name, bytes, days)| make(folder, name, bytes, days));
         let left = || all.iter().map(|(name, ..)| folder.join(name).exists()).collect::<Vec<_>>();
-        clean(folder, Some(OsStr::new("cubin")), SystemTime::now(), 120);
+        let clean = |bytes, files| clean(folder, Some(OsStr::new("cubin")), SystemTime::now(), bytes, files);
+        clean(120, 3);
         assert_eq!(left(), [true; 6]);
-        clean(folder, Some(OsStr::new("cubin")), SystemTime::now(), 119);
+        clean(119, 3);
         assert_eq!(left(), [false, false, true, true, true, true]);
+        make(folder, all[0].0, 40, 5);
+        clean(120, 1);
+        assert_eq!(left(), [false, false, false, true, true, true]);
     }
 
     #[test]

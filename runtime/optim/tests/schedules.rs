@@ -9,6 +9,7 @@ use kiln_optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use kiln_optim::lr_scheduler::exponential::ExponentialLrSchedulerConfig;
 use kiln_optim::lr_scheduler::linear::LinearLrSchedulerConfig;
 use kiln_optim::lr_scheduler::noam::NoamLrSchedulerConfig;
+use kiln_optim::lr_scheduler::one_cycle::OneCycleLrSchedulerConfig;
 use kiln_optim::lr_scheduler::step::StepLrSchedulerConfig;
 
 type B = NdArray;
@@ -95,4 +96,24 @@ fn records_of_other_schedules_are_refused() {
         |refused: Result<(), kiln_core::record::RecorderError>| refused.expect_err("other parts").to_string();
     assert!(error(two.check_record::<B>(&record)).contains("of 1 parts, and this one has 2"));
     assert!(error(noam.check_record::<B>(&record)).contains("has Linear"));
+    // Of a schedule of ten steps, which would begin this one at a rate of 2.5.
+    let long = LinearLrSchedulerConfig::new(0.9, 0.5, 10).init().expect("a schedule");
+    let mut short = LinearLrSchedulerConfig::new(0.9, 0.5, 2).init().expect("a schedule");
+    let record = long.to_record::<B>();
+    let refused = error(short.check_record::<B>(&record));
+    assert!(refused.contains("has 11 steps to go, and this one has 2 in all"), "{refused}");
+    assert_eq!(short.load_record::<B>(record).step(), 0.9);
+    short.step();
+    assert!(short.check_record::<B>(&short.to_record::<B>()).is_ok());
+}
+
+/// Steps that no training has taken end nothing, and count on where they can.
+#[test]
+fn records_of_all_steps_there_are_are_taken_up() {
+    let mut noam = NoamLrSchedulerConfig::new(0.5).init().expect("a schedule").load_record::<B>(usize::MAX);
+    assert!((0.0..1e-3).contains(&noam.step()));
+    let cycle = OneCycleLrSchedulerConfig::new(0.5, 6).init().expect("a schedule");
+    let mut cycle = cycle.load_record::<B>(usize::MAX);
+    let last = cycle.step();
+    assert_eq!(last, cycle.step());
 }

@@ -2,13 +2,14 @@
 
 use crate::RecordError;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Makes a file: `write` fills one beside it, which then takes its name. Who reads meanwhile finds the old contents or the new, whole;
-/// maps of the old ones stay valid. When anything fails, the old file stays as it was.
+/// maps of the old ones stay valid. When anything fails, be it the machine's power, the old file stays as it was. The new one has its permissions.
 ///
 /// A link is followed, and what is no file (a pipe, a device) is written to as it is.
 ///
@@ -25,7 +26,14 @@ pub fn replace_file(
         true => options.write(true).create(true).truncate(true),
         false => options.write(true),
     };
-    let mut writer = BufWriter::new(options.open(replacement.path()).map_err(fail)?);
+    let file = options.open(replacement.path()).map_err(fail)?;
+    if replacement.is_beside()
+        && let Ok(old) = fs::metadata(&replacement.target)
+    {
+        // Before anything is in it, so that nobody reads what the old file kept from them.
+        file.set_permissions(old.permissions()).map_err(fail)?;
+    }
+    let mut writer = BufWriter::new(file);
     write(&mut writer)?;
     writer.flush().map_err(fail)?;
     drop(writer);
@@ -52,13 +60,15 @@ impl Replacement {
     pub fn new(path: &Path) -> Self {
         /// Writers of one process do not meet in one file.
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let target = fs::canonicalize(path).unwrap_or_else(|_| link_target(path));
         let part = match fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
             true => None,
             false => {
                 remove_left_over(&target);
                 let mut name = target.file_name().unwrap_or_default().to_os_string();
-                name.push(format!(".{}-{}.part", process(), NEXT.fetch_add(1, Ordering::Relaxed)));
+                // Containers number their processes alike: what is hashed by chance tells those apart that write to one folder.
+                let number = RandomState::new().hash_one(NEXT.fetch_add(1, Ordering::Relaxed));
+                name.push(format!(".{}-{number}.part", process()));
                 Some(target.with_file_name(name))
             }
         };
@@ -82,6 +92,10 @@ impl Replacement {
     pub fn commit(mut self) -> Result<(), RecordError> {
         let Some(part) = &self.part else { return Ok(()) };
         let fail = |source| RecordError::Io { path: self.path.display().to_string(), source };
+        if self.target.exists() {
+            // A name may be written to the disk before what bears it. Windows writes back nothing through a handle that may only read.
+            File::options().write(true).open(part).and_then(|part| part.sync_all()).map_err(fail)?;
+        }
         fs::rename(part, &self.target).map_err(fail)?;
         self.part = None;
         Ok(())
@@ -95,6 +109,19 @@ impl Drop for Replacement {
             let _ = fs::remove_file(part);
         }
     }
+}
+
+/// Where links lead to nothing yet; a path that is none as it is.
+fn link_target(path: &Path) -> PathBuf {
+    /// As many as Linux follows.
+    const MOST: usize = 40;
+    let mut target = path.to_owned();
+    for _ in 0..MOST {
+        let Ok(next) = fs::read_link(&target) else { break };
+        // What a link says is relative to its folder.
+        target = target.parent().unwrap_or(Path::new("")).join(next);
+    }
+    target
 }
 
 /// Removes what processes that were ended in the middle left beside a file. It is in nobody's way, so that what cannot be removed stays.
@@ -125,14 +152,16 @@ fn writer_of(rest: &str) -> Option<u32> {
     found?.parse().ok()
 }
 
-/// Whether nobody writes a part any more: its process does not run, where the system lists those that do, or it is a day old.
+/// Whether nobody writes a part any more: its process does not run, where the system lists those that do, and for a while nothing was written, or it is a day old.
 fn is_left_over(writer: u32, part: &fs::DirEntry) -> bool {
     /// Nothing is written for so long.
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    /// The process may run in another container, which is not listed: it writes on meanwhile.
+    const WHILE: Duration = Duration::from_secs(10 * 60);
     let listed = Path::new("/proc/self").exists();
     let ended = listed && writer != process() && !Path::new("/proc").join(writer.to_string()).exists();
     let age = part.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
-    ended || age.is_some_and(|age| age > DAY)
+    age.is_some_and(|age| age > DAY || ended && age > WHILE)
 }
 
 /// This process's number among those that run; 0 in WebAssembly, where nobody numbers them.
@@ -179,20 +208,45 @@ mod tests {
         }
         let left = folder.join(format!("a.json.{ended}-0.part"));
         let inner = folder.join(format!("a.json.{ended}-0.part.{ended}-1.part"));
-        fs::write(&left, "half").unwrap();
-        fs::write(&inner, "half").unwrap();
+        let half = |path: &Path, minutes: u64| {
+            fs::write(path, "half").unwrap();
+            let at = std::time::SystemTime::now() - Duration::from_secs(minutes * 60);
+            File::options().write(true).open(path).unwrap().set_modified(at).unwrap();
+        };
+        // Somebody in another container may be writing.
+        half(&left, 5);
+        half(&inner, 11);
         write(&folder.join("a.json"), "whole");
         let listed = Path::new("/proc/self").exists();
-        assert_eq!((left.exists(), inner.exists()), (!listed, !listed));
+        assert_eq!((left.exists(), inner.exists()), (true, !listed));
         let _ = fs::remove_file(inner);
         // Where no system lists processes, age tells.
-        let day = std::time::SystemTime::now() - Duration::from_secs(25 * 60 * 60);
-        fs::write(&left, "half").unwrap();
-        File::options().write(true).open(&left).unwrap().set_modified(day).unwrap();
+        half(&left, 25 * 60);
         write(&folder.join("a.json"), "again");
         let mut expected = kept.to_vec();
         expected.sort();
         assert_eq!(names(&folder), expected);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Who could not read the old file cannot read the new one, and a link that led to nothing leads to the file.
+    #[cfg(unix)]
+    #[test]
+    fn permissions_and_links_stay() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = std::env::temp_dir().join(format!("kiln-permissions-{}", process()));
+        fs::create_dir_all(folder.join("inner")).unwrap();
+        let path = folder.join("secret");
+        write(&path, "old");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        write(&path, "new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let (link, second) = (folder.join("link"), folder.join("inner/second"));
+        symlink("inner/second", &link).unwrap();
+        symlink("../file", &second).unwrap();
+        write(&link, "behind two links");
+        assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "behind two links");
+        assert!(link.is_symlink() && second.is_symlink());
         fs::remove_dir_all(&folder).unwrap();
     }
 

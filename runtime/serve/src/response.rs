@@ -125,7 +125,8 @@ impl<O> Sender<O> {
         drop(state);
         self.slot.answered.notify_one();
         if let Some(waker) = waker {
-            waker.wake();
+            // What wakes one caller is that caller's: a panic in it is none of those who wait for the same batch.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
         }
     }
 }

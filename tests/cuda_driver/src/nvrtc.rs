@@ -29,6 +29,39 @@ pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> n
     }
 }
 
+/// The compute capabilities that it knows: what the variable `KILN_CUDA_DRIVER_ARCHITECTURES` says (`80 86`), or all.
+fn architectures() -> Vec<c_int> {
+    match std::env::var("KILN_CUDA_DRIVER_ARCHITECTURES") {
+        Ok(said) => said.split(' ').filter_map(|number| number.parse().ok()).collect(),
+        Err(_) => vec![75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121],
+    }
+}
+
+/// How many architectures it knows.
+///
+/// # Safety
+/// As NVRTC's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut c_int) -> nvrtcResult {
+    // SAFETY: the number is the caller's.
+    match unsafe { give(count, architectures().len() as c_int) } {
+        true => NVRTC_SUCCESS,
+        false => NVRTC_ERROR_INVALID_INPUT,
+    }
+}
+
+/// Which.
+///
+/// # Safety
+/// As NVRTC's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetSupportedArchs(to: *mut c_int) -> nvrtcResult {
+    let known = architectures();
+    // SAFETY: the caller has room for as many as it was told.
+    unsafe { std::ptr::copy_nonoverlapping(known.as_ptr(), to, known.len()) };
+    NVRTC_SUCCESS
+}
+
 /// A program, without headers.
 ///
 /// # Safety
@@ -71,8 +104,14 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
         let texts: Vec<_> = options.iter().map(|&text| CStr::from_ptr(text).to_string_lossy()).collect();
         (&mut *program.cast::<Program>(), texts)
     };
-    let architectures = options.iter().filter(|option| option.starts_with("--gpu-architecture=sm_")).count();
-    if architectures != 1 || !options.iter().all(|option| option.starts_with("--")) {
+    let named = options.iter().filter_map(|option| option.strip_prefix("--gpu-architecture="));
+    let named: Vec<c_int> = named
+        .filter_map(|name| name.strip_prefix("sm_").or(name.strip_prefix("compute_"))?.parse().ok())
+        .collect();
+    if named.len() != 1
+        || !architectures().contains(&named[0])
+        || !options.iter().all(|option| option.starts_with("--"))
+    {
         return NVRTC_ERROR_INVALID_OPTION;
     }
     match kiln_cuda_host::compile(&program.source, &folder()) {
@@ -123,6 +162,7 @@ macro_rules! read_parts {
 read_parts! {
     nvrtcGetProgramLogSize nvrtcGetProgramLog log;
     nvrtcGetCUBINSize nvrtcGetCUBIN image;
+    nvrtcGetPTXSize nvrtcGetPTX image;
 }
 
 /// Gives a program back.

@@ -52,7 +52,8 @@ macro_rules! file_recorder {
 
             fn load_item<I: DeserializeOwned>(&self, file: &mut PathBuf) -> Result<I, RecorderError> {
                 let path = with_extension(file.clone(), $format.extension());
-                Ok($format.read(&kiln_record::map_file(&path)?)?)
+                let bytes = kiln_record::map_file(&path)?;
+                $format.read(&bytes).map_err(|error| RecorderError::in_file(error, &path))
             }
 
             fn format_name(&self) -> String {

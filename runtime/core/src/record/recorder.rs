@@ -96,6 +96,17 @@ impl From<RecordError> for RecorderError {
 }
 
 impl RecorderError {
+    /// An error of a file's contents, with the file's path.
+    #[cfg(feature = "std")]
+    pub(super) fn in_file(error: RecordError, path: &std::path::Path) -> Self {
+        let located = |message| format!("{}: {message}", path.display());
+        match Self::from(error) {
+            Self::DeserializeError(message) => Self::DeserializeError(located(message)),
+            Self::UnknownVersion(message) => Self::UnknownVersion(located(message)),
+            other => other,
+        }
+    }
+
     /// An error while reading a record, with what its metadata tells about the cause.
     fn explain(error: RecorderError, found: &Metadata, expected: &Metadata) -> Self {
         if found.is_newer() {

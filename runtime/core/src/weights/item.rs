@@ -22,8 +22,8 @@ use kiln_weights::LazyTensor;
 use node::{Failure, Node, Wanted};
 use serde::de::{self, DeserializeOwned};
 
-/// Most passes to find the variants of a record's enums.
-const MAX_PASSES: usize = 10_000;
+/// Most passes to find the variants of a record's enums: those that lie beside each other are tried together.
+const MAX_PASSES: usize = 1_000;
 
 /// Reads an item from a checkpoint.
 ///
@@ -39,7 +39,7 @@ pub(super) fn read_item<I: DeserializeOwned>(args: &LoadArgs) -> Result<I, Impor
         log: RefCell::default(),
     };
     let log = choose_variants::<I>(&state)?;
-    let unused = state.unused(&log, "");
+    let unused = state.unused(&log);
     let misfit = !log.missing.is_empty() || !log.wrong.is_empty();
     let left_over = !unused.is_empty() || source.unsupported().len() > 0;
     if misfit || (args.strict && left_over) {
@@ -76,29 +76,85 @@ fn choose_variants<I: DeserializeOwned>(state: &State<'_>) -> Result<Log, Import
         state.log.replace(Log::default());
         I::deserialize(Node::root(state)).map_err(|Failure(error)| *error)?;
         let log = state.log.take();
-        let Some((path, variants)) = log.enums.iter().find(|(path, _)| !settled.contains(path)).cloned()
-        else {
-            return Ok(log);
-        };
-        let cost = state.cost(&log, &path);
-        let mut choices = state.choices.borrow_mut();
-        let choice = choices.entry(path.clone()).or_default();
-        let entry = best.entry(path.clone()).or_insert((usize::MAX, 0));
-        if cost < entry.0 {
-            *entry = (cost, *choice);
+        // An enum within another one is tried when that one is settled.
+        let mut open: Vec<(String, usize)> = Vec::new();
+        for (path, variants) in log.enums.iter().filter(|(path, _)| !settled.contains(path)) {
+            if open.last().is_none_or(|(outer, _)| !is_below(path, outer)) {
+                open.push((path.clone(), *variants));
+            }
         }
-        if cost == 0 || *choice + 1 >= variants {
-            *choice = entry.1;
-            settled.insert(path);
-        } else {
-            *choice += 1;
-            // What lies below is another type now.
-            let below = format!("{path}.");
-            best.retain(|known, _| !known.starts_with(&below));
-            choices.retain(|known, _| !known.starts_with(&below));
+        if open.is_empty() {
+            return Ok(log);
+        }
+        let misfits = state.misfits(&log);
+        let mut choices = state.choices.borrow_mut();
+        for (path, variants) in open {
+            let cost = misfits.at(&path);
+            let choice = choices.entry(path.clone()).or_default();
+            let entry = best.entry(path.clone()).or_insert((usize::MAX, 0));
+            if cost < entry.0 {
+                *entry = (cost, *choice);
+            }
+            if cost == 0 || *choice + 1 >= variants {
+                *choice = entry.1;
+                settled.insert(path);
+            } else {
+                *choice += 1;
+                // What lies below is another type now.
+                forget_below(&mut best, &path);
+                forget_below(&mut choices, &path);
+            }
         }
     }
-    Err(ImportError::Record("the record has too many enums to try".to_string()))
+    Err(ImportError::Record("the record has too many enums within each other to try".to_string()))
+}
+
+/// Whether a path leads on from another.
+fn is_below(path: &str, outer: &str) -> bool {
+    let rest = path.strip_prefix(outer);
+    rest.is_some_and(|rest| if outer.is_empty() { !rest.is_empty() } else { rest.starts_with('.') })
+}
+
+/// The bounds of the paths below one that is not empty, in their order: `/` is the character after `.`.
+fn bounds_below(path: &str) -> [String; 2] {
+    ['.', '/'].map(|end| format!("{path}{end}"))
+}
+
+fn forget_below<T>(known: &mut BTreeMap<String, T>, path: &str) {
+    if path.is_empty() {
+        known.retain(|path, _| path.is_empty());
+        return;
+    }
+    let [from, to] = bounds_below(path);
+    let below: Vec<String> = known.range(from..to).map(|(path, _)| path.clone()).collect();
+    for path in below {
+        known.remove(&path);
+    }
+}
+
+/// What does not fit after a pass, sorted.
+struct Misfits<'a> {
+    /// Paths of parameters that the file lacks, or has otherwise.
+    parameters: Vec<&'a str>,
+    /// Keys that no parameter uses.
+    unused: Vec<&'a str>,
+}
+
+impl Misfits<'_> {
+    /// How badly a choice at a path fits.
+    fn at(&self, path: &str) -> usize {
+        let of_file = usize::from(!path.is_empty() && self.unused.binary_search(&path).is_ok());
+        of_file + [&self.parameters, &self.unused].map(|paths| Self::below(paths, path)).iter().sum::<usize>()
+    }
+
+    fn below(sorted: &[&str], path: &str) -> usize {
+        if path.is_empty() {
+            return sorted.len();
+        }
+        let [from, to] =
+            bounds_below(path).map(|bound| sorted.partition_point(|path| *path < bound.as_str()));
+        to - from
+    }
 }
 
 /// What a pass saw.
@@ -123,23 +179,21 @@ struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// The tensors below a path that nothing used.
-    fn unused(&self, log: &Log, path: &str) -> Vec<(&'a str, &'a LazyTensor)> {
-        let below = |key: &str| {
-            path.is_empty() || key == path || key.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
-        };
-        let unused = |key: &str| !log.used.contains(key) && !is_bookkeeping(key) && below(key);
+    /// The tensors that nothing used, by key.
+    fn unused(&self, log: &Log) -> Vec<(&'a str, &'a LazyTensor)> {
+        let unused = |key: &str| !log.used.contains(key) && !is_bookkeeping(key);
         self.source.iter().filter(|(key, _)| unused(key)).collect()
     }
 
-    /// How badly a choice at a path fits.
-    fn cost(&self, log: &Log, path: &str) -> usize {
-        let below = |parameter: &&str| {
-            path.is_empty() || parameter.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
-        };
+    fn misfits<'l>(&self, log: &'l Log) -> Misfits<'l>
+    where
+        'a: 'l,
+    {
         let missing = log.missing.iter().map(|missing| missing.path.as_str());
-        let misfits = missing.chain(log.wrong.iter().map(|wrong| wrong.path.as_str()));
-        misfits.filter(below).count() + self.unused(log, path).len()
+        let mut parameters: Vec<&str> =
+            missing.chain(log.wrong.iter().map(|wrong| wrong.path.as_str())).collect();
+        parameters.sort_unstable();
+        Misfits { parameters, unused: self.unused(log).into_iter().map(|(key, _)| key).collect() }
     }
 
     /// The first place where a parameter is in the file.

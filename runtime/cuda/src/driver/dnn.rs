@@ -8,6 +8,7 @@ use cudarc::cudnn::{result, sys};
 use kiln_gpu::runtime::ConvolutionDirection;
 use kiln_tensor::{DType, Windows};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
@@ -374,7 +375,22 @@ fn data_type(dtype: DType) -> Option<sys::cudnnDataType_t> {
 }
 
 fn failed(call: &'static str, status: sys::cudnnStatus_t) -> DriverError {
-    DriverError { call, reason: format!("{status:?}"), is_out_of_memory: false, is_fault: false }
+    DriverError {
+        call,
+        reason: format!("{status:?}"),
+        is_out_of_memory: lacks_memory(status),
+        is_fault: false,
+    }
+}
+
+/// Whether the library had no memory for itself, of the device or of the host: its kernels are loaded when they are first needed.
+fn lacks_memory(status: sys::cudnnStatus_t) -> bool {
+    use sys::cudnnStatus_t::*;
+    matches!(
+        status,
+        CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
+            | CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED
+    )
 }
 
 /// Whether the library says that it cannot, and did nothing. Of its parts some may be missing, which are loaded when they are first needed, or a compiler that
@@ -557,14 +573,17 @@ fn is_large(shape: &ConvolutionShape) -> bool {
 }
 
 impl Dnn {
-    /// The library for a stream of the current device, which has so many bytes of memory, where it [is there](is_present) and takes the device.
-    pub fn open(stream: sys::cudaStream_t, memory: usize) -> Option<Self> {
-        let handle = result::create_handle().ok()?;
+    /// The library for a stream of the current device, which has so many bytes of memory, where it [is there](is_present).
+    ///
+    /// # Errors
+    /// When it does not take the device, or there is no memory for it.
+    pub fn open(stream: sys::cudaStream_t, memory: usize) -> Result<Self, DriverError> {
+        let handle = result::create_handle().map_err(|error| failed("cudnnCreate", error.0))?;
         // SAFETY: both are valid.
-        unsafe { result::set_stream(handle, stream) }.ok()?;
+        unsafe { result::set_stream(handle, stream) }.map_err(|error| failed("cudnnSetStream", error.0))?;
         log::info!("convolutions by {}", version());
         let most_workspace = MOST_WORKSPACE.max(memory / WORKSPACE_SHARE);
-        Some(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn"), most_workspace })
+        Ok(Self { handle, plans: Mutex::default(), always: is_named(ALWAYS, "cudnn"), most_workspace })
     }
 
     /// Whether the library is asked for such a convolution: one that is worth it.
@@ -590,26 +609,33 @@ impl Dnn {
             return None;
         }
         let plans = &mut *self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        self.planned(plans, &(shape, None, 0)).as_ref().map(|_| channels)
+        // What there is no memory to ask for is asked again.
+        self.planned(plans, &(shape, None, 0)).ok()?.as_ref().map(|_| channels)
     }
 
     /// The plan for what is asked, which is made where it was not asked before.
+    ///
+    /// # Errors
+    /// Where the library has no memory to make one.
     fn planned<'p>(
         &self,
         plans: &'p mut FxHashMap<Asked, Option<Plan>>,
         asked: &Asked,
-    ) -> &'p mut Option<Plan> {
+    ) -> Result<&'p mut Option<Plan>, DriverError> {
         if plans.len() >= MOST_PLANS {
             plans.clear();
         }
-        plans.entry(asked.clone()).or_insert_with(|| self.plan(asked, self.most_workspace))
+        Ok(match plans.entry(asked.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(self.plan(asked, self.most_workspace)?),
+        })
     }
 
     /// Computes a convolution or one of its gradients in [one of the ways](super::Driver::product) that the library advises, if it is worth it and there is that; says whether it does. It is given a workspace of at
     /// least as many bytes as it asks for, which is used by work on the stream alone.
     ///
     /// # Errors
-    /// Where there is no memory for the workspace, once: who asks again has given back what can be.
+    /// Where there is no memory for the library, or, once, for the workspace: who asks again has given back what can be.
     pub fn convolve(
         &self,
         (convolution, way): (&Convolution, usize),
@@ -620,7 +646,7 @@ impl Dnn {
         }
         let asked = (convolution.shape.clone(), convolution.epilogue.as_ref().map(Following::from), way);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = self.planned(&mut plans, &asked);
+        let plan = self.planned(&mut plans, &asked)?;
         let mut given = plan.as_ref().map(|plan| workspace(plan.workspace, self.most_workspace));
         if let Some(Err(Lack::Memory(bytes, error))) = &given {
             if let Some(plan) = plan.as_mut().filter(|plan| !plan.lacks) {
@@ -630,7 +656,7 @@ impl Dnn {
             log::info!(
                 "there is no memory for the fastest algorithm: cuDNN is asked for one that needs less"
             );
-            *plan = self.plan(&asked, *bytes);
+            *plan = self.plan(&asked, *bytes)?;
             given = plan.as_ref().map(|plan| workspace(plan.workspace, self.most_workspace));
         }
         let (Some(known), Some(Ok(given))) = (plan.as_mut(), given) else { return Ok(false) };
@@ -655,38 +681,25 @@ impl Dnn {
     }
 
     /// How the library advises to compute a convolution, in a workspace of so many bytes at most; nothing where it cannot.
-    fn plan(&self, (shape, following, way): &Asked, most_workspace: usize) -> Option<Plan> {
-        let ConvolutionShape {
-            dtype,
-            windows,
-            batch,
-            groups,
-            channels: [of_image, of_result],
-            direction,
-            tf32,
-            channels_last: last,
-        } = shape;
-        let data_type = data_type(*dtype)?;
-        // Images have two dims at least.
-        let flat = windows.input[0] == 1 && windows.kernel[0] == 1 && windows.output[0] == 1;
-        let first = usize::from(flat && windows.padding[0] == (0, 0));
-        let described = |outer: [usize; 2], inner: [usize; 3]| {
-            let [a, b, c, d, e] = dims([outer[0], outer[1], inner[0], inner[1], inner[2]])?;
-            Some(if first == 1 { vec![a, b, d, e] } else { vec![a, b, c, d, e] })
-        };
-        let image = tensor(data_type, &described([*batch, *of_image], windows.input)?, *last)?;
-        let result = tensor(data_type, &described([*batch, *of_result], windows.output)?, *last)?;
-        let weight = filter(data_type, &described([*of_result, of_image / groups], windows.kernel)?, *last)?;
-        let convolution = movement(windows, first, *groups)?;
-        let is_f32 = *dtype == DType::F32;
-        let is_exact = is_f32 && !tf32;
-        let wanted = match (is_f32, tf32) {
-            (true, false) => sys::cudnnMathType_t::CUDNN_FMA_MATH,
-            (true, true) => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
-            (false, _) => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
-        };
-        // SAFETY: the descriptor is valid.
-        unsafe { result::set_convolution_math_type(convolution.raw, wanted) }.ok()?;
+    ///
+    /// # Errors
+    /// Where the library has no memory to tell.
+    fn plan(&self, asked: &Asked, most_workspace: usize) -> Result<Option<Plan>, DriverError> {
+        let Some(described) = Described::of(&asked.0) else { return Ok(None) };
+        match self.advice(&described, asked.0.direction) {
+            Ok(advised) => Ok(described.plan(asked, &advised, most_workspace)),
+            Err(status) if lacks_memory(status) => Err(failed("cudnnGetConvolutionAlgorithm", status)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The algorithms that the library advises, what it takes for the fastest one first.
+    fn advice(
+        &self,
+        described: &Described,
+        direction: ConvolutionDirection,
+    ) -> Result<Vec<Advice>, sys::cudnnStatus_t> {
+        let Described { image, weight, result, convolution, .. } = described;
         let (mut advised, mut count) = ([Advice::default(); MOST_ADVISED], 0);
         let (most, into) = (MOST_ADVISED as c_int, advised.as_mut_ptr());
         let (i, w, r, c, handle) = (image.raw, weight.raw, result.raw, convolution.raw, self.handle);
@@ -725,15 +738,76 @@ impl Dnn {
                 ),
             }
         };
-        if status != sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
-            return None;
+        match status {
+            sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS => {
+                Ok(advised.into_iter().take(usize::try_from(count).unwrap_or(0)).collect())
+            }
+            status => Err(status),
         }
+    }
+}
+
+/// A convolution in the library's words.
+struct Described {
+    data_type: sys::cudnnDataType_t,
+    /// The first of the dims of windows that the library is told: images may have two.
+    first: usize,
+    image: Descriptor<sys::cudnnTensorDescriptor_t>,
+    result: Descriptor<sys::cudnnTensorDescriptor_t>,
+    weight: Descriptor<sys::cudnnFilterDescriptor_t>,
+    convolution: Descriptor<sys::cudnnConvolutionDescriptor_t>,
+}
+
+impl Described {
+    /// Nothing where the library has no words for it.
+    fn of(shape: &ConvolutionShape) -> Option<Self> {
+        let ConvolutionShape {
+            dtype,
+            windows,
+            batch,
+            groups,
+            channels: [of_image, of_result],
+            tf32,
+            channels_last: last,
+            direction: _,
+        } = shape;
+        let data_type = data_type(*dtype)?;
+        // Images have two dims at least.
+        let flat = windows.input[0] == 1 && windows.kernel[0] == 1 && windows.output[0] == 1;
+        let first = usize::from(flat && windows.padding[0] == (0, 0));
+        let described = |outer: [usize; 2], inner: [usize; 3]| {
+            let [a, b, c, d, e] = dims([outer[0], outer[1], inner[0], inner[1], inner[2]])?;
+            Some(if first == 1 { vec![a, b, d, e] } else { vec![a, b, c, d, e] })
+        };
+        let image = tensor(data_type, &described([*batch, *of_image], windows.input)?, *last)?;
+        let result = tensor(data_type, &described([*batch, *of_result], windows.output)?, *last)?;
+        let weight = filter(data_type, &described([*of_result, of_image / groups], windows.kernel)?, *last)?;
+        let convolution = movement(windows, first, *groups)?;
+        let wanted = match (*dtype == DType::F32, tf32) {
+            (true, false) => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+            (true, true) => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+            (false, _) => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+        };
+        // SAFETY: the descriptor is valid.
+        unsafe { result::set_convolution_math_type(convolution.raw, wanted) }.ok()?;
+        Some(Self { data_type, first, image, result, weight, convolution })
+    }
+
+    /// The plan in the way that is asked for, of those that are advised and compute what is wanted in so much memory.
+    fn plan(
+        self,
+        (shape, following, way): &Asked,
+        advised: &[Advice],
+        most_workspace: usize,
+    ) -> Option<Plan> {
+        let Self { data_type, first, image, result, weight, convolution } = self;
+        let is_f32 = shape.dtype == DType::F32;
+        let is_exact = is_f32 && !shape.tf32;
         let deterministic = sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC as u32;
-        let advised = advised.iter().take(usize::try_from(count).unwrap_or(0));
-        let mut ways = advised.filter_map(|advice| {
+        let mut ways = advised.iter().filter_map(|advice| {
             let fits =
                 advice.status == 0 && advice.determinism == deterministic && advice.memory <= most_workspace;
-            let algorithm = Algorithm::of(*direction, advice.algorithm, is_f32).filter(|_| fits)?;
+            let algorithm = Algorithm::of(shape.direction, advice.algorithm, is_f32).filter(|_| fits)?;
             Some((algorithm, math(advice.math, is_exact)?, advice.memory))
         });
         let (algorithm, math, workspace) = ways.nth(*way)?;
@@ -741,7 +815,7 @@ impl Dnn {
             return None;
         }
         let epilogue = match *following {
-            Some(following) => Some(describe_epilogue(following, data_type, *of_result, 5 - first)?),
+            Some(following) => Some(describe_epilogue(following, data_type, shape.channels[1], 5 - first)?),
             None => None,
         };
         // SAFETY: the descriptor is valid.

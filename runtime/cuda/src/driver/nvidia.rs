@@ -135,6 +135,8 @@ pub struct Nvidia {
     capturing: AtomicBool,
     name: String,
     capability: (i32, i32),
+    /// What kernels are compiled for.
+    architecture: String,
     multiprocessors: u32,
     compiler: String,
     /// The library for products.
@@ -267,6 +269,15 @@ impl Nvidia {
         let new_stream = || stream::create(stream::StreamKind::NonBlocking).map_err(failed("cuStreamCreate"));
         let allocator = Allocator::of(cu_device)?;
         let (stream, aside) = (new_stream()?, new_stream()?);
+        let architecture = architecture(capability);
+        if architecture.starts_with("compute_") {
+            log::warn!(
+                "{} does not know {name} (compute capability {}.{}): kernels are compiled for {architecture}, and by the driver for the GPU",
+                compiler_version(),
+                capability.0,
+                capability.1
+            );
+        }
         let blas = if is_wanted("cublaslt") {
             Blas::open(format!("{name} sm_{}{}", capability.0, capability.1), Cache::of_user())
         } else {
@@ -302,6 +313,7 @@ impl Nvidia {
             capturing: AtomicBool::new(false),
             name,
             capability,
+            architecture,
             multiprocessors: u32::try_from(multiprocessors).unwrap_or(1).max(1),
             compiler: [&compiler_version(), &*OPTIONS.join(" ")].join(" "),
             staging: Arc::default(),
@@ -349,8 +361,35 @@ pub const OPTIONS: [&str; 3] = [
     "--device-as-default-execution-space",
 ];
 
-/// Compiles CUDA C++ for an architecture such as `sm_90`, with further options: the code, and what the compiler says of it. No device
-/// is needed.
+/// The architecture that kernels are compiled for: the device's. Where the compiler is older than the device, that is the newest one which it
+/// knows, as PTX, of which the driver makes the device's code.
+fn architecture((major, minor): (i32, i32)) -> String {
+    let own = major * 10 + minor;
+    let known = known_architectures();
+    let before = known.iter().copied().filter(|&known| known < own).max();
+    match before.filter(|_| !known.contains(&own)) {
+        Some(before) => format!("compute_{before}"),
+        None => format!("sm_{own}"),
+    }
+}
+
+/// The compute capabilities that the compiler knows, ten times the major number and the minor one; none where it does not say.
+fn known_architectures() -> Vec<i32> {
+    let mut count = 0;
+    // SAFETY: there is room for a number.
+    if unsafe { nvrtc::sys::nvrtcGetNumSupportedArchs(&raw mut count) }.result().is_err() {
+        return Vec::new();
+    }
+    let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
+    // SAFETY: there is room for as many numbers as the compiler said.
+    match unsafe { nvrtc::sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result() {
+        Ok(()) => known,
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Compiles CUDA C++ for an architecture such as `sm_90` (or `compute_90`, which yields PTX), with further options: the code, and what the compiler
+/// says of it. No device is needed.
 ///
 /// # Errors
 /// When the compiler refuses it, with what it says.
@@ -370,17 +409,28 @@ pub fn compile(source: &str, architecture: &str, further: &[&str]) -> Result<(Ve
     let compiled = unsafe { nvrtc::result::compile_program(program, &options) };
     // SAFETY: as above.
     let log = unsafe { nvrtc::result::get_program_log(program) }
-        .map(|log| log.iter().map(|&byte| byte.cast_unsigned()).collect::<Vec<u8>>())
+        // Characters of C are signed here and unsigned there.
+        .map(|log| log.iter().flat_map(|byte| byte.to_ne_bytes()).collect::<Vec<u8>>())
         .unwrap_or_default();
     let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
     let mut code: Vec<u8> = Vec::new();
+    let is_ptx = architecture.starts_with("compute_");
     let result = compiled.and_then(|()| {
         let mut size = 0;
         // SAFETY: the program is valid, and `code` has room for as many bytes as the compiler said.
         unsafe {
-            nvrtc::sys::nvrtcGetCUBINSize(program, &raw mut size).result()?;
+            match is_ptx {
+                true => nvrtc::sys::nvrtcGetPTXSize(program, &raw mut size),
+                false => nvrtc::sys::nvrtcGetCUBINSize(program, &raw mut size),
+            }
+            .result()?;
             code.resize(size, 0);
-            nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result()
+            match is_ptx {
+                // A text, with the zero at its end.
+                true => nvrtc::sys::nvrtcGetPTX(program, code.as_mut_ptr().cast()),
+                false => nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()),
+            }
+            .result()
         }
     });
     // SAFETY: the program is valid, and not used again.
@@ -405,8 +455,7 @@ impl Driver for Nvidia {
     }
 
     fn architecture(&self) -> String {
-        let (major, minor) = self.capability;
-        format!("sm_{major}{minor}")
+        self.architecture.clone()
     }
 
     fn compiler(&self) -> String {
@@ -435,7 +484,7 @@ impl Driver for Nvidia {
     }
 
     fn compile(&self, source: &str) -> Result<Vec<u8>, DriverError> {
-        compile(source, &self.architecture(), &[]).map(|(code, _)| code)
+        compile(source, &self.architecture, &[]).map(|(code, _)| code)
     }
 
     fn load(&self, image: &[u8], entry_point: &str) -> Result<Function, DriverError> {
@@ -600,13 +649,14 @@ impl Driver for Nvidia {
         let place = match groups.iter().position(|group| group.is_of(&devices)) {
             Some(place) => place,
             None => {
-                let Some(group) = Group::new(devices) else { return Ok(false) };
+                // Before there is a group that would be left behind where this fails.
                 for (own, other) in all.iter().flat_map(|own| all.iter().map(move |other| (own, other))) {
                     let [of, with] = [own, other].map(|device| device.primary.ordinal());
                     if of != with {
                         own.allocator.share(of, with)?;
                     }
                 }
+                let Some(group) = Group::new(devices) else { return Ok(false) };
                 groups.push(group);
                 groups.len() - 1
             }
@@ -689,8 +739,14 @@ impl Nvidia {
             }
             let larger = bytes.next_power_of_two().min(most).max(bytes);
             // SAFETY: the stream is valid; the memory is kept as long as the device.
-            let start = unsafe { self.allocator.allocate(self.stream, larger) };
-            *workspace = (start.map_err(|error| Lack::Memory(there_are, error))?, larger);
+            let allocate =
+                |bytes| unsafe { self.allocator.allocate(self.stream, bytes) }.map(|start| (start, bytes));
+            // Where there is no more memory than that, it is as much as is asked for.
+            let made = allocate(larger).or_else(|error| match error.is_out_of_memory && larger > bytes {
+                true => allocate(bytes),
+                false => Err(error),
+            });
+            *workspace = made.map_err(|error| Lack::Memory(there_are, error))?;
             return Ok(workspace.0.0 as *mut c_void);
         }
         Ok(start.0 as *mut c_void)
@@ -703,9 +759,23 @@ impl Nvidia {
         if dnn.get().is_none() && self.capturing.load(Ordering::Acquire) {
             return None;
         }
+        if let Some(known) = dnn.get() {
+            return known.as_ref();
+        }
         // SAFETY: the device was had from the driver.
-        let memory = || unsafe { device::total_mem(self.primary.device) }.unwrap_or(0);
-        dnn.get_or_init(|| Dnn::open(self.stream.cast(), memory())).as_ref()
+        let memory = unsafe { device::total_mem(self.primary.device) }.unwrap_or(0);
+        let opened = match Dnn::open(self.stream.cast(), memory) {
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                log::warn!("convolutions run on kernels of Kiln's: {error}");
+                if error.is_out_of_memory {
+                    // There may be some later.
+                    return None;
+                }
+                None
+            }
+        };
+        dnn.get_or_init(|| opened).as_ref()
     }
 
     /// What was asked for so far.

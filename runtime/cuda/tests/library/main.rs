@@ -768,6 +768,14 @@ fn a_device_without_memory_pools_computes_too() {
     );
 }
 
+/// What stands in is of compute capability 9.0.
+#[test]
+#[ignore = "asks what stands in for NVIDIA's libraries"]
+fn a_compiler_older_than_the_device_serves_it_too() {
+    let _alone = alone();
+    pass_with(("KILN_CUDA_DRIVER_ARCHITECTURES", "75 80 86 120"), &["large_tensors_arrive_whole"]);
+}
+
 /// A convolution behind a tensor of 40 MB that nobody uses any more.
 #[test]
 #[ignore = "asks NVIDIA's libraries"]

@@ -141,8 +141,12 @@ impl HuggingfaceDatasetLoader {
             r#"import datasets, os, sqlite3
 path = {path:?}
 os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-db = sqlite3.connect(path)
-for split, data in datasets.load_dataset({arguments}).items():
+splits = datasets.load_dataset({arguments})
+part = path + ".part"
+if os.path.exists(part):
+    os.remove(part)
+db = sqlite3.connect(part)
+for split, data in splits.items():
     for name, feature in data.features.items():
         if isinstance(feature, (datasets.Image, datasets.Audio)):
             data = data.cast_column(name, type(feature)(decode=False))
@@ -152,6 +156,8 @@ for split, data in datasets.load_dataset({arguments}).items():
     marks = ", ".join("?" * len(data.column_names))
     db.executemany(f'INSERT INTO "{{split}}" ({{names}}) VALUES ({{marks}})', (tuple(row.values()) for row in data))
 db.commit()
+db.close()
+os.replace(part, path)
 "#,
             arguments = arguments.join(", ")
         )

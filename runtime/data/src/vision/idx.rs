@@ -27,19 +27,36 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Reads a file; memory grows with what it holds, not with what its head says.
-pub(super) fn read<const D: usize>(path: &Path) -> Result<Bytes<D>, Fault> {
+/// What is compressed may always be this long.
+const ALWAYS_INFLATED: u64 = 32 << 20;
+/// What is compressed may be this many times as long as its file; MNIST's images are five times as long.
+const INFLATED_TIMES: u64 = 20;
+
+/// Reads a file whose sizes are all right with `check`; memory grows with what it holds, not with what its head says.
+pub(super) fn read<const D: usize>(
+    path: &Path,
+    check: impl FnOnce(&[usize; D]) -> Result<(), String>,
+) -> Result<Bytes<D>, Fault> {
     let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
     let mut magic = [0; 2];
     file.read_exact(&mut magic)?;
     file.seek(SeekFrom::Start(0))?;
     match magic {
-        [0x1f, 0x8b] => parse(MultiGzDecoder::new(BufReader::new(file))),
-        _ => parse(BufReader::new(file)),
+        [0x1f, 0x8b] => {
+            let limit = length.saturating_mul(INFLATED_TIMES).max(ALWAYS_INFLATED);
+            parse(MultiGzDecoder::new(BufReader::new(file)), limit, check)
+        }
+        _ => parse(BufReader::new(file), length, check),
     }
 }
 
-fn parse<const D: usize>(mut reader: impl Read) -> Result<Bytes<D>, Fault> {
+/// Reads what is `limit` bytes long at most.
+fn parse<const D: usize>(
+    mut reader: impl Read,
+    limit: u64,
+    check: impl FnOnce(&[usize; D]) -> Result<(), String>,
+) -> Result<Bytes<D>, Fault> {
     let mut word = || -> Result<[u8; 4], Fault> {
         let mut bytes = [0; 4];
         reader.read_exact(&mut bytes)?;
@@ -58,6 +75,12 @@ fn parse<const D: usize>(mut reader: impl Read) -> Result<Bytes<D>, Fault> {
     }
     let count = sizes.iter().try_fold(1_u64, |count, &size| count.checked_mul(size as u64));
     let count = count.ok_or_else(|| Fault::Format(format!("its sizes {sizes:?} are too large")))?;
+    check(&sizes).map_err(Fault::Format)?;
+    if count > limit {
+        return Err(Fault::Format(format!(
+            "its sizes {sizes:?} say {count} bytes, and a file so short is read up to {limit} bytes"
+        )));
+    }
     let mut bytes = Vec::new();
     // One byte more shows whether there is more.
     reader.take(count.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -138,18 +138,20 @@ impl MnistDataset {
     }
 
     fn read(folder: &Path, part: Part) -> Result<Self, MnistError> {
-        let (path, images) = read::<3>(folder, part, "images-idx3-ubyte")?;
-        let [count, height, width] = images.sizes;
-        if [height, width] != [HEIGHT, WIDTH] {
-            let reason = format!("its images have {height} × {width} pixels instead of {HEIGHT} × {WIDTH}");
-            return Err(MnistError::Format { path, reason });
-        }
-        let (path, labels) = read::<1>(folder, part, "labels-idx1-ubyte")?;
-        let [labelled] = labels.sizes;
-        if labelled != count {
-            let reason = format!("it has {labelled} labels for {count} images");
-            return Err(MnistError::Format { path, reason });
-        }
+        let (_, images) = read(folder, part, "images-idx3-ubyte", |&[_, height, width]: &[usize; 3]| {
+            if [height, width] == [HEIGHT, WIDTH] {
+                return Ok(());
+            }
+            Err(format!("its images have {height} × {width} pixels instead of {HEIGHT} × {WIDTH}"))
+        })?;
+        let [count, ..] = images.sizes;
+        let (path, labels) = read(folder, part, "labels-idx1-ubyte", |&[labelled]: &[usize; 1]| {
+            if labelled == count {
+                Ok(())
+            } else {
+                Err(format!("it has {labelled} labels for {count} images"))
+            }
+        })?;
         if let Some((index, label)) = labels.bytes.iter().enumerate().find(|&(_, &label)| label > 9) {
             let reason = format!("label {label} (of image {index}) is no digit");
             return Err(MnistError::Format { path, reason });
@@ -159,14 +161,19 @@ impl MnistDataset {
 }
 
 /// Reads the file of a part, wherever it lies in a folder.
-fn read<const D: usize>(folder: &Path, part: Part, name: &str) -> Result<(PathBuf, Bytes<D>), MnistError> {
+fn read<const D: usize>(
+    folder: &Path,
+    part: Part,
+    name: &str,
+    check: impl FnOnce(&[usize; D]) -> Result<(), String>,
+) -> Result<(PathBuf, Bytes<D>), MnistError> {
     let file = format!("{}-{name}", part.prefix());
     let places = [folder.to_owned(), folder.join(part.folder())];
     let mut paths = places.iter().flat_map(|place| [place.join(&file), place.join(format!("{file}.gz"))]);
     let Some(path) = paths.find(|path| path.is_file()) else {
         return Err(MnistError::Missing { file, folder: folder.to_owned() });
     };
-    match idx::read(&path) {
+    match idx::read(&path, check) {
         Ok(bytes) => Ok((path, bytes)),
         Err(Fault::Io(source)) => Err(MnistError::Io { path, source }),
         Err(Fault::Format(reason)) => Err(MnistError::Format { path, reason }),

@@ -3,6 +3,7 @@
 use super::{LrScheduler, LrSchedulerError, check_rate, check_steps};
 use crate::LearningRate;
 use kiln_core::config::Config;
+use kiln_core::record::RecorderError;
 use kiln_core::tensor::backend::Backend;
 
 /// Config of [`LinearLrScheduler`].
@@ -32,6 +33,7 @@ impl LinearLrSchedulerConfig {
         Ok(LinearLrScheduler {
             final_lr: self.final_lr,
             slope: (self.initial_lr - self.final_lr) / self.num_iters as f64,
+            length: self.num_iters.saturating_add(1),
             remaining: self.num_iters.saturating_add(1),
         })
     }
@@ -43,6 +45,8 @@ pub struct LinearLrScheduler {
     final_lr: LearningRate,
     /// What a step takes away.
     slope: f64,
+    /// All steps to the last rate.
+    length: usize,
     /// Steps from the one that was taken last to the last rate.
     remaining: usize,
 }
@@ -59,8 +63,19 @@ impl LrScheduler for LinearLrScheduler {
         self.remaining
     }
 
+    fn check_record<B: Backend>(&self, record: &usize) -> Result<(), RecorderError> {
+        if *record > self.length {
+            let length = self.length - 1;
+            return Err(RecorderError::Unknown(format!(
+                "the record of a linear schedule has {record} steps to go, and this one has {length} in all: give it as many as it had"
+            )));
+        }
+        Ok(())
+    }
+
     fn load_record<B: Backend>(mut self, record: usize) -> Self {
-        self.remaining = record;
+        // Beyond its first rate it would go on in a line.
+        self.remaining = record.min(self.length);
         self
     }
 }

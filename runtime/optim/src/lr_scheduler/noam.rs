@@ -45,7 +45,7 @@ impl LrScheduler for NoamLrScheduler {
     type Record<B: Backend> = usize;
 
     fn step(&mut self) -> LearningRate {
-        self.step += 1;
+        self.step = self.step.saturating_add(1);
         let step = self.step as f64;
         self.scale * step.powf(-0.5).min(step * self.warmup.powf(-1.5))
     }

@@ -67,7 +67,7 @@ impl LrScheduler for OneCycleLrScheduler {
 
     fn step(&mut self) -> LearningRate {
         let step = (self.next as f64).min(self.last);
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         let [first, highest, last] = self.rates;
         let between = |from: f64, to: f64, part: f64| {
             to + 0.5 * (from - to) * (1.0 + (part.clamp(0.0, 1.0) * std::f64::consts::PI).cos())

@@ -67,7 +67,7 @@ impl<B: Backend> SimpleOptimizer<B> for AdaGrad {
         let grad = decayed(self.weight_decay, grad, &tensor);
         let square = grad.clone() * grad.clone();
         let (time, sum) = match state {
-            Some(state) => (state.time + 1, state.sum + square),
+            Some(state) => (state.time.saturating_add(1), state.sum + square),
             None => (1, square),
         };
         let rate = lr / (1.0 + (time - 1) as f64 * self.lr_decay);

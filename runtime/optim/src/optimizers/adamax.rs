@@ -71,7 +71,7 @@ impl<B: Backend> SimpleOptimizer<B> for AdaMax {
     ) -> (Tensor<B, D>, Option<Self::State<D>>) {
         let grad = decayed(self.weight_decay, grad, &tensor);
         let (time, moment, largest) = match state {
-            Some(state) => (state.time + 1, Some(state.moment), Some(state.largest)),
+            Some(state) => (state.time.saturating_add(1), Some(state.moment), Some(state.largest)),
             None => (1, None, None),
         };
         let moment = moving_average(self.beta_1, moment, grad.clone());

@@ -84,10 +84,12 @@ impl<B: Backend> SimpleOptimizer<B> for NAdam {
     ) -> (Tensor<B, D>, Option<Self::State<D>>) {
         let grad = decayed(self.weight_decay, grad, &tensor);
         let (time, momenta, moment_1, moment_2) = match state {
-            Some(state) => (state.time + 1, state.momenta, Some(state.moment_1), Some(state.moment_2)),
+            Some(state) => {
+                (state.time.saturating_add(1), state.momenta, Some(state.moment_1), Some(state.moment_2))
+            }
             None => (1, 1.0, None, None),
         };
-        let (now, next) = (self.momentum(time), self.momentum(time + 1));
+        let (now, next) = (self.momentum(time), self.momentum(time.saturating_add(1)));
         let momenta = momenta * now;
         let moment_1 = moving_average(self.beta_1, moment_1, grad.clone());
         let moment_2 = moving_average(self.beta_2, moment_2, grad.clone() * grad.clone());

@@ -221,6 +221,34 @@ fn a_worker_may_drop_the_batcher() {
     assert!(matches!(poll(), Poll::Ready(Ok(_))));
 }
 
+/// The others of the batch have their answers.
+#[test]
+fn a_waker_that_panics_is_its_callers_alone() {
+    struct PanicsOnWake;
+
+    impl Wake for PanicsOnWake {
+        fn wake(self: Arc<Self>) {
+            panic!("a broken executor");
+        }
+    }
+
+    let gate = Gate::closed();
+    let batcher = DynamicBatcherConfig::new().init(gated(&gate, |x| x)).expect("a batcher");
+    let first = batcher.call_async(row(&[0.0]));
+    gate.entered();
+    let mut broken = batcher.call_async(row(&[1.0]));
+    let others = [2.0, 3.0].map(|value| batcher.call_async(row(&[value])));
+    let waker = Waker::from(Arc::new(PanicsOnWake));
+    assert!(Pin::new(&mut broken).poll(&mut Context::from_waker(&waker)).is_pending());
+    gate.open();
+    assert!(first.wait().is_ok());
+    for (response, value) in others.into_iter().zip([2.0, 3.0]) {
+        assert_eq!(values(response.wait().expect("an answer")), [value]);
+    }
+    assert_eq!(values(broken.wait().expect("its answer was computed")), [1.0]);
+    assert_eq!(gate.shapes(), [[1, 1], [3, 1]]);
+}
+
 #[test]
 fn futures_run_on_any_executor() {
     let config = DynamicBatcherConfig::new().with_max_batch_size(2).with_max_queue_delay(Duration::MAX);

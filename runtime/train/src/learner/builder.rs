@@ -3,7 +3,7 @@
 use super::base::Devices;
 use super::early_stopping::EarlyStoppingStrategy;
 use super::keeper::{Begin, Keeper};
-use super::metrics::Metrics;
+use super::metrics::{Metrics, check_names};
 use super::registration::{Both, MetricRegistration, TextMetricRegistration};
 use super::worker::Desk;
 use super::{Learner, LearningStrategy, TrainingInterrupter};
@@ -15,7 +15,7 @@ use crate::logger::{
     ApplicationLoggerInstaller, FileApplicationLoggerInstaller, FileMetricLogger, MetricLogger,
 };
 use crate::metric::store::{Aggregate, Direction, EventStoreClient, Split};
-use crate::metric::{Adaptor, ItemLazy, LossMetric, Metric, MetricName, Numeric};
+use crate::metric::{Adaptor, ItemLazy, LossMetric, Metric, Numeric};
 use crate::precision::Stepper;
 use crate::renderer::{MetricsRenderer, default_renderer};
 use crate::{MixedPrecision, MixedTrainStep, TrainStep, ValidStep};
@@ -24,7 +24,6 @@ use kiln_core::record::FileRecorder;
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_optim::Optimizer;
 use kiln_optim::lr_scheduler::LrScheduler;
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -222,7 +221,7 @@ where
         self.with_file_checkpointer(recorder)
     }
 
-    /// Which checkpoints are kept.
+    /// Which checkpoints are kept: the last two and that of the lowest loss in validation, if nothing else is said.
     #[must_use]
     pub fn with_checkpointing_strategy<CS: CheckpointingStrategy + 'static>(mut self, strategy: CS) -> Self {
         self.strategy = Some(Box::new(strategy));
@@ -239,7 +238,8 @@ where
 
     /// Goes on where the last run in this directory was stopped, killed or over, with the same numbers as if it had not been;
     /// begins anew if there was none. A state is written after each epoch, and as
-    /// [`checkpoint_every`](Self::checkpoint_every) says; what came after it is done again.
+    /// [`checkpoint_every`](Self::checkpoint_every) says; what came after it is done again. Of the earlier epochs those checkpoints stay that this learner's
+    /// [strategy](Self::with_checkpointing_strategy) keeps: say the same one as before, or copy what must not go.
     #[must_use]
     pub fn resume(mut self) -> Self {
         self.begin = Begin::Latest;
@@ -346,8 +346,8 @@ where
     /// # Panics
     /// When two metrics of training, or of validation, have one name, or names that are one as that of a file.
     pub fn build(self, model: M, optim: O, lr_scheduler: S) -> Learner<B, M, O, S, TI, TO, VI, VO> {
-        check_names("training", self.train.names());
-        check_names("validation", self.valid.names());
+        check_names("LearnerBuilder", "training", self.train.names());
+        check_names("LearnerBuilder", "validation", self.valid.names());
         if let Some(logger) = &self.application_logger
             && let Err(reason) = logger.install()
         {
@@ -398,15 +398,4 @@ fn default_strategy<B: AutodiffBackend>() -> Box<dyn CheckpointingStrategy> {
     let best = MetricCheckpointingStrategy::new(&loss, Aggregate::Mean, Direction::Lowest, Split::Valid);
     let strategy = ComposedCheckpointingStrategy::builder().add(KeepLastNCheckpoints::new(2)).add(best);
     Box::new(strategy.build())
-}
-
-fn check_names(part: &str, names: impl Iterator<Item = MetricName>) {
-    let mut seen: HashMap<String, MetricName> = HashMap::new();
-    for name in names {
-        if let Some(other) = seen.get(&crate::file_name(&name)) {
-            assert!(*other != name, "LearnerBuilder: two metrics of {part} are called {name:?}");
-            panic!("LearnerBuilder: the metrics {other:?} and {name:?} of {part} have one name of a file");
-        }
-        seen.insert(crate::file_name(&name), name);
-    }
 }

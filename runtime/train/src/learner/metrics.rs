@@ -5,6 +5,7 @@ use crate::metric::{
     Adaptor, Metric, MetricDefinition, MetricEntry, MetricMetadata, MetricName, Numeric, NumericEntry,
 };
 use crate::renderer::MetricState;
+use std::collections::HashMap;
 
 /// A metric, without its type.
 trait Updater<T>: Send {
@@ -96,7 +97,8 @@ impl<T> Metrics<T> {
         &self.numeric
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = MetricName> {
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = MetricName> {
         self.all.iter().map(|metric| metric.name())
     }
 
@@ -129,5 +131,17 @@ impl<T> Metrics<T> {
 
     pub(super) fn clear(&mut self) {
         self.all.iter_mut().for_each(|metric| metric.clear());
+    }
+}
+/// # Panics
+/// When two metrics of a part (`training`, …) have one name, or names that are one as that of a file; `builder` says so.
+pub(crate) fn check_names(builder: &str, part: &str, names: impl Iterator<Item = MetricName>) {
+    let mut seen: HashMap<String, MetricName> = HashMap::new();
+    for name in names {
+        if let Some(other) = seen.get(&crate::file_name(&name)) {
+            assert!(*other != name, "{builder}: two metrics of {part} are called {name:?}");
+            panic!("{builder}: the metrics {other:?} and {name:?} of {part} have one name of a file");
+        }
+        seen.insert(crate::file_name(&name), name);
     }
 }

@@ -16,7 +16,7 @@ pub use base::{Learner, LearningStrategy};
 pub use builder::LearnerBuilder;
 pub use early_stopping::{EarlyStoppingStrategy, MetricEarlyStoppingStrategy, StoppingCondition};
 pub use interrupter::{Interrupter, TrainingInterrupter};
-pub(crate) use metrics::Metrics;
+pub(crate) use metrics::{Metrics, check_names};
 pub use registration::{MetricRegistration, TextMetricRegistration};
 pub use result::TrainingResult;
 pub use summary::{LearnerSummary, MetricSummary};

@@ -15,7 +15,12 @@ pub struct AurocInput<B: Backend> {
 
 impl<B: Backend> AurocInput<B> {
     /// Scores `[batch, classes]` and classes `[batch]`.
+    ///
+    /// # Panics
+    /// When there are not as many of both.
     pub fn new(outputs: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
+        let (scores, there) = (outputs.dims(), targets.dims());
+        assert_eq!(scores[0], there[0], "AurocInput: outputs are {scores:?}, targets {there:?}");
         Self { outputs, targets }
     }
 }

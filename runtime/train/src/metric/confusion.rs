@@ -16,7 +16,12 @@ pub struct ConfusionStatsInput<B: Backend> {
 
 impl<B: Backend> ConfusionStatsInput<B> {
     /// Scores and targets, both `[batch, classes]`.
+    ///
+    /// # Panics
+    /// When the dims of both differ.
     pub fn new(predictions: Tensor<B, 2>, targets: Tensor<B, 2, Bool>) -> Self {
+        let (scores, there) = (predictions.dims(), targets.dims());
+        assert_eq!(scores, there, "ConfusionStatsInput: predictions are {scores:?}, targets {there:?}");
         Self { predictions, targets }
     }
 }

@@ -19,8 +19,13 @@ pub struct CerInput<B: Backend> {
 pub type WerInput<B> = CerInput<B>;
 
 impl<B: Backend> CerInput<B> {
-    /// What was recognised and what it is, each `[batch, length]`.
+    /// What was recognised and what it is, each `[batch, length]`, of any lengths.
+    ///
+    /// # Panics
+    /// When there are not as many of both.
     pub fn new(outputs: Tensor<B, 2, Int>, targets: Tensor<B, 2, Int>) -> Self {
+        let (found, there) = (outputs.dims(), targets.dims());
+        assert_eq!(found[0], there[0], "CerInput: outputs are {found:?}, targets {there:?}");
         Self { outputs, targets }
     }
 

@@ -13,7 +13,8 @@ pub struct LossInput<B: Backend> {
 }
 
 impl<B: Backend> LossInput<B> {
-    /// The loss of a batch `[1]`, or of each of its items `[batch]`.
+    /// The loss of a batch `[1]`, or of each of its items `[batch]`. A loss of a batch is one number of an epoch's mean, however many items it is of:
+    /// give those of items where the last batch is smaller and must weigh less.
     pub fn new(tensor: Tensor<B, 1>) -> Self {
         Self { tensor }
     }

@@ -1,7 +1,7 @@
 //! [`Evaluator`]: metrics of a model that is trained.
 
 use crate::ValidStep;
-use crate::learner::Metrics;
+use crate::learner::{Metrics, check_names};
 use crate::logger::{
     ApplicationLoggerInstaller, FileApplicationLoggerInstaller, FileMetricLogger, MetricLogger,
 };
@@ -93,7 +93,11 @@ where
     }
 
     /// The evaluator of a model.
+    ///
+    /// # Panics
+    /// When two metrics have one name, or names that are one as that of a file.
     pub fn build(self, model: M) -> Evaluator<B, M, I, O> {
+        check_names("EvaluatorBuilder", "evaluation", self.metrics.names());
         if let Some(logger) = &self.application_logger
             && let Err(reason) = logger.install()
         {

@@ -93,7 +93,7 @@ impl<B: Backend> MultiHeadAttention<B> {
             Some(before) => {
                 let [batch, heads, rows, columns] = before.dims();
                 let more = new.weights.dims()[3] - columns;
-                let hidden = Tensor::zeros([batch, heads, rows, more], &before.device());
+                let hidden = Tensor::zeros([batch, heads, rows, more], &before.device()).cast(before.dtype());
                 cache.weights = TensorCache::empty();
                 cache.weights.append(Tensor::cat(alloc::vec![before, hidden], 3), 2);
                 cache.weights.append(new.weights, 2)

@@ -66,7 +66,10 @@ impl<B: Backend> BatchNorm<B> {
         let dims = input.dims();
         let (output, mean, variance) = module::batch_norm_train(input, gamma, beta, self.epsilon);
         let count = dims.iter().product::<usize>() as f64 / dims[1].max(1) as f64;
-        self.observe(mean.detach(), variance.detach(), count / (count - 1.0).max(1.0));
+        // Nothing has no mean.
+        if count > 0.0 {
+            self.observe(mean.detach(), variance.detach(), count / (count - 1.0).max(1.0));
+        }
         output
     }
 

@@ -150,7 +150,10 @@ impl<B: Backend> Cells<'_, B> {
                 let hidden = gates.iter().map(|gate| &gate.hidden_transform);
                 let biases = input.chain(hidden).map(|linear| match &linear.bias {
                     Some(bias) => bias.val(),
-                    None => Tensor::zeros([linear.weight.dims()[1]], &linear.weight.device()),
+                    None => {
+                        let [_, features] = linear.weight.dims();
+                        Tensor::zeros([features], &linear.weight.device()).cast(linear.weight.val().dtype())
+                    }
                 });
                 Tensor::cat(biases.collect(), 0)
             });

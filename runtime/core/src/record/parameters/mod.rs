@@ -107,7 +107,8 @@ pub fn load_named<B: Backend, M: Module<B>, P: AsRef<std::path::Path>>(
     device: &B::Device,
 ) -> Result<M, RecorderError> {
     let path = find(path.as_ref(), format.extension());
-    let record = NamedRecord::read(format, &kiln_record::map_file(&path)?)?;
+    let record = NamedRecord::read(format, &kiln_record::map_file(&path)?)
+        .map_err(|error| RecorderError::in_file(error, &path))?;
     load_from(module, &record, &std::format!("{}", path.display()), device)
 }
 

@@ -1,7 +1,7 @@
 //! Reading an image.
 
 use super::{ImageLoaderError, PixelDepth, SegmentationMask};
-use image::{DynamicImage, GenericImageView, ImageFormat, ImageReader, Limits};
+use image::{DynamicImage, GenericImageView, ImageDecoder, ImageFormat, ImageReader, Limits};
 use std::fs;
 use std::path::Path;
 
@@ -17,6 +17,8 @@ const RATIO: u64 = 1032;
 /// The bytes that a pixel of one bit becomes eight times over: one of a palette becomes four.
 const EXPANSION: u64 = 8 * 4;
 const LARGEST: u64 = 512 << 20;
+/// Each takes 8 bytes as a [`PixelDepth`], or as a class of a mask: RGB images may have 33 million pixels.
+const MOST_SAMPLES: u64 = 96 << 20;
 
 fn decode(path: &Path) -> Result<DynamicImage, ImageLoaderError> {
     let of_file = |source| ImageLoaderError::Io { path: path.to_owned(), source };
@@ -29,8 +31,17 @@ fn decode(path: &Path) -> Result<DynamicImage, ImageLoaderError> {
     }
     let mut limits = Limits::default();
     limits.max_alloc = Some(size.saturating_mul(RATIO * EXPANSION).saturating_add(1 << 20).min(LARGEST));
-    reader.limits(limits);
-    reader.decode().map_err(|error| broken(format!("the image cannot be read: {error}")))
+    reader.limits(limits.clone());
+    let unreadable = |error| broken(format!("the image cannot be read: {error}"));
+    let mut decoder = reader.into_decoder().map_err(unreadable)?;
+    let ((width, height), channels) = (decoder.dimensions(), decoder.color_type().channel_count());
+    if u64::from(width) * u64::from(height) > MOST_SAMPLES / u64::from(channels) {
+        return Err(broken(format!(
+            "the image has {width} × {height} pixels of {channels} channels, and {MOST_SAMPLES} numbers are read at most"
+        )));
+    }
+    limits.reserve(decoder.total_bytes()).and_then(|()| decoder.set_limits(limits)).map_err(unreadable)?;
+    DynamicImage::from_decoder(decoder).map_err(unreadable)
 }
 
 /// An image with the channels and the depth that its file has.
