@@ -35,7 +35,7 @@ pub mod command;
 
 pub use compile::{CompileOptions, Compiled, compile};
 pub use error::BuildError;
-pub use kiln_codegen::RecordFormat as RecordType;
+pub use kiln_codegen::RecordType;
 pub use kiln_types::{FloatDType, Precision};
 pub use model_gen::ModelGen;
 

@@ -1,7 +1,7 @@
 //! Writes the source and the record of an ONNX file:
 //! `generate MODEL.onnx OUT_DIR [--trainable] [--half] [--embed] [--record mpk|mpk.gz|bin|json|safetensors]`.
 
-use kiln_codegen::{Options, RecordFormat, RecordPath, generate};
+use kiln_codegen::{Options, RecordPath, RecordType, generate};
 use kiln_importer::onnx::{LoadOptions, load};
 use kiln_importer::passes;
 use std::error::Error;
@@ -15,11 +15,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let has = |flag: &str| rest.iter().any(|argument| argument == flag);
     let wanted = rest.iter().skip_while(|argument| *argument != "--record").nth(1);
     let formats = [
-        RecordFormat::Safetensors,
-        RecordFormat::NamedMpk,
-        RecordFormat::NamedMpkGz,
-        RecordFormat::Bincode,
-        RecordFormat::PrettyJson,
+        RecordType::Safetensors,
+        RecordType::NamedMpk,
+        RecordType::NamedMpkGz,
+        RecordType::Bincode,
+        RecordType::PrettyJson,
     ];
     let format = formats.into_iter().find(|format| wanted.is_some_and(|wanted| wanted == format.extension()));
     let format = format.unwrap_or_default();

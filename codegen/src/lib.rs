@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod dims;
 mod emit;
 mod golden;
 mod ids;
@@ -20,7 +21,7 @@ mod tree;
 
 pub use emit::GENERATED_MARK;
 pub use golden::{GoldenTest, golden_tests};
-pub use record::{Generated, RecordFormat};
+pub use record::{Generated, RecordType};
 
 use kiln_importer::ir::Graph;
 use kiln_types::Precision;
@@ -61,7 +62,7 @@ pub struct Options {
     /// Name of the model's file, for the head of the source; without folders.
     pub source_name: String,
     /// Format of the record.
-    pub record: RecordFormat,
+    pub record: RecordType,
     /// The record that `default()` loads; without one there is no `default()`.
     pub default_record: Option<RecordPath>,
     /// The record that becomes part of the program.
@@ -84,7 +85,7 @@ impl Default for Options {
             runtime_crate: "kiln".to_owned(),
             model_name: "Model".to_owned(),
             source_name: String::new(),
-            record: RecordFormat::Safetensors,
+            record: RecordType::Safetensors,
             default_record: None,
             embed: None,
             half_precision: false,

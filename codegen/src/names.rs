@@ -348,6 +348,9 @@ impl TypeNames {
     }
 }
 
+/// What stands where an identifier should, and none was given; no name becomes it.
+pub(crate) const INVALID: &str = "__kiln_invalid";
+
 /// An identifier as a token. What is none, which would be a defect of Kiln's, becomes a marker that printing refuses.
 pub fn ident(name: &str) -> Ident {
     let plain = !name.starts_with(|c: char| c.is_ascii_digit())
@@ -356,7 +359,7 @@ pub fn ident(name: &str) -> Ident {
     if plain {
         return Ident::new(name, Span::call_site());
     }
-    let invalid = |_| Ident::new(crate::print::markers::INVALID, Span::call_site());
+    let invalid = |_| Ident::new(INVALID, Span::call_site());
     syn::parse_str(name).unwrap_or_else(invalid)
 }
 

@@ -11,9 +11,9 @@ use kiln_types::DType;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A record's file format.
+/// The file format of a model's record, under Burn's name for it: Safetensors, or a [`Format`] that holds the fields of its structs as a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RecordFormat {
+pub enum RecordType {
     /// Parameters by path, to be memory-mapped.
     #[default]
     Safetensors,
@@ -27,15 +27,15 @@ pub enum RecordFormat {
     PrettyJson,
 }
 
-impl RecordFormat {
+impl RecordType {
     /// The format of fields, if it is one.
     fn fields(self) -> Option<Format> {
         match self {
-            RecordFormat::Safetensors => None,
-            RecordFormat::NamedMpk => Some(Format::NamedMpk),
-            RecordFormat::NamedMpkGz => Some(Format::NamedMpkGz),
-            RecordFormat::Bincode => Some(Format::Bincode),
-            RecordFormat::PrettyJson => Some(Format::PrettyJson),
+            RecordType::Safetensors => None,
+            RecordType::NamedMpk => Some(Format::NamedMpk),
+            RecordType::NamedMpkGz => Some(Format::NamedMpkGz),
+            RecordType::Bincode => Some(Format::Bincode),
+            RecordType::PrettyJson => Some(Format::PrettyJson),
         }
     }
 
@@ -48,10 +48,10 @@ impl RecordFormat {
     /// which takes long to compile.
     pub fn named(self) -> Option<&'static str> {
         match self {
-            RecordFormat::NamedMpk => Some("record::Format::NamedMpk"),
-            RecordFormat::NamedMpkGz => Some("record::Format::NamedMpkGz"),
-            RecordFormat::PrettyJson => Some("record::Format::PrettyJson"),
-            RecordFormat::Safetensors | RecordFormat::Bincode => None,
+            RecordType::NamedMpk => Some("record::Format::NamedMpk"),
+            RecordType::NamedMpkGz => Some("record::Format::NamedMpkGz"),
+            RecordType::PrettyJson => Some("record::Format::PrettyJson"),
+            RecordType::Safetensors | RecordType::Bincode => None,
         }
     }
 }
@@ -64,7 +64,7 @@ pub struct Generated {
     /// The parameters, in the form of the source's structs.
     pub record: RecordNode,
     /// The format that the source loads.
-    pub format: RecordFormat,
+    pub format: RecordType,
     /// Whether floats are stored as f16.
     pub half_precision: bool,
 }

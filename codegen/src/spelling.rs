@@ -98,3 +98,34 @@ pub fn operand(n: usize) -> String {
     const LETTERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
     LETTERS.get(n).map_or_else(|| format!("x{n}"), |letter| (*letter).to_owned())
 }
+
+/// A path as it is imported and as it is written then.
+pub struct Import<'p> {
+    /// The module of the runtime.
+    pub module: Vec<&'p str>,
+    /// What is imported of it.
+    pub name: &'p str,
+    /// The segments that are written.
+    pub written: Vec<&'p str>,
+}
+
+fn is_type(segment: &str) -> bool {
+    segment.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+/// How a path of the runtime is imported: types by name, functions through their module: `activation::relu`.
+pub fn import(path: &str) -> Option<Import<'_>> {
+    let segments: Vec<&str> = path.split("::").collect();
+    let ty = segments.iter().position(|segment| is_type(segment));
+    let at = match ty {
+        Some(0) => return None,
+        Some(at) => at,
+        None => segments.len().checked_sub(2)?,
+    };
+    Some(Import { module: segments[..at].to_vec(), name: segments[at], written: segments[at..].to_vec() })
+}
+
+/// The name that a path brings into scope.
+pub fn imported_name(path: &str) -> Option<&str> {
+    import(path).map(|import| import.name)
+}

@@ -1,7 +1,7 @@
 //! What can be wrong with a model file, and where.
 
 use crate::ir::RuleError;
-use kiln_types::Line;
+use kiln_types::{Line, clipped, quoted};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -206,7 +206,7 @@ impl fmt::Display for Site {
         } else {
             write!(f, "node {}", quoted(&self.node))?;
         }
-        write!(f, " ({}, opset {}", clipped(&self.operator), self.opset)?;
+        write!(f, " ({}, opset {}", clipped(&self.operator, LONGEST_OPERATOR), self.opset)?;
         for function in &self.functions {
             write!(f, ", in function {}", quoted(function))?;
         }
@@ -232,6 +232,9 @@ impl fmt::Display for Problems<'_> {
     }
 }
 
+/// Most characters of an operator's name, or its domain's: files may name anything.
+const LONGEST_OPERATOR: usize = 120;
+
 /// All unsupported operators, a line each.
 struct Report<'a>(&'a [UnsupportedOperator]);
 
@@ -240,7 +243,7 @@ impl fmt::Display for Report<'_> {
         let plural = if self.0.len() == 1 { "operator is" } else { "operators are" };
         write!(f, "{} {plural} not supported:", self.0.len())?;
         for item in self.0 {
-            write!(f, "\n  {} (opset {}", clipped(&item.operator), item.opset)?;
+            write!(f, "\n  {} (opset {}", clipped(&item.operator, LONGEST_OPERATOR), item.opset)?;
             if let Some(known) = &item.known {
                 write!(f, "; known: {known}")?;
             }
@@ -253,22 +256,8 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// Names of a file may hold anything: control characters are escaped and long ones cut.
-fn clipped(name: &str) -> String {
-    const LONGEST: usize = 120;
-    let mut text: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    if name.chars().nth(LONGEST).is_some() {
-        text.push('…');
-    }
-    text
-}
-
-pub(crate) fn quoted(name: &str) -> String {
-    format!("`{}`", clipped(name))
-}
-
 fn domain_name(domain: &str) -> String {
-    if domain.is_empty() { "ai.onnx".to_owned() } else { clipped(domain) }
+    if domain.is_empty() { "ai.onnx".to_owned() } else { clipped(domain, LONGEST_OPERATOR) }
 }
 
 fn dims_there_are(known: &[String]) -> String {

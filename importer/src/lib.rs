@@ -2,11 +2,11 @@
 //!
 //! `ir` is what everything here produces and consumes; `onnx` is the front end, and `pt2` (feature `pt2`) that before it for
 //! exported programs of PyTorch;
-//! `passes` rewrite IR into simpler or faster IR; `fold` evaluates operations on constants.
+//! `passes` rewrite IR into simpler or faster IR; `interpreter` runs whole graphs, for tests.
 #![forbid(unsafe_code)]
 
 pub mod data;
-pub mod fold;
+pub mod interpreter;
 pub mod ir;
 pub mod onnx;
 pub mod passes;

@@ -17,7 +17,7 @@ mod translation;
 mod value;
 mod views;
 
-use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator, quoted};
+use crate::error::{ImportError, ImportErrorKind, ImportResult, UnsupportedOperator};
 use crate::onnx::operator::KILN;
 use crate::onnx::proto::{
     DimensionProto, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
@@ -26,7 +26,7 @@ use crate::onnx::proto::{
 };
 use call::{Result, unsupported};
 use kiln_record::Stored;
-use kiln_types::DType;
+use kiln_types::{DType, quoted};
 use kiln_weights::{ExportedProgram, LazyTensor, ProgramTensor};
 use schema::{
     Argument, Graph, InputSpec, Name, OutputSpec, Program, Size, SymBool, SymFloat, SymInt, TensorMeta,

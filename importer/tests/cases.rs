@@ -3,7 +3,7 @@
 
 mod recurrent;
 
-use kiln_importer::fold::{RunError, run_each};
+use kiln_importer::interpreter::{RunError, run_each};
 use kiln_importer::ir::{Graph, Op};
 use kiln_importer::onnx::{LoadOptions, Support, load, read_output, read_tensor, summarize, supported};
 use kiln_types::{DType, TensorData, bf16, f16};

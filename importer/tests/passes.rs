@@ -13,7 +13,7 @@
 //! Both graphs must also compute the same. `KILN_BLESS=1 cargo test -p kiln-importer --test passes` writes what comes out
 //! into the files; read the difference before it is committed. The test command never sets the variable.
 
-use kiln_importer::fold::run;
+use kiln_importer::interpreter::run;
 use kiln_importer::ir::{Dim, Graph, Symbol, TensorType};
 use kiln_importer::passes::{Options, named, optimize};
 use kiln_types::{Bytes, DType, FloatDType, TensorData};

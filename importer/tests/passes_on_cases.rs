@@ -5,7 +5,7 @@
 
 mod recurrent;
 
-use kiln_importer::fold::{RunError, run_with};
+use kiln_importer::interpreter::{RunError, run_with};
 use kiln_importer::ir::{Graph, Op};
 use kiln_importer::onnx::{LoadOptions, load, read_output, read_tensor};
 use kiln_importer::passes::{Options, optimize};

@@ -18,7 +18,7 @@ pub(super) struct Arguments {
     pub(super) output: PathBuf,
     /// Format of the weights
     #[arg(long, value_enum, default_value = "safetensors")]
-    pub(super) record_type: RecordFormat,
+    pub(super) record_type: RecordTypeName,
     /// Store float weights as f16
     #[arg(long)]
     pub(super) half_precision: bool,
@@ -99,7 +99,7 @@ fn each_once<T: Clone + PartialEq>(
 
 /// [`RecordType`] as the command line names it.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum RecordFormat {
+pub(crate) enum RecordTypeName {
     /// Safetensors, mapped into memory when loaded
     Safetensors,
     /// MessagePack with names, as Burn writes it
@@ -151,14 +151,14 @@ impl From<Products> for Precision {
     }
 }
 
-impl From<RecordFormat> for RecordType {
-    fn from(format: RecordFormat) -> Self {
+impl From<RecordTypeName> for RecordType {
+    fn from(format: RecordTypeName) -> Self {
         match format {
-            RecordFormat::Safetensors => RecordType::Safetensors,
-            RecordFormat::NamedMpk => RecordType::NamedMpk,
-            RecordFormat::NamedMpkGz => RecordType::NamedMpkGz,
-            RecordFormat::Bincode => RecordType::Bincode,
-            RecordFormat::PrettyJson => RecordType::PrettyJson,
+            RecordTypeName::Safetensors => RecordType::Safetensors,
+            RecordTypeName::NamedMpk => RecordType::NamedMpk,
+            RecordTypeName::NamedMpkGz => RecordType::NamedMpkGz,
+            RecordTypeName::Bincode => RecordType::Bincode,
+            RecordTypeName::PrettyJson => RecordType::PrettyJson,
         }
     }
 }

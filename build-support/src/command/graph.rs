@@ -10,7 +10,7 @@ use crate::compile::{Imported, import};
 use crate::{BuildError, destination};
 use clap::Args;
 use kiln_importer::ir::{Graph, Node, NodeId, ValueDef, ValueId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Arguments of `kiln graph`.
@@ -113,9 +113,9 @@ fn labels(graph: &Graph, node: &Node) -> [String; 2] {
     [node.op.name(), ty]
 }
 
-/// The nodes and inputs that a node reads from.
-fn sources<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = Source> + 'a {
-    node.inputs.iter().flatten().filter_map(|&value| source(graph, value))
+/// The nodes and inputs that a node reads from, each once, as an arrow is drawn from each.
+fn sources(graph: &Graph, node: &Node) -> BTreeSet<Source> {
+    node.inputs.iter().flatten().filter_map(|&value| source(graph, value)).collect()
 }
 
 /// Where a value comes from, for drawing; constants are not drawn.
@@ -138,6 +138,23 @@ enum Source {
 mod tests {
     use super::*;
     use kiln_limits_tests::bounded;
+
+    /// What a node takes twice, as squares and double edges do, has one arrow in either picture.
+    #[test]
+    fn arrows_are_drawn_once() {
+        let text = "graph \"powers\" {\n  \
+            %x: f32[2, 3] = input \"x\"\n  \
+            %square: f32[2, 3] = Binary(Mul) %x, %x\n  \
+            %fourth: f32[2, 3] = Binary(Mul) %square, %square\n  \
+            return %fourth \"fourth\"\n}\n";
+        let graph = Graph::parse(text).unwrap();
+        let tree = Module::tree(&graph);
+        let (dot, svg) = (dot::print(&graph, &tree), svg::print(&graph, &tree));
+        for arrow in ["i0 -> n0;", "n0 -> n1;", "n1 -> o0;"] {
+            assert_eq!(dot.matches(arrow).count(), 1, "{arrow} in {dot}");
+        }
+        assert_eq!([dot.matches("->").count(), svg.matches("marker-end").count()], [3, 3], "{dot}{svg}");
+    }
 
     /// Each of so many modules is found again without a look at the others.
     #[test]

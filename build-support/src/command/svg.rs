@@ -1,9 +1,9 @@
 //! Texts in SVG documents.
 
-use super::plain;
+use kiln_types::clipped;
 
 /// A name of a file as text in an element (never in an attribute): what would end it is written as entities, and no more than 200 characters.
 pub(super) fn escaped(label: &str) -> String {
-    let shown: String = plain(label).chars().take(200).collect();
+    let shown = clipped(label, 200);
     shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -6,7 +6,7 @@ use super::layers::Origin;
 use super::naming::{Named, NamedField, Naming};
 use super::types::{Field, Type, Types, innermost};
 use super::{SkeletonError, SkeletonOptions};
-use kiln_codegen::RecordFormat;
+use kiln_codegen::RecordType;
 use kiln_codegen::names::{self, ident};
 use kiln_codegen::print::{markers, print};
 use kiln_types::{Derivation, KeyBase};
@@ -329,7 +329,7 @@ fn attributes(field: &Field, named: &NamedField) -> TokenStream {
 fn record_names(options: &SkeletonOptions) -> Vec<&'static str> {
     match (options.record, options.record.named()) {
         (_, Some(_)) => vec!["Format", "RecorderError", "load_named"],
-        (RecordFormat::Safetensors, _) => vec!["RecorderError", "load_safetensors"],
+        (RecordType::Safetensors, _) => vec!["RecorderError", "load_safetensors"],
         _ => vec!["BinFileRecorder", settings(options), "Recorder", "RecorderError"],
     }
 }
@@ -346,7 +346,7 @@ fn load(options: &SkeletonOptions) -> Result<TokenStream, SkeletonError> {
             let format = path(format.trim_start_matches("record::"))?;
             quote!(load_named(Self::new(device), path, #format, device))
         }
-        (RecordFormat::Safetensors, _) => quote!(load_safetensors(Self::new(device), path, device)),
+        (RecordType::Safetensors, _) => quote!(load_safetensors(Self::new(device), path, device)),
         _ => {
             let settings = ident(settings(options));
             quote! {

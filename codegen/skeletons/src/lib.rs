@@ -25,7 +25,7 @@ pub use record::layer_names;
 pub use tree::MAX_DEPTH;
 
 use kiln_codegen::names;
-use kiln_codegen::{Generated, RecordFormat};
+use kiln_codegen::{Generated, RecordType};
 use kiln_record::RecordError;
 use kiln_record::safetensors::BACKEND_DTYPES_KEY;
 use kiln_weights::{LazyTensor, WeightsError};
@@ -47,7 +47,7 @@ pub struct SkeletonOptions {
     /// `*` stands for any: `("layers.*.act", "PRelu")`.
     pub settled: BTreeMap<String, String>,
     /// Format of the record.
-    pub record: RecordFormat,
+    pub record: RecordType,
     /// Whether the record holds floats as f16.
     pub half_precision: bool,
 }
@@ -60,7 +60,7 @@ impl Default for SkeletonOptions {
             source_name: String::new(),
             pytorch: true,
             settled: BTreeMap::new(),
-            record: RecordFormat::Safetensors,
+            record: RecordType::Safetensors,
             half_precision: false,
         }
     }
@@ -84,7 +84,7 @@ impl Skeleton {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_record(&self, path: &Path) -> Result<(), RecordError> {
-        if self.generated.format != RecordFormat::Safetensors {
+        if self.generated.format != RecordType::Safetensors {
             return self.generated.write_record(path);
         }
         // The dtypes of a checkpoint say how it was stored; nothing tells that its model computes in them.

@@ -2,7 +2,7 @@
 //!
 //! `KILN_BLESS=1 cargo test -p kiln-skeletons` writes the expectations anew.
 
-use kiln_codegen::RecordFormat;
+use kiln_codegen::RecordType;
 use kiln_skeletons::{Skeleton, SkeletonError, SkeletonOptions, skeleton};
 use kiln_types::TensorData;
 use kiln_weights::{Checkpoint, LazyTensor, OpenOptions};
@@ -116,19 +116,19 @@ const KINDS: &[(&str, &[usize])] = &[
 #[test]
 fn records_are_of_any_format() {
     let formats = [
-        ("named_mpk", RecordFormat::NamedMpk),
-        ("named_mpk_gz", RecordFormat::NamedMpkGz),
-        ("bincode", RecordFormat::Bincode),
-        ("pretty_json", RecordFormat::PrettyJson),
+        ("named_mpk", RecordType::NamedMpk),
+        ("named_mpk_gz", RecordType::NamedMpkGz),
+        ("bincode", RecordType::Bincode),
+        ("pretty_json", RecordType::PrettyJson),
     ];
     for (name, record) in formats {
         let options = SkeletonOptions { record, ..named("net.pt") };
         check(&format!("net_{name}"), &skeleton(read("net.pt", None), &options).unwrap());
     }
     // Bincode tells fields by their order, and here it is that of the names.
-    let sorted = SkeletonOptions { record: RecordFormat::Bincode, ..named("net.safetensors") };
+    let sorted = SkeletonOptions { record: RecordType::Bincode, ..named("net.safetensors") };
     check("net_sorted_bincode", &skeleton(read("net.safetensors", None), &sorted).unwrap());
-    let half = SkeletonOptions { record: RecordFormat::Bincode, half_precision: true, ..named("kinds.pt") };
+    let half = SkeletonOptions { record: RecordType::Bincode, half_precision: true, ..named("kinds.pt") };
     check("kinds_bincode_half", &skeleton(tensors(KINDS), &half).unwrap());
 }
 
@@ -151,11 +151,11 @@ fn every_kind_of_checkpoint_has_the_same_skeleton() {
         ("net.safetensors", None, "net_sorted"),
     ];
     let formats = [
-        RecordFormat::Safetensors,
-        RecordFormat::NamedMpk,
-        RecordFormat::NamedMpkGz,
-        RecordFormat::Bincode,
-        RecordFormat::PrettyJson,
+        RecordType::Safetensors,
+        RecordType::NamedMpk,
+        RecordType::NamedMpkGz,
+        RecordType::Bincode,
+        RecordType::PrettyJson,
     ];
     check("net_sorted", &skeleton(read("net.safetensors", None), &named("net.safetensors")).unwrap());
     for (file, key, expected) in kinds {
@@ -171,7 +171,7 @@ fn every_kind_of_checkpoint_has_the_same_skeleton() {
             let half = SkeletonOptions { half_precision: true, ..options };
             let (made, original) = (skeleton(read(file, key), &half).unwrap(), original(&half));
             // A Safetensors record also keeps the dtype that a tensor had before.
-            let other = file.contains("bfloat16") || (rounded && format == RecordFormat::Safetensors);
+            let other = file.contains("bfloat16") || (rounded && format == RecordType::Safetensors);
             assert!(other || record(&made) == record(&original), "{file} as half");
         }
     }

@@ -1,7 +1,7 @@
 //! What a struct and its functions are made of.
 
 use super::{Block, Code, Statement};
-use crate::emit::is_signed;
+use crate::dims::is_signed;
 use crate::ids::{Arena, FieldId, SlotId, StructId, VarId};
 use kiln_importer::ir::{Dim, Graph, Symbol, TensorType, ValueId};
 use kiln_types::{DType, DTypeKind};

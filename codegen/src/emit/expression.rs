@@ -1,9 +1,10 @@
 //! Expressions.
 
 use super::function::FunctionEmitter;
-use super::{Result, dims, syntax, tensor_type};
+use super::{Result, syntax, tensor_type};
 use crate::Defect;
 use crate::code::{Callee, Code, Literal, Place, Position};
+use crate::dims;
 use crate::ids::{FieldId, SlotId};
 use crate::literals;
 use crate::names::ident;

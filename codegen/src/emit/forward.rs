@@ -1,8 +1,9 @@
 //! `forward` and the functions beside it: parameters, result, body.
 
 use super::function::FunctionEmitter;
-use super::{Emitter, Result, dims, field_ids, syntax, tensor_type};
+use super::{Emitter, Result, field_ids, syntax, tensor_type};
 use crate::code::Init;
+use crate::dims;
 use crate::ids::StructId;
 use crate::names::ident;
 use crate::print::markers;

@@ -1,8 +1,9 @@
 //! The body of a `forward`.
 
-use super::{Emitter, Result, dims, profile, syntax};
+use super::{Emitter, Result, profile, syntax};
 use crate::Defect;
 use crate::code::{Block, Callee, Code, Position, Repeat, Statement};
+use crate::dims;
 use crate::ids::{FieldId, StructId, VarId};
 use crate::literals;
 use crate::names::ident;

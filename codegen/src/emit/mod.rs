@@ -2,7 +2,6 @@
 //!
 //! What everything is called is decided before there are tokens ([`SourceNames`]); nothing here changes it.
 
-mod dims;
 mod expression;
 mod forward;
 mod function;
@@ -11,9 +10,6 @@ mod profile;
 mod structs;
 mod syntax;
 mod uses;
-
-pub use dims::{Scope, is_signed};
-pub use uses::imported_name;
 
 use crate::code::Code;
 use crate::ids::{Arena, FieldId, Id, StructId, VarId};

@@ -4,7 +4,7 @@ use super::{Emitter, Result, syntax};
 use crate::names::{comment, ident};
 use crate::print::markers;
 use crate::tree::Checkpoints;
-use crate::{RecordFormat, literals};
+use crate::{RecordType, literals};
 use kiln_importer::ir::{Dim, Key, ValueId};
 use kiln_types::Precision;
 use proc_macro2::TokenStream;
@@ -157,7 +157,7 @@ impl Emitter<'_> {
         let load = if let Some(format) = record.named() {
             let (load, format) = (self.uses.path("record::load_named"), self.uses.path(format));
             quote!(#load(Self::new(device), path.as_ref(), #format, device))
-        } else if record == RecordFormat::Safetensors {
+        } else if record == RecordType::Safetensors {
             let load = self.uses.path("record::load_safetensors");
             quote!(#load(Self::new(device), path.as_ref(), device))
         } else {
@@ -182,7 +182,7 @@ impl Emitter<'_> {
         let load = if let Some(format) = record.named() {
             let (load, format) = (self.uses.path("record::load_named_bytes"), self.uses.path(format));
             quote!(#load(Self::new(device), RECORD, #format, device))
-        } else if record == RecordFormat::Safetensors {
+        } else if record == RecordType::Safetensors {
             let load = self.uses.path("record::load_safetensors_bytes");
             quote!(#load(Self::new(device), RECORD, device))
         } else {

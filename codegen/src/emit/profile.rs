@@ -1,8 +1,9 @@
 //! Calls of modules that tell the runtime's profiler which module they are of.
 
 use super::function::FunctionEmitter;
-use super::{Result, dims, syntax};
+use super::{Result, syntax};
 use crate::code::{Place, Position};
+use crate::dims;
 use crate::ids::FieldId;
 use crate::{Defect, literals};
 use proc_macro2::{Ident, Span};

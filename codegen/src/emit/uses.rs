@@ -1,6 +1,7 @@
 //! The imports of a source file.
 
 use crate::names::ident;
+use crate::spelling::import;
 use proc_macro2::TokenStream;
 use quote::quote;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,34 +16,6 @@ pub struct Uses {
     written: HashMap<String, Path>,
 }
 
-/// A path as it is imported and as it is written then.
-struct Split<'p> {
-    module: Vec<&'p str>,
-    name: &'p str,
-    written: Vec<&'p str>,
-}
-
-fn is_type(segment: &str) -> bool {
-    segment.starts_with(|c: char| c.is_ascii_uppercase())
-}
-
-/// Types are imported by name, functions through their module: `activation::relu`.
-fn split(path: &str) -> Option<Split<'_>> {
-    let segments: Vec<&str> = path.split("::").collect();
-    let ty = segments.iter().position(|segment| is_type(segment));
-    let at = match ty {
-        Some(0) => return None,
-        Some(at) => at,
-        None => segments.len().checked_sub(2)?,
-    };
-    Some(Split { module: segments[..at].to_vec(), name: segments[at], written: segments[at..].to_vec() })
-}
-
-/// The name that a path brings into scope.
-pub fn imported_name(path: &str) -> Option<&str> {
-    split(path).map(|split| split.name)
-}
-
 impl Uses {
     /// Writes a path of the runtime and notes its import.
     pub fn path(&mut self, path: &str) -> Path {
@@ -55,12 +28,12 @@ impl Uses {
     }
 
     fn write(&mut self, path: &str) -> Path {
-        let written = match split(path) {
+        let written = match import(path) {
             None => path.split("::").collect(),
-            Some(split) => {
-                let names = self.imports.entry(split.module.join("::")).or_default();
-                names.insert(split.name.to_owned());
-                split.written
+            Some(import) => {
+                let names = self.imports.entry(import.module.join("::")).or_default();
+                names.insert(import.name.to_owned());
+                import.written
             }
         };
         let segments = written.into_iter().map(|segment| PathSegment::from(ident(segment))).collect();

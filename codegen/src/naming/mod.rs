@@ -2,15 +2,13 @@
 //!
 //! Every struct, function, field and variable of a source file gets its name here, before there are tokens.
 
-mod fields;
 mod structs;
 mod variables;
 
-pub use fields::field_names;
 pub use variables::Variables;
 
 use crate::ids::{Arena, FieldId, StructId};
-use crate::structs::Program;
+use crate::structs::{Program, field_names};
 use crate::{CodegenError, Defect};
 use std::collections::{BTreeMap, BTreeSet};
 use structs::StructNames;

@@ -1,9 +1,9 @@
 //! Names of structs and functions, and of the types of results.
 
 use crate::code::{Code, Init, Literal};
-use crate::emit::imported_name;
 use crate::ids::{Arena, StructId};
 use crate::names::{Names, TypeNames, pascal, snake};
+use crate::spelling::imported_name;
 use crate::structs::Program;
 use crate::tree::{Content, is_container_class};
 use kiln_importer::ir::Name;

@@ -1,7 +1,7 @@
 //! Names of functions' variables.
 
 use crate::code::{Block, Code, Place, Repeat, Statement};
-use crate::emit::{Scope, is_signed};
+use crate::dims::{Scope, is_signed};
 use crate::ids::{Arena, FieldId, StructId, VarId};
 use crate::names::{Names, ident, names_a_kind, singular, snake};
 use crate::structs::{Program, Struct};

@@ -15,8 +15,6 @@ const PREFIX: &str = "__kiln_";
 const TAIL: &str = "__kiln_tail";
 const BLANK: &str = "__kiln_blank";
 const LIST: &str = "__kiln_list";
-/// What stands where an identifier should, and none was given.
-pub(crate) const INVALID: &str = "__kiln_invalid";
 
 /// A comment at the end of the statement before it.
 pub fn tail(text: &str) -> Stmt {

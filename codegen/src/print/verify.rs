@@ -3,6 +3,7 @@
 //! Those are the tokens of a syntax tree, so a text of the same tokens has that tree too.
 
 use super::{PrintError, markers};
+use crate::names::INVALID;
 use proc_macro2::{Delimiter, Ident, Literal, TokenStream, TokenTree};
 use quote::quote;
 use std::iter::Peekable;
@@ -30,7 +31,7 @@ impl Expected {
         let mut expected = Self { leaves: Vec::new(), text: String::new() };
         let mut leaves = Leaves::new(tokens, true);
         while let Some(leaf) = leaves.next() {
-            if matches!(&leaf, Leaf::Ident(ident) if ident == markers::INVALID) {
+            if matches!(&leaf, Leaf::Ident(ident) if ident == INVALID) {
                 return Err(PrintError::Identifier);
             }
             leaf.write(&mut expected.text);

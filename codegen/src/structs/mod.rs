@@ -4,6 +4,7 @@
 //! of one height get their code, then those that are equal up to numbers (or up to optional parts) get one struct.
 
 mod build;
+mod field_names;
 mod flatten;
 mod parameters;
 mod places;
@@ -11,6 +12,8 @@ mod sequence;
 mod signature;
 mod statements;
 mod variants;
+
+pub use field_names::field_names;
 
 use crate::code::{Body, Literal, Statement};
 use crate::ids::{Arena, FieldId, ModuleId, SlotId, StructId, VarId};

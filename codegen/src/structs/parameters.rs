@@ -2,11 +2,10 @@
 
 use super::build::MAX_PARAMETERS;
 use super::variants::{Group, plain_name};
-use super::{Derived, Draft, Parameter, ParameterKind, Sharing};
+use super::{Derived, Draft, Parameter, ParameterKind, Sharing, field_names};
 use crate::code::{Init, Literal};
 use crate::ids::{ModuleId, SlotId};
 use crate::names::{Names, snake};
-use crate::naming::field_names;
 use crate::tree::{Content, Field};
 use std::collections::HashMap;
 

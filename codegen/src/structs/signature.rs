@@ -3,7 +3,7 @@
 use super::Draft;
 use crate::CodegenError;
 use crate::code::{Block, Code, CodeBuilder, Owner, Source, Statement};
-use crate::emit::is_signed;
+use crate::dims::is_signed;
 use crate::ids::{ModuleId, VarId};
 use crate::tree::{ModuleTree, Step, control_symbols, is_literal};
 use kiln_importer::ir::{NodeId, Op, Symbol, SymbolOrigin, ValueId};

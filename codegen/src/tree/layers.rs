@@ -1,9 +1,8 @@
 //! Which nodes become layers held in fields, and which of them are one layer that is called several times.
 
 use super::nodes::Nodes;
-use super::placement;
 use crate::names;
-use kiln_importer::ir::{Layer, NodeId, ValueId};
+use kiln_importer::ir::{Layer, NodeId, ValueId, names_field};
 use kiln_types::layers::Slot;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -110,7 +109,7 @@ fn has_plain_names(nodes: &Nodes<'_>, layer: &Layer) -> bool {
             let Some(constant) = nodes.graph.constant(value) else { return false };
             let tells = |name: &&str| name.contains('.') && !names::is_anonymous(name);
             let name = constant.name.as_deref().filter(tells);
-            name.is_none_or(|name| placement::names_field(name, field.name))
+            name.is_none_or(|name| names_field(name, field.name))
         })
 }
 

@@ -5,12 +5,14 @@
 
 mod expression;
 
-use super::placement::{is_counted, relative};
+use super::placement::relative;
 use super::{Content, Field, ModuleTree};
 use crate::code::Number;
 use expression::{seen_from, shapeless, shortest};
 use kiln_importer::data::{shortest as shortest_f64, uniform};
-use kiln_importer::ir::{Norm, Op, Permute, Provenance, ValueId, without_quantization};
+use kiln_importer::ir::{
+    Norm, Op, Permute, Provenance, ValueId, is_numbered_parameter, without_quantization,
+};
 use kiln_types::{BinaryOp, Derivation, DerivationTarget, KeyBase};
 use std::collections::BTreeSet;
 
@@ -321,7 +323,10 @@ fn refusal(tree: &ModuleTree<'_>) -> Option<String> {
         let keys = made.keys();
         if made.is_exporters() && keys.is_empty() && without_quantization(&name) != name {
             quantized.push(without_quantization(&name).to_owned());
-        } else if made.is_exporters() && keys.is_empty() && (name.contains('/') || is_counted(&name)) {
+        } else if made.is_exporters()
+            && keys.is_empty()
+            && (name.contains('/') || is_numbered_parameter(&name))
+        {
             foreign.push(name);
         } else if made.is_exporters() {
             let from: Vec<&str> = keys.iter().filter(|key| **key != name).map(String::as_str).collect();

@@ -5,7 +5,7 @@ use super::layers::Layers;
 use super::nodes::Nodes;
 use super::partition;
 use crate::names;
-use kiln_importer::ir::{NodeId, ScopeEntry, without_quantization};
+use kiln_importer::ir::{NodeId, ScopeEntry, scope_of_first_call};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -22,25 +22,6 @@ pub struct Placement {
     pub modules: Vec<ScopeEntry>,
     /// For a layer: its own path, when names or scopes tell.
     pub layer: Option<String>,
-}
-
-/// The last parts of names that a layer's parameters have in files.
-const PARAMETER_NAMES: &[&str] =
-    &["weight", "bias", "running_mean", "running_var", "weight_bias", "gamma", "beta"];
-
-/// Whether a parameter's name in the file can be that of a layer's field.
-pub fn names_field(name: &str, field: &str) -> bool {
-    let last = name.rsplit('.').next().unwrap_or(name);
-    let last = without_quantization(last);
-    last == field || is_counted(last) || PARAMETER_NAMES.contains(&last)
-}
-
-/// Whether a parameter has its number in its layer for a name, as PaddlePaddle's have: `linear_3.w_0`.
-pub fn is_counted(name: &str) -> bool {
-    let last = name.rsplit('.').next().unwrap_or(name);
-    last.rsplit_once('_').is_some_and(|(letter, number)| {
-        matches!(letter, "w" | "b") && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
 }
 
 /// The place of every node. Those of branches are where their `If` is.
@@ -208,7 +189,7 @@ impl<'a> Scopes<'a> {
     }
 }
 
-/// Paths that differ from a layer's only by a number that the TorchScript exporter adds for a later call, and those of
+/// Paths that differ from a layer's only by a number that an exporter adds for a later call, and those of
 /// modules around such layers.
 fn later_calls(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<String, String> {
     let graph = nodes.graph;
@@ -217,7 +198,7 @@ fn later_calls(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<String, String> {
     for (node, first) in layers.calls() {
         if let (Some(entry), Some(original)) = (leaf(node), leaf(first))
             && entry.class.is_empty()
-            && unnumbered(&entry.path) == Some(original.path.as_str())
+            && scope_of_first_call(&entry.path) == Some(original.path.as_str())
         {
             later.insert(entry.path.clone(), original.path.clone());
         }
@@ -233,7 +214,7 @@ fn later_calls(nodes: &Nodes<'_>, layers: &Layers) -> BTreeMap<String, String> {
         if !entry.class.is_empty() || around.contains_key(&entry.path) {
             continue;
         }
-        let Some(path) = unnumbered(&entry.path) else { continue };
+        let Some(path) = scope_of_first_call(&entry.path) else { continue };
         if has_below(&originals, path) && !has_below(&names, &entry.path) {
             around.insert(entry.path.clone(), path.to_owned());
         }
@@ -247,13 +228,6 @@ fn has_below(paths: &BTreeSet<&str>, outer: &str) -> bool {
     let start = format!("{outer}.");
     let mut from = paths.range::<str, _>((Bound::Included(start.as_str()), Bound::Unbounded));
     from.next().is_some_and(|path| path.starts_with(&start))
-}
-
-/// `layer` for `layer_3`.
-fn unnumbered(path: &str) -> Option<&str> {
-    let (stem, number) = path.rsplit_once('_')?;
-    (!stem.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-        .then_some(stem)
 }
 
 /// The nodes that use what each yields.

@@ -1,6 +1,6 @@
 //! Why a model has no source without a runtime.
 
-use crate::memory::MOST_BYTES;
+use crate::MOST_BYTES;
 use kiln_codegen::names::comment;
 use kiln_importer::ir::{Node, TensorType};
 

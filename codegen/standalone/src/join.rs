@@ -1,7 +1,7 @@
 //! Elementwise loops that follow each other become one: what only the next loop reads is never stored.
 
 use crate::program::{Origin, Program, Step, TensorId};
-use kiln_importer::ir::{Loops, Pass, View};
+use kiln_importer::ir::{ElementLoop, Loops, View};
 use kiln_types::{Expression, Step as Instruction, StepId};
 
 /// A loop gets no longer than so many steps, and reads no more tensors.
@@ -23,9 +23,9 @@ impl Program<'_> {
                 let Some(inner) = steps[source].take() else { break };
                 step = joined(step, operand, inner);
             }
-            if let (Some(pass), &[result]) = (only_pass(&step), step.results.as_slice())
-                && pass.result == View::new(pass.result.dims())
-                && pass.result.len() == self.tensors[result].len
+            if let (Some(element_loop), &[result]) = (only_loop(&step), step.results.as_slice())
+                && element_loop.result == View::new(element_loop.result.dims())
+                && element_loop.result.len() == self.tensors[result].len
             {
                 made_by[result] = Some(at);
             }
@@ -42,45 +42,45 @@ impl Program<'_> {
         made_by: &[Option<usize>],
         uses: &[usize],
     ) -> Option<(usize, usize)> {
-        let pass = only_pass(step)?;
-        let whole = View::new(pass.result.dims());
-        pass.operands.iter().enumerate().find_map(|(place, (n, view))| {
+        let element_loop = only_loop(step)?;
+        let whole = View::new(element_loop.result.dims());
+        element_loop.operands.iter().enumerate().find_map(|(place, (n, view))| {
             let tensor: TensorId = step.operands.get(*n).copied().flatten()?;
             let source = made_by[tensor]?;
-            let inner = only_pass(steps[source].as_ref()?)?;
-            let reads = pass.operands.iter().filter(|(other, _)| other == n).count();
+            let inner = only_loop(steps[source].as_ref()?)?;
+            let reads = element_loop.operands.iter().filter(|(other, _)| other == n).count();
             let fits = (uses[tensor], reads) == (1, 1)
                 && matches!(self.tensors[tensor].origin, Origin::Step)
                 && *view == whole
                 && view.len() == self.tensors[tensor].len
                 && (inner.result.dims() == whole.dims() || is_in_order(inner))
-                && inner.expression.steps.len() + pass.expression.steps.len() <= MOST_STEPS
-                && inner.operands.len() + pass.operands.len() <= MOST_OPERANDS;
+                && inner.expression.steps.len() + element_loop.expression.steps.len() <= MOST_STEPS
+                && inner.operands.len() + element_loop.operands.len() <= MOST_OPERANDS;
             fits.then_some((place, source))
         })
     }
 }
 
 /// The one loop that a step is.
-fn only_pass(step: &Step) -> Option<&Pass> {
+fn only_loop(step: &Step) -> Option<&ElementLoop> {
     match &step.loops {
-        Loops::Passes(passes) => match passes.as_slice() {
-            [pass] => Some(pass),
+        Loops::Elementwise(loops) => match loops.as_slice() {
+            [element_loop] => Some(element_loop),
             _ => None,
         },
-        Loops::Same | Loops::Fold(_) | Loops::Kernel(_) => None,
+        Loops::Same | Loops::Reduction(_) | Loops::Kernel(_) => None,
     }
 }
 
 /// Whether a loop reads all of its operands in their order, so that its dims do not matter.
-fn is_in_order(pass: &Pass) -> bool {
-    let whole = View::new(pass.result.dims());
-    pass.operands.iter().all(|(_, view)| *view == whole)
+fn is_in_order(element_loop: &ElementLoop) -> bool {
+    let whole = View::new(element_loop.result.dims());
+    element_loop.operands.iter().all(|(_, view)| *view == whole)
 }
 
 /// A step whose loop computes what `inner` would have computed for its operand at a place.
 fn joined(step: Step, place: usize, inner: Step) -> Step {
-    let (Some(outer), Some(source)) = (only_pass(&step), only_pass(&inner)) else { return step };
+    let (Some(outer), Some(source)) = (only_loop(&step), only_loop(&inner)) else { return step };
     let (first, whole) = (step.operands.len(), View::new(outer.result.dims()));
     let mut operands = outer.operands.clone();
     let (read, _) = operands.remove(place);
@@ -89,7 +89,7 @@ fn joined(step: Step, place: usize, inner: Step) -> Step {
     let is_elsewhere = source.result.dims() != whole.dims();
     let moved = |view: &View| if is_elsewhere { whole.clone() } else { view.clone() };
     operands.extend(source.operands.iter().map(|(n, view)| (first + n, moved(view))));
-    let loops = Loops::Passes(vec![Pass { result: outer.result.clone(), operands, expression }]);
+    let loops = Loops::Elementwise(vec![ElementLoop { result: outer.result.clone(), operands, expression }]);
     let mut operands: Vec<_> = step.operands.into_iter().chain(inner.operands).collect();
     // Nobody reads it any more.
     operands[read] = None;

@@ -1,7 +1,7 @@
 //! Turns Kiln IR of small models into Rust source that needs no runtime and allocates nothing.
 //!
 //! The way: `program` asks each operation for its loops and decides which values are one tensor, `memory` shares memory out, `emit` writes
-//! the source. The kernels that it calls are functions as text (`library`), which it brings along. Nothing here knows an operator.
+//! the source. The kernels that it calls are functions as text (`library`), which it brings along; `spelling` knows how Rust writes numbers and elementwise programs. Nothing here knows an operator.
 #![forbid(unsafe_code)]
 
 mod emit;
@@ -10,6 +10,7 @@ mod join;
 mod library;
 mod memory;
 mod program;
+mod spelling;
 mod weights;
 
 #[cfg(test)]
@@ -23,6 +24,9 @@ use kiln_codegen::RecordPath;
 use kiln_importer::ir::Graph;
 use memory::Memory;
 use program::Program;
+
+/// A small model has at most so many bytes of memory, and of weights.
+const MOST_BYTES: u64 = 1 << 28;
 
 /// How source is generated.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! The kernels: functions as text, which source brings along as they are.
 
-use crate::program::rust_type;
+use crate::spelling::{add_identifiers, rust_type};
 use kiln_importer::ir::{Kernel, KernelArg};
 use kiln_types::DType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,73 +19,87 @@ const FILES: [&str; 9] = [
     include_str!("kernels/numbers.rs"),
 ];
 
-/// What begins an item's code.
-const KINDS: [&str; 3] = ["fn ", "struct ", "const "];
-
 /// A function, a type or a number, with its documentation.
 struct Item {
     text: &'static str,
     /// What else of the kernels it names.
-    uses: BTreeSet<&'static str>,
+    uses: BTreeSet<String>,
     /// Of a function, what its parameters are slices of: `f32`, or the name of a type parameter.
-    elements: Vec<Option<&'static str>>,
+    elements: Vec<Option<String>>,
 }
 
-static ITEMS: LazyLock<BTreeMap<&'static str, Item>> = LazyLock::new(items);
+static ITEMS: LazyLock<BTreeMap<String, Item>> = LazyLock::new(items);
 
-/// All items by their names. One begins with its documentation at the beginning of a line.
-fn items() -> BTreeMap<&'static str, Item> {
-    let texts = FILES.iter().flat_map(|file| {
-        let starts: Vec<usize> = file.match_indices("\n\n///").map(|(at, _)| at + 2).collect();
-        let ends = starts.iter().skip(1).copied().chain([file.len()]).collect::<Vec<_>>();
-        starts.into_iter().zip(ends).map(|(start, end)| file[start..end].trim_end())
-    });
-    let named: BTreeMap<&str, &str> = texts.filter_map(|text| Some((name(text)?, text))).collect();
-    let item = |(&name, &text): (&&'static str, &&'static str)| {
-        let uses = words(text).filter(|word| *word != name && named.contains_key(word)).collect();
-        (name, Item { text, uses, elements: elements(text) })
+/// All items by their names.
+fn items() -> BTreeMap<String, Item> {
+    let parsed: Vec<(String, &'static str, syn::Item)> =
+        FILES.iter().flat_map(|file| texts_of(file)).filter_map(parsed).collect();
+    let named: BTreeSet<&str> = parsed.iter().map(|(name, ..)| name.as_str()).collect();
+    let item = |(name, text, item): &(String, &'static str, syn::Item)| {
+        let mut uses = BTreeSet::new();
+        add_identifiers(quote::quote!(#item), &mut uses);
+        uses.retain(|used| used != name && named.contains(used.as_str()));
+        (name.clone(), Item { text, uses, elements: elements(item) })
     };
-    named.iter().map(item).collect()
+    parsed.iter().map(item).collect()
 }
 
-/// The lines of an item that are no documentation.
-fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter(|line| !line.trim_start().starts_with("//"))
+/// The texts of a file's items. One begins with its documentation at the beginning of a line, behind an empty line, as other text of a file never does.
+fn texts_of(file: &'static str) -> impl Iterator<Item = &'static str> {
+    let starts: Vec<usize> = file.match_indices("\n\n///").map(|(at, _)| at + 2).collect();
+    let ends = starts.iter().skip(1).copied().chain([file.len()]).collect::<Vec<_>>();
+    starts.into_iter().zip(ends).map(|(start, end)| file[start..end].trim_end())
+}
+
+/// An item with its name; a test sees to it that the files have no others.
+fn parsed(text: &'static str) -> Option<(String, &'static str, syn::Item)> {
+    let item = syn::parse_str(text).ok()?;
+    let name = match &item {
+        syn::Item::Fn(function) => &function.sig.ident,
+        syn::Item::Struct(structure) => &structure.ident,
+        syn::Item::Const(number) => &number.ident,
+        _ => return None,
+    };
+    Some((name.to_string(), text, item))
+}
+
+/// What each parameter of a function is a slice of.
+fn elements(item: &syn::Item) -> Vec<Option<String>> {
+    let syn::Item::Fn(function) = item else { return Vec::new() };
+    let parameters = function.sig.inputs.iter().filter_map(|parameter| match parameter {
+        syn::FnArg::Typed(parameter) => Some(&*parameter.ty),
+        syn::FnArg::Receiver(_) => None,
+    });
+    parameters.map(|ty| element(ty).map(ToString::to_string)).collect()
+}
+
+/// The type of a slice's elements: of one that is borrowed, or that there may be.
+fn element(ty: &syn::Type) -> Option<&syn::Ident> {
+    match ty {
+        syn::Type::Reference(reference) => match &*reference.elem {
+            syn::Type::Slice(slice) => match &*slice.elem {
+                syn::Type::Path(element) => element.path.get_ident(),
+                _ => None,
+            },
+            _ => None,
+        },
+        syn::Type::Path(path) => match &path.path.segments.last()?.arguments {
+            syn::PathArguments::AngleBracketed(arguments) => {
+                arguments.args.iter().find_map(|argument| match argument {
+                    syn::GenericArgument::Type(ty) => element(ty),
+                    _ => None,
+                })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// When an item says that it ends the program: the lines behind that heading of its documentation.
 pub(crate) fn panics(text: &'static str) -> impl Iterator<Item = &'static str> {
     let docs = text.lines().map_while(|line| line.strip_prefix("///"));
     docs.skip_while(|line| line.trim() != "# Panics").skip(1)
-}
-
-/// What an item is called.
-fn name(text: &'static str) -> Option<&'static str> {
-    let line = code(text).find_map(|line| KINDS.iter().find_map(|kind| line.strip_prefix(kind)))?;
-    words(line).next()
-}
-
-/// The identifiers of a text but those of methods and fields.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
-    let words = code(text).flat_map(move |line| line.split(move |c| !is_part(c)));
-    words.filter_map(|word| word.split('.').next()).filter(|word| !word.is_empty())
-}
-
-/// What each parameter of a function is a slice of.
-fn elements(text: &'static str) -> Vec<Option<&'static str>> {
-    let parameters =
-        text.split_once("fn ").and_then(|(_, rest)| rest.split_once('(')).map_or("", |(_, rest)| rest);
-    let parameters = parameters.split_once(") {").map_or(parameters, |(inside, _)| inside);
-    parameters
-        .split(',')
-        .filter(|parameter| parameter.contains(':'))
-        .map(|parameter| {
-            let ty = parameter.split_once(':')?.1;
-            let (_, element) = ty.split_once("&[").or_else(|| ty.split_once("&mut ["))?;
-            element.split_once(']').map(|(element, _)| element)
-        })
-        .collect()
 }
 
 /// Whether a kernel takes operands of these dtypes.
@@ -95,7 +109,7 @@ pub(crate) fn takes(kernel: &Kernel, dtype: &dyn Fn(usize) -> Option<DType>) -> 
     let mut stands_for: BTreeMap<&str, &str> = BTreeMap::new();
     kernel.args.iter().zip(&item.elements).all(|(arg, element)| {
         let (operand, element) = match (arg, element) {
-            (KernelArg::Operand(n) | KernelArg::Optional(n), Some(element)) => (dtype(*n), *element),
+            (KernelArg::Operand(n) | KernelArg::Optional(n), Some(element)) => (dtype(*n), element.as_str()),
             _ => return true,
         };
         let Some(actual) = operand.and_then(rust_type) else { return matches!(arg, KernelArg::Optional(_)) };
@@ -114,10 +128,10 @@ pub(crate) fn texts<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<&'stati
     let mut wanted: BTreeSet<&str> = BTreeSet::new();
     let mut waiting: Vec<&str> = names.into_iter().collect();
     while let Some(name) = waiting.pop() {
-        if let Some((&name, item)) = ITEMS.get_key_value(name)
+        if let Some((name, item)) = ITEMS.get_key_value(name)
             && wanted.insert(name)
         {
-            waiting.extend(&item.uses);
+            waiting.extend(item.uses.iter().map(String::as_str));
         }
     }
     wanted.into_iter().filter_map(|name| ITEMS.get(name).map(|item| item.text)).collect()
@@ -125,7 +139,7 @@ pub(crate) fn texts<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<&'stati
 
 /// The names of all items, which nothing else in a source may have.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    ITEMS.keys().copied()
+    ITEMS.keys().map(String::as_str)
 }
 
 #[cfg(test)]
@@ -134,14 +148,15 @@ mod tests {
 
     #[test]
     fn every_item_of_the_files_is_one() {
-        let found: usize = FILES
-            .iter()
-            .map(|file| file.lines().filter(|line| KINDS.iter().any(|kind| line.starts_with(kind))).count())
-            .sum();
-        assert_eq!(ITEMS.len(), found);
-        for (name, item) in ITEMS.iter() {
-            assert!(syn::parse_str::<syn::Item>(item.text).is_ok(), "{name}");
+        let is_known =
+            |item: &syn::Item| matches!(item, syn::Item::Fn(_) | syn::Item::Struct(_) | syn::Item::Const(_));
+        let mut found = 0;
+        for file in FILES {
+            let items = syn::parse_file(file).unwrap().items;
+            assert!(items.iter().all(|item| is_known(item) || matches!(item, syn::Item::Use(_))));
+            found += items.iter().filter(|item| is_known(item)).count();
         }
+        assert_eq!(ITEMS.len(), found);
     }
 
     #[test]
@@ -161,8 +176,8 @@ mod tests {
         };
         assert!(of("matmul", &[DType::F32, DType::F32]) && !of("matmul", &[DType::I32, DType::I32]));
         assert!(of("take", &[DType::U8, DType::I64]) && !of("take", &[DType::U8, DType::F32]));
-        assert!(of("quantized_matmul", &[DType::U8, DType::I8, DType::U8, DType::I8]));
-        assert!(!of("quantized_matmul", &[DType::U8, DType::I8, DType::I8, DType::I8]));
+        assert!(of("matmul_integer", &[DType::U8, DType::I8, DType::U8, DType::I8]));
+        assert!(!of("matmul_integer", &[DType::U8, DType::I8, DType::I8, DType::I8]));
         assert!(!of("nothing", &[]));
     }
 }

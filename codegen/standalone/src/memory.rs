@@ -1,5 +1,6 @@
 //! Which tensors share memory: the second stage.
 
+use crate::MOST_BYTES;
 use crate::error::StandaloneError;
 use crate::program::{Origin, Program, TensorId};
 use kiln_types::DType;
@@ -30,9 +31,6 @@ pub(crate) struct Memory {
     pub(crate) buffers: Vec<Buffer>,
     of: Vec<Option<usize>>,
 }
-
-/// A small model has at most so many bytes of memory, and of weights.
-pub(crate) const MOST_BYTES: u64 = 1 << 28;
 
 /// A tensor, and the steps from the one that computes it to the last that reads it.
 struct Lifetime {

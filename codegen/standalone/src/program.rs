@@ -1,10 +1,10 @@
 //! What is done, in order, and with which tensors: the first stage.
 
 use crate::error::{StandaloneError, Unfit};
-use crate::memory::MOST_BYTES;
-use crate::{emit, library};
+use crate::spelling::{self, rust_type};
+use crate::{MOST_BYTES, library};
 use kiln_codegen::names::comment;
-use kiln_importer::ir::{Graph, KernelArg, Loops, NodeId, Pass, ValueDef, ValueId, View};
+use kiln_importer::ir::{ElementLoop, Graph, KernelArg, Loops, NodeId, ValueDef, ValueId, View};
 use kiln_types::{DType, TensorData};
 use std::collections::BTreeMap;
 
@@ -104,8 +104,10 @@ impl<'g> Program<'g> {
         for at in 0..self.steps.len() {
             let (step, tensors, outputs) = (&mut self.steps[at], &self.tensors, &mut self.outputs);
             step.operands.iter_mut().flatten().for_each(|tensor| *tensor = stands_for[*tensor]);
-            let (&[result], Loops::Passes(passes)) = (step.results.as_slice(), &step.loops) else { continue };
-            let &[Pass { result: ref view, ref operands, .. }] = passes.as_slice() else { continue };
+            let (&[result], Loops::Elementwise(loops)) = (step.results.as_slice(), &step.loops) else {
+                continue;
+            };
+            let &[ElementLoop { result: ref view, ref operands, .. }] = loops.as_slice() else { continue };
             if *view != View::new(view.dims()) || view.len() != tensors[result].len {
                 continue;
             }
@@ -162,23 +164,6 @@ fn unfit_values(graph: &Graph) -> Vec<Unfit> {
     inputs.into_iter().chain(values.into_iter().filter_map(|value| unfit(value, "value"))).collect()
 }
 
-/// The type of Rust that elements of a dtype have.
-pub(crate) fn rust_type(dtype: DType) -> Option<&'static str> {
-    match dtype {
-        DType::F32 => Some("f32"),
-        DType::I8 => Some("i8"),
-        DType::I16 => Some("i16"),
-        DType::I32 => Some("i32"),
-        DType::I64 => Some("i64"),
-        DType::U8 => Some("u8"),
-        DType::U16 => Some("u16"),
-        DType::U32 => Some("u32"),
-        DType::U64 => Some("u64"),
-        DType::Bool => Some("bool"),
-        DType::F64 | DType::F16 | DType::BF16 | DType::I4 | DType::U4 => None,
-    }
-}
-
 /// A program whose steps are being added.
 struct Building<'g> {
     program: Program<'g>,
@@ -230,12 +215,12 @@ impl Building<'_> {
         let dtype = outputs.first().map_or(DType::F32, |&value| graph.ty(value).dtype);
         let lengths: Vec<usize> = match &loops {
             Loops::Kernel(kernel) => kernel.args.iter().filter_map(KernelArg::scratch).collect(),
-            Loops::Same | Loops::Passes(_) | Loops::Fold(_) => Vec::new(),
+            Loops::Same | Loops::Elementwise(_) | Loops::Reduction(_) => Vec::new(),
         };
         let scratch = lengths.into_iter().map(|len| self.add(None, dtype, len, Origin::Step)).collect();
         let tables: Vec<TensorData> = match &loops {
             Loops::Kernel(kernel) => kernel.args.iter().filter_map(KernelArg::known).cloned().collect(),
-            Loops::Same | Loops::Passes(_) | Loops::Fold(_) => Vec::new(),
+            Loops::Same | Loops::Elementwise(_) | Loops::Reduction(_) => Vec::new(),
         };
         let known = tables
             .into_iter()
@@ -290,10 +275,12 @@ impl Building<'_> {
             |n: usize| operands.get(n).copied().flatten().map(|tensor| self.program.tensors[tensor].dtype);
         match loops {
             Loops::Same => true,
-            Loops::Fold(fold) => dtype(0).is_some_and(|dtype| emit::folds(fold.op, dtype)),
-            Loops::Passes(passes) => passes.iter().all(|pass| {
-                let dtypes = pass.operands.iter().map(|(n, _)| dtype(*n)).collect::<Option<Vec<_>>>();
-                dtypes.is_some_and(|dtypes| emit::is_spelt(&pass.expression, &dtypes))
+            Loops::Reduction(reduction) => {
+                dtype(0).is_some_and(|dtype| spelling::reduces(reduction.op, dtype))
+            }
+            Loops::Elementwise(loops) => loops.iter().all(|element_loop| {
+                let dtypes = element_loop.operands.iter().map(|(n, _)| dtype(*n)).collect::<Option<Vec<_>>>();
+                dtypes.is_some_and(|dtypes| spelling::is_spelt(&element_loop.expression, &dtypes))
             }),
             Loops::Kernel(kernel) => library::takes(kernel, &dtype),
         }

@@ -1,6 +1,7 @@
 //! What is known of a model: numbers beside the source, and the struct by which it reads them.
 
-use crate::program::{TensorId, rust_type};
+use crate::program::TensorId;
+use crate::spelling::rust_type;
 use kiln_codegen::names::{self, Names, ident};
 use kiln_types::TensorData;
 use proc_macro2::{Literal, TokenStream};

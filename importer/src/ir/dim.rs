@@ -276,14 +276,7 @@ impl Dim {
         let Some(difference) = (a - b).as_constant() else {
             return Dim::atom(Atom::Compare(op, Box::new(a.clone()), Box::new(b.clone())));
         };
-        Dim::constant(i64::from(match op {
-            CompareOp::Equal => difference == 0,
-            CompareOp::NotEqual => difference != 0,
-            CompareOp::Greater => difference > 0,
-            CompareOp::GreaterEqual => difference >= 0,
-            CompareOp::Lower => difference < 0,
-            CompareOp::LowerEqual => difference <= 0,
-        }))
+        Dim::constant(i64::from(op.holds(difference, 0)))
     }
 
     /// The product of many; 1 for none.

@@ -94,7 +94,7 @@ pub enum RuleError {
     #[error(
         "`{operand}` must be a constant (or computed from shapes); here it is the model's input {}: bind that to what it \
          will be, with `ModelGen::bind_input` or `--bind-input NAME=VALUE`",
-        crate::error::quoted(name)
+        kiln_types::quoted(name)
     )]
     UnboundInput {
         /// The operand.

@@ -15,16 +15,16 @@ pub enum Loops {
     /// Its result has the first operand's elements, in their order.
     Same,
     /// Loops, each of which writes some of the result's elements.
-    Passes(Vec<Pass>),
-    /// A loop that folds elements.
-    Fold(Fold),
+    Elementwise(Vec<ElementLoop>),
+    /// A loop that reduces elements.
+    Reduction(Reduction),
     /// The call of a kernel.
     Kernel(Kernel),
 }
 
 /// A loop that computes elements of the result, each of the operands' elements at the same index.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pass {
+pub struct ElementLoop {
     /// The elements that are written.
     pub result: View,
     /// Operands by their numbers, and their elements that are read; the dims are those of `result`.
@@ -33,15 +33,15 @@ pub struct Pass {
     pub expression: Expression,
 }
 
-/// A loop that folds elements of the first operand: those of its last dims, for each index of its first ones.
+/// A loop that reduces elements of the first operand: those of its last dims, for each index of its first ones.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fold {
-    /// How elements are folded.
+pub struct Reduction {
+    /// How elements are reduced.
     pub op: ReduceOp,
-    /// The elements of the operand, the folded dims last.
+    /// The elements of the operand, the reduced dims last.
     pub operand: View,
-    /// How many of the dims are folded.
-    pub folded: usize,
+    /// How many of the dims are reduced.
+    pub reduced: usize,
 }
 
 /// A call of a kernel.
@@ -94,11 +94,11 @@ impl Loops {
     /// Elements of the first operand, in the order of a view of the result's dims.
     pub fn copy(from: View) -> Self {
         let result = View::new(from.dims());
-        Loops::Passes(vec![Pass::copy(0, from, result)])
+        Loops::Elementwise(vec![ElementLoop::copy(0, from, result)])
     }
 }
 
-impl Pass {
+impl ElementLoop {
     /// Moves elements of an operand.
     pub fn copy(operand: usize, from: View, result: View) -> Self {
         let expression = Expression::new(vec![kiln_types::Step::Input(0)]);

@@ -41,8 +41,11 @@ pub use graph::{
 };
 pub(crate) use known::known;
 pub(crate) use loops::MAX_TABLE;
-pub use loops::{Fold, Kernel, KernelArg, Loops, Pass, View};
-pub use naming::{is_anonymous, names_an_operation, without_quantization};
+pub use loops::{ElementLoop, Kernel, KernelArg, Loops, Reduction, View};
+pub use naming::{
+    is_anonymous, is_numbered_parameter, names_an_operation, names_field, scope_of_first_call,
+    without_quantization,
+};
 pub use op::*;
 pub(crate) use provenance::Sources;
 pub use provenance::{Channels, Norm, Provenance};

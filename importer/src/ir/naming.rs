@@ -1,4 +1,4 @@
-//! What names in a file say.
+//! What names in a file say: how exporters name parameters, results and scopes.
 
 /// Whether a name in a file looks like a counter of the exporter's and says nothing: `val_58`, `onnx::MatMul_193`.
 pub fn is_anonymous(name: &str) -> bool {
@@ -34,6 +34,34 @@ pub fn without_quantization(name: &str) -> &str {
         name = rest;
     }
     name
+}
+
+/// The last parts of names that a layer's parameters have in files.
+const PARAMETER_NAMES: &[&str] =
+    &["weight", "bias", "running_mean", "running_var", "weight_bias", "gamma", "beta"];
+
+/// Whether a parameter's name in the file can be that of a layer's field.
+pub fn names_field(name: &str, field: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let last = without_quantization(last);
+    last == field || is_numbered_parameter(last) || PARAMETER_NAMES.contains(&last)
+}
+
+/// Whether a parameter has its number in its layer for a name, as PaddlePaddle's have: `linear_3.w_0`.
+pub fn is_numbered_parameter(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    last.rsplit_once('_').is_some_and(|(letter, number)| matches!(letter, "w" | "b") && is_number(number))
+}
+
+/// The scope of a module's first call, where that of a later one has a number behind it, as the TorchScript exporter writes: `layer` for
+/// `layer_3`.
+pub fn scope_of_first_call(scope: &str) -> Option<&str> {
+    let (stem, number) = scope.rsplit_once('_')?;
+    (!stem.is_empty() && is_number(number)).then_some(stem)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// What PyTorch's exporter calls results that nobody named: by the operation. Later ones have a number besides.
@@ -127,6 +155,14 @@ mod tests {
         }
         assert_eq!(without_quantization("fc.weight_Transposed_quantized"), "fc.weight");
         assert_eq!(without_quantization("_scale"), "_scale");
+    }
+
+    #[test]
+    fn parameters_and_later_calls_have_numbers() {
+        assert!(is_numbered_parameter("linear_3.w_0") && names_field("linear_3.b_1", "bias"));
+        assert!(names_field("fc.weight_quantized", "weight") && !names_field("fc.table", "weight"));
+        assert!(!["linear_3.w_", "w_x", "linear_0"].into_iter().any(is_numbered_parameter));
+        assert_eq!(["fc_1", "fc", "_1"].map(scope_of_first_call), [Some("fc"), None, None]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) use formula::{Formula, Value};
 pub(crate) use loops::{Initial, Readers, Round, Rounds};
 pub(crate) use model::{Model, domain_of, operator_name};
 pub(crate) use order::{label, names_read, subgraphs};
-pub(crate) use windows::{AutoPad, Window, Windows, known_padding};
+pub(crate) use windows::{AutoPad, WindowAttributes, WindowOptions, known_padding};
 
 use super::node::SourceNode;
 use super::operator::{Args, Operand};
@@ -485,7 +485,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
                 if !self.is_read(name) {
                     continue;
                 }
-                let what = format!("the output {} of this operator", crate::error::quoted(name));
+                let what = format!("the output {} of this operator", kiln_types::quoted(name));
                 return Err(RuleError::Unsupported { what }.into());
             };
             if let Operand::Tensor(id) = value

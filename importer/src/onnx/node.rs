@@ -169,7 +169,7 @@ impl<'m> SourceNode<'m> {
         let found = table.iter().find(|(known, _)| *known == text).map(|(_, value)| *value);
         found.ok_or_else(|| {
             let known: Vec<&str> = table.iter().map(|(known, _)| *known).collect();
-            invalid(name, format!("is {}, must be one of {}", crate::error::quoted(&text), known.join(", ")))
+            invalid(name, format!("is {}, must be one of {}", kiln_types::quoted(&text), known.join(", ")))
         })
     }
 
@@ -226,7 +226,7 @@ impl<'m> SourceNode<'m> {
         match self.attributes.iter().zip(&self.read).find(|(_, read)| !**read) {
             None => Ok(()),
             Some((attribute, _)) => {
-                let what = crate::error::quoted(attribute.name);
+                let what = kiln_types::quoted(attribute.name);
                 Err(RuleError::Unsupported { what: format!("the attribute {what} of this operator") })
             }
         }

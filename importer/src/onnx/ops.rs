@@ -128,7 +128,7 @@ mod unroll;
 mod unsqueeze;
 mod variadic;
 mod where_;
-mod window;
+mod window_functions;
 mod zip_map;
 
 use super::operator::{Entry, lower_form};
@@ -273,7 +273,7 @@ operators! {
     unsqueeze::Unsqueeze,
     variadic::Variadic,
     where_::Where,
-    window::Window,
+    window_functions::WindowFunction,
     zip_map::ZipMap,
 }
 

@@ -28,7 +28,7 @@ const CLASSES: &str = "pkg.torch.onnx.class_hierarchy";
 /// What the file tells about its initializers.
 pub(crate) struct Parameters {
     /// By initializer; empty when the exporter tells nothing, so that names must do.
-    told: HashMap<String, Told>,
+    metadata: HashMap<String, Metadata>,
     /// Parameters and buffers that the exported program had.
     targets: HashSet<String>,
     /// Initializers that are the weight of an `nn.Linear`, turned.
@@ -45,8 +45,9 @@ pub(crate) struct Parameters {
     pytorch: bool,
 }
 
+/// What the file tells of an initializer.
 #[derive(Default)]
-struct Told {
+struct Metadata {
     kind: Option<String>,
     persistent: bool,
     /// Whether it is a parameter that gets no gradients.
@@ -61,7 +62,7 @@ fn entry<'p>(entries: &'p [StringStringEntryProto], key: &str) -> Option<&'p str
 impl Parameters {
     pub(crate) fn of(model: &ModelProto) -> Self {
         let mut found = Self {
-            told: HashMap::new(),
+            metadata: HashMap::new(),
             targets: HashSet::new(),
             turned: HashSet::new(),
             quantized: HashSet::new(),
@@ -84,7 +85,7 @@ impl Parameters {
             self.tells |= kind.is_some();
             if kind.is_some() || folded_from.is_some() {
                 let frozen = entry(&info.metadata_props, REQUIRES_GRAD) == Some("False");
-                self.told.insert(info.name.clone(), Told { kind, persistent, frozen, folded_from });
+                self.metadata.insert(info.name.clone(), Metadata { kind, persistent, frozen, folded_from });
             }
         }
         let signature = entry(&graph.metadata_props, SIGNATURE);
@@ -98,10 +99,15 @@ impl Parameters {
         let parts = |name: &str| [QUANTIZED, "_scale", "_zero_point"].map(|part| format!("{name}{part}"));
         self.quantized = quantized.flat_map(parts).collect();
         self.turned = graph.node.iter().filter_map(turned_weight).collect();
-        let folded: HashSet<String> =
-            self.told.values().filter_map(|told| told.folded_from.as_ref()).flatten().cloned().collect();
+        let folded: HashSet<String> = self
+            .metadata
+            .values()
+            .filter_map(|metadata| metadata.folded_from.as_ref())
+            .flatten()
+            .cloned()
+            .collect();
         // The optimizer alone makes initializers that the network does not have, and merges those that it has.
-        let made = |name: &str| self.told.get(name).is_none_or(|told| told.kind.is_none());
+        let made = |name: &str| self.metadata.get(name).is_none_or(|metadata| metadata.kind.is_none());
         let optimized = graph.initializer.iter().any(|tensor| made(&tensor.name));
         self.merged = match (self.tells, self.pytorch) {
             (true, _) if optimized => Merged::told(graph, &self.targets, &folded),
@@ -118,8 +124,10 @@ impl Parameters {
 
     /// Tensors of the network's state that it does not train, as far as the exporter tells.
     pub(crate) fn buffers(&self) -> BTreeSet<String> {
-        let fixed = |(_, told): &(&String, &Told)| told.frozen || told.kind.as_deref() == Some("BUFFER");
-        self.told.iter().filter(fixed).map(|(name, _)| name.clone()).collect()
+        let fixed = |(_, metadata): &(&String, &Metadata)| {
+            metadata.frozen || metadata.kind.as_deref() == Some("BUFFER")
+        };
+        self.metadata.iter().filter(fixed).map(|(name, _)| name.clone()).collect()
     }
 
     /// The parameters that an initializer stands for besides its own, as far as they are known, if the exporter merged any into it.
@@ -162,16 +170,16 @@ impl Parameters {
                 ByName::Number => None,
             };
         }
-        let told = self.told.get(name);
-        match told.and_then(|told| told.kind.as_deref()) {
+        let metadata = self.metadata.get(name);
+        match metadata.and_then(|metadata| metadata.kind.as_deref()) {
             Some("PARAMETER") => return Some(key(name, &data.shape)),
-            Some("BUFFER") if told.is_some_and(|told| told.persistent) => {
+            Some("BUFFER") if metadata.is_some_and(|metadata| metadata.persistent) => {
                 return Some(key(name, &data.shape));
             }
             Some(_) => return None,
             None => {}
         }
-        let Some(from) = told.and_then(|told| told.folded_from.as_deref()) else {
+        let Some(from) = metadata.and_then(|metadata| metadata.folded_from.as_deref()) else {
             // Under a parameter's name, but no parameter: the exporter put another one into it.
             let rewritten = data.dtype.is_float() && (self.targets.contains(name) || data.num_elements() > 1);
             return rewritten.then(|| {
@@ -266,7 +274,7 @@ mod tests {
         TensorData::new(vec![0.5f32; shape.iter().product()], shape)
     }
 
-    fn told() -> Parameters {
+    fn described() -> Parameters {
         let linear = NodeProto {
             op_type: "MatMul".into(),
             input: vec!["x".into(), "val_1".into()],
@@ -293,13 +301,13 @@ mod tests {
 
     #[test]
     fn the_exporter_tells_what_is_a_parameter() {
-        let told = told();
-        let of = |name: &str| told.provenance(name, &floats(&[2, 3])).map(|found| (*found).clone());
+        let parameters = described();
+        let of = |name: &str| parameters.provenance(name, &floats(&[2, 3])).map(|found| (*found).clone());
         let key = |name: &str| Some(Provenance::Key { key: name.into(), shape: vec![2, 3] });
         assert_eq!(of("fc.bias"), key("fc.bias"));
         assert_eq!(of("bn.running_mean"), key("bn.running_mean"));
         assert_eq!(of("mask"), None);
-        assert_eq!(told.buffers(), BTreeSet::from(["bn.running_mean".into(), "mask".into()]));
+        assert_eq!(parameters.buffers(), BTreeSet::from(["bn.running_mean".into(), "mask".into()]));
         assert_eq!(of("val_3"), None);
         let exporters =
             |name: &str, key: &str| Some(Provenance::Exporter { name: name.into(), keys: vec![key.into()] });
@@ -321,12 +329,12 @@ mod tests {
             metadata_props: props(&[(SIGNATURE, "# inputs\nx: USER_INPUT")]),
             ..GraphProto::default()
         };
-        let told = Parameters::of(&ModelProto {
+        let parameters = Parameters::of(&ModelProto {
             graph: Some(graph),
             producer_name: "pytorch".into(),
             ..ModelProto::default()
         });
-        assert_eq!(told.provenance("scalar_tensor_default", &floats(&[])), None);
+        assert_eq!(parameters.provenance("scalar_tensor_default", &floats(&[])), None);
     }
 
     #[test]

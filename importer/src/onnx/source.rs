@@ -1,8 +1,8 @@
 //! Files: the model itself and the data files beside it, mapped, never read whole.
 
-use crate::error::{ImportErrorKind, quoted};
+use crate::error::ImportErrorKind;
 use kiln_record::RecordError;
-use kiln_types::Bytes;
+use kiln_types::{Bytes, quoted};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Activations that a convolution or linear layer applies on its way out.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Conv, LayerOperands, Linear, Op, QuantizedLinear, ScaledConv, ValueId};
+use crate::ir::{Conv, LayerOperands, Linear, Op, QuantizedConv, QuantizedLinear, ValueId};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -16,8 +16,8 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         Op::QuantizedLinear(QuantizedLinear { activation: None }) if yields_floats(&layer.inputs) => {
             Op::QuantizedLinear(QuantizedLinear { activation: Some(activation) })
         }
-        Op::ScaledConv(ScaledConv { options, activation: None }) if yields_floats(&layer.inputs) => {
-            Op::ScaledConv(ScaledConv { options, activation: Some(activation) })
+        Op::QuantizedConv(QuantizedConv { options, activation: None }) if yields_floats(&layer.inputs) => {
+            Op::QuantizedConv(QuantizedConv { options, activation: Some(activation) })
         }
         _ => return None,
     };

@@ -34,16 +34,16 @@ impl Pass for FoldConstants {
     }
 
     fn run(&self, graph: &mut Graph) -> PassReport {
-        let mut fold = Fold {
+        let mut folder = ConstantFolder {
             trainable: self.trainable,
             alias: BTreeMap::new(),
             known: BTreeMap::new(),
             graph,
             report: PassReport::new(self.name()),
         };
-        let mut root = std::mem::take(&mut fold.graph.root);
-        fold.region(&mut root);
-        let (alias, known, report) = (fold.alias, fold.known, fold.report);
+        let mut root = std::mem::take(&mut folder.graph.root);
+        folder.region(&mut root);
+        let (alias, known, report) = (folder.alias, folder.known, folder.report);
         graph.root = root;
         graph.substitute_all(&known);
         for origin in graph.symbols.values_mut() {
@@ -62,7 +62,7 @@ fn resolve(alias: &BTreeMap<ValueId, ValueId>, mut id: ValueId) -> ValueId {
     id
 }
 
-struct Fold<'g> {
+struct ConstantFolder<'g> {
     graph: &'g mut Graph,
     trainable: bool,
     /// Outputs of branches that were taken at build time, and the values they are.
@@ -72,7 +72,7 @@ struct Fold<'g> {
     report: PassReport,
 }
 
-impl Fold<'_> {
+impl ConstantFolder<'_> {
     fn region(&mut self, region: &mut Region) {
         let nodes = std::mem::take(&mut region.nodes);
         for id in nodes {

@@ -164,10 +164,10 @@ mod tests {
     fn branches_are_computed_one_after_the_other() {
         let mut g = graph(&["f32[n, 3]"], |b, x| branches(b, x[0], 20));
         let inputs = [sample(g.ty(g.inputs[0]), &[("n", 2)], 0)];
-        let before = crate::fold::run(&g, &inputs).unwrap();
+        let before = crate::interpreter::run(&g, &inputs).unwrap();
         assert!(OrderNodes.run(&mut g).changed());
         g.verify().unwrap();
-        assert_close(&before, &crate::fold::run(&g, &inputs).unwrap(), "depth first");
+        assert_close(&before, &crate::interpreter::run(&g, &inputs).unwrap(), "depth first");
         let branch = ["Unary(Sin)", "Unary(Exp)", "Unary(Tanh)"];
         assert_eq!(kinds(&g)[..6], [branch, branch].concat());
         assert_eq!(kinds(&g)[6], "Binary(Add)");

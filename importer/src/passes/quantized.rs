@@ -7,7 +7,7 @@
 use super::movement::constant_as;
 use super::{Rewrite, Rule};
 use crate::data::uniform;
-use crate::ir::{Cast, Dim, Node, Op, Permute, Pool, QuantizedConv, Reshape, ValueId};
+use crate::ir::{Cast, ConvInteger, Dim, Node, Op, Permute, Pool, Reshape, ValueId};
 use kiln_types::{BinaryOp, ConvOptions, DType, PoolOp};
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -93,7 +93,7 @@ fn product(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         return None;
     }
     let operands = vec![Some(left.q), Some(right.q), left.zero, right.zero];
-    let sum = cx.insert_optional(Op::QuantizedMatMul, operands)?;
+    let sum = cx.insert_optional(Op::MatMulInteger, operands)?;
     let sum = cx.insert(Op::Cast(Cast { to: DType::F32 }), &[sum])?;
     let scale = both(cx, left.scale, right.scale)?;
     cx.replace(Op::Binary(BinaryOp::Mul), vec![Some(sum), Some(scale)])?;
@@ -116,7 +116,7 @@ fn convolution(cx: &mut Rewrite<'_>, options: ConvOptions) -> Option<&'static st
         return None;
     }
     let operands = vec![Some(image.q), Some(filters.q), image.zero, filters.zero];
-    let sum = cx.insert_optional(Op::QuantizedConv(QuantizedConv { options }), operands)?;
+    let sum = cx.insert_optional(Op::ConvInteger(ConvInteger { options }), operands)?;
     let sum = cx.insert(Op::Cast(Cast { to: DType::F32 }), &[sum])?;
     let scale = along_channels(cx, filters.scale)?;
     let scale = both(cx, image.scale, scale)?;
@@ -329,7 +329,7 @@ mod tests {
     }
 
     fn is_of_integers(op: &Op) -> bool {
-        matches!(op, Op::QuantizedMatMul | Op::QuantizedLinear(_))
+        matches!(op, Op::MatMulInteger | Op::QuantizedLinear(_))
     }
 
     /// A layer whose weight has its outputs first, with a scale for each.
@@ -435,7 +435,7 @@ mod tests {
                 vec![b.add(Op::Conv(Conv { options, activation: None }), &[x, w, bias]).unwrap()]
             })
         };
-        let integers = |g: &Graph| count(g, |op| matches!(op, Op::QuantizedConv(_)));
+        let integers = |g: &Graph| count(g, |op| matches!(op, Op::ConvInteger(_)));
         assert_eq!(integers(&checked(convolution(2, 1), &[("n", 2)])), 1);
         // Groups of few channels are better computed in floats.
         assert_eq!(integers(&checked(convolution(1, 2), &[("n", 2)])), 0);

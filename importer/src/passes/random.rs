@@ -2,7 +2,7 @@
 
 use super::testing::{assert_close, constant, graph, sample};
 use super::{Options, optimize_observed};
-use crate::fold;
+use crate::interpreter;
 use crate::ir::text::tests::assert_reads_back;
 use crate::ir::{
     AxisRange, BatchNorm, Builder, Concat, Conv, Dim, Expand, Fill, Op, Pad, Permute, Reduce, Reshape, Slice,
@@ -167,11 +167,11 @@ fn norm_or_conv(b: &mut Builder<'_>, dice: &mut Dice, x: ValueId, shape: &[usize
     let rank = shape.len();
     let binary = |b: &mut Builder<'_>, op, x, y| b.add(Op::Binary(op), &[x, y]).ok();
     if rank != 4 || dice.roll(2) == 0 {
-        let fold = Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![rank - 1], keep_dims: true });
-        let mean = b.add(fold.clone(), &[x]).ok()?;
+        let mean_of_rows = Op::Reduce(Reduce { op: ReduceOp::Mean, axes: vec![rank - 1], keep_dims: true });
+        let mean = b.add(mean_of_rows.clone(), &[x]).ok()?;
         let centred = binary(b, BinaryOp::Sub, x, mean)?;
         let square = binary(b, BinaryOp::Mul, centred, centred)?;
-        let variance = b.add(fold, &[square]).ok()?;
+        let variance = b.add(mean_of_rows, &[square]).ok()?;
         let epsilon = constant(b, None, &[], &[0.1]);
         let sum = binary(b, BinaryOp::Add, variance, epsilon)?;
         let root = b.add(Op::Unary(UnaryOp::Sqrt), &[sum]).ok()?;
@@ -219,7 +219,7 @@ fn random_graphs_compute_the_same() {
         let inputs: Vec<TensorData> =
             g.inputs.iter().enumerate().map(|(i, &id)| sample(g.ty(id), &[("n", 2)], i as u64)).collect();
         // Some ask `n` to be another size than it is.
-        let Ok(before) = fold::run(&g, &inputs) else {
+        let Ok(before) = interpreter::run(&g, &inputs) else {
             continue;
         };
         ran += 1;
@@ -235,7 +235,7 @@ fn random_graphs_compute_the_same() {
                 }
             },
         );
-        let after = fold::run(&g, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}\n{g}"));
+        let after = interpreter::run(&g, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}\n{g}"));
         assert_close(&before, &after, &format!("seed {seed}\n{text}\n{g}"));
         for constant in &g.constants {
             if let Some(provenance) = &constant.provenance {

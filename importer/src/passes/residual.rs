@@ -1,7 +1,7 @@
 //! Sums that a convolution, or a layer of integers, adds its result to on its way out.
 
 use super::{Rewrite, Rule};
-use crate::ir::{Conv, LayerOperands, Node, Op, QuantizedLinear, ScaledConv, ValueId};
+use crate::ir::{Conv, LayerOperands, Node, Op, QuantizedConv, QuantizedLinear, ValueId};
 use kiln_types::BinaryOp;
 
 pub(super) const RULE: Rule = Rule { apply };
@@ -30,7 +30,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 fn layer<'c>(cx: &'c Rewrite<'_>, id: ValueId) -> Option<&'c Node> {
     let node = cx.producer(id).filter(|_| cx.used_once(id))?;
     let has = |n: usize| node.inputs.get(n).copied().flatten().is_some();
-    let is_of_integers = matches!(node.op, Op::QuantizedLinear(_) | Op::ScaledConv(_));
+    let is_of_integers = matches!(node.op, Op::QuantizedLinear(_) | Op::QuantizedConv(_));
     let yields_integers = is_of_integers && has(LayerOperands::OUTPUT_ZERO);
     (!has(place(&node.op)?) && !yields_integers).then_some(node)
 }
@@ -40,7 +40,7 @@ fn place(op: &Op) -> Option<usize> {
     match op {
         Op::Conv(Conv { activation: None, .. }) => Some(3),
         Op::QuantizedLinear(QuantizedLinear { activation: None })
-        | Op::ScaledConv(ScaledConv { activation: None, .. }) => Some(LayerOperands::RESIDUAL),
+        | Op::QuantizedConv(QuantizedConv { activation: None, .. }) => Some(LayerOperands::RESIDUAL),
         _ => None,
     }
 }

@@ -33,7 +33,7 @@ fn of_squares(cx: &Rewrite<'_>, sum: ValueId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold;
+    use crate::interpreter;
     use crate::ir::Builder;
     use crate::passes::testing::{assert_close, checked, constant, graph, kinds, optimized};
     use kiln_types::TensorData;
@@ -62,8 +62,8 @@ mod tests {
         let g = graph(&["f32[4, 3]"], |b, x| vec![norm(b, x[0])]);
         let rows = [3.0, 0.0, 4.0, 0.0, -0.0, 0.0, f32::NAN, 0.0, 0.0, f32::INFINITY, 0.0, 0.0];
         let x = [TensorData::new(rows.to_vec(), [4, 3])];
-        let before = fold::run(&g, &x).unwrap();
-        assert_close(&before, &fold::run(&optimized(g), &x).unwrap(), "of special numbers");
+        let before = interpreter::run(&g, &x).unwrap();
+        assert_close(&before, &interpreter::run(&optimized(g), &x).unwrap(), "of special numbers");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Small graphs for the tests of passes: built, optimized, and run before and after.
 
 use super::{Options, optimize};
-use crate::fold;
+use crate::interpreter;
 use crate::ir::{Builder, Dim, Graph, Node, Provenance, TensorType, ValueId, is_anonymous};
 use kiln_types::{DType, TensorData};
 use std::sync::Arc;
@@ -57,10 +57,14 @@ pub(crate) fn optimized(mut graph: Graph) -> Graph {
 pub(crate) fn checked(graph: Graph, sizes: &[(&str, usize)]) -> Graph {
     let inputs: Vec<TensorData> =
         graph.inputs.iter().enumerate().map(|(i, &id)| sample(graph.ty(id), sizes, i as u64)).collect();
-    let before = fold::run(&graph, &inputs).unwrap();
+    let before = interpreter::run(&graph, &inputs).unwrap();
     let after = optimized(graph);
     let text = after.to_string();
-    assert_close(&before, &fold::run(&after, &inputs).unwrap_or_else(|e| panic!("{e}\n{text}")), &text);
+    assert_close(
+        &before,
+        &interpreter::run(&after, &inputs).unwrap_or_else(|e| panic!("{e}\n{text}")),
+        &text,
+    );
     after
 }
 

@@ -39,6 +39,9 @@ pub(super) type Rule = for<'c, 'p> fn(&mut Call<'c, 'p>) -> Result<Outputs>;
 /// Rules by name: `add.Tensor` of ATen, others with their namespace. Results of these are tensors of their own.
 type Table = &'static [(&'static str, Rule)];
 
+/// Rules of operators whose one result is indices, of i64 whatever the dtype in which they compute.
+const INDEX_TABLES: &[Table] = &[counting::INDEX_RULES, reduce::INDEX_RULES];
+
 /// Rules of operators whose results may share elements with what they are given: when they do, and how what is written into a result
 /// gets there.
 type ViewTable = &'static [(&'static str, Rule, Sharing, PutBack)];
@@ -48,6 +51,7 @@ type ViewTable = &'static [(&'static str, Rule, Sharing, PutBack)];
 struct Entry {
     rule: Rule,
     view: Option<View>,
+    yields_indices: bool,
 }
 
 /// How results of an operator share elements with what it is given.
@@ -93,11 +97,14 @@ const VIEW_TABLES: &[ViewTable] = &[
 ];
 
 static RULES: LazyLock<HashMap<&str, Entry>> = LazyLock::new(|| {
-    let own = TABLES.iter().copied().flatten().map(|&(name, rule)| (name, Entry { rule, view: None }));
+    let of = |tables: &'static [Table], yields_indices| {
+        let rules = tables.iter().copied().flatten();
+        rules.map(move |&(name, rule)| (name, Entry { rule, view: None, yields_indices }))
+    };
     let views = VIEW_TABLES.iter().copied().flatten().map(|&(name, rule, sharing, put_back)| {
-        (name, Entry { rule, view: Some(View { sharing, put_back }) })
+        (name, Entry { rule, view: Some(View { sharing, put_back }), yields_indices: false })
     });
-    own.chain(views).collect()
+    of(TABLES, false).chain(of(INDEX_TABLES, true)).chain(views).collect()
 });
 
 /// The operator that a target names, without what they all begin with.
@@ -152,6 +159,11 @@ pub(super) fn is_known(target: &str) -> bool {
 /// The rule of a target for real numbers.
 fn find(target: &str) -> Option<Rule> {
     of_name(&RULES, target).map(|entry| entry.rule)
+}
+
+/// Whether the one result of an operator is indices.
+pub(super) fn yields_indices(target: &str) -> bool {
+    of_name(&RULES, target).is_some_and(|entry| entry.yields_indices)
 }
 
 /// How results of an operator on real numbers, or on either part of complex ones, share elements with what it is given.
@@ -342,7 +354,7 @@ mod tests {
 
     #[test]
     fn an_operator_has_one_rule() {
-        let tables: usize = TABLES.iter().map(|table| table.len()).sum();
+        let tables: usize = TABLES.iter().chain(INDEX_TABLES).map(|table| table.len()).sum();
         let views: usize = VIEW_TABLES.iter().map(|table| table.len()).sum();
         assert_eq!(tables + views, RULES.len());
     }

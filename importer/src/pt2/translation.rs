@@ -8,10 +8,10 @@ use super::schema::{Argument, Graph, Name, Node, SymBool, SymFloat, SymInt, Tens
 use super::value::{Complex, Output, Value};
 use super::views::{By, Key, Lazily, View, Views};
 use super::{dtype, operators, scopes, views};
-use crate::error::{ImportError, ImportErrorKind, Site, quoted};
+use crate::error::{ImportError, ImportErrorKind, Site};
 use crate::ir::Budget;
 use crate::onnx::proto::{AttributeProto, NodeProto, StringStringEntryProto};
-use kiln_types::DType;
+use kiln_types::{DType, quoted};
 use std::collections::{HashMap, HashSet};
 
 /// The domain of nodes that stand for operators that Kiln does not know; nobody defines it, so that all are reported at once.

@@ -271,7 +271,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 
     fn reduce(op: ReduceOp, tensor: T<B>, axes: &[usize]) -> T<B> {
-        rules::fold::reduce::<B, C>(op, tensor, axes)
+        rules::reduce::reduce::<B, C>(op, tensor, axes)
     }
 
     fn arg_reduce(op: ArgReduceOp, tensor: T<B>, dim: usize, select_last: bool) -> T<B> {
@@ -279,7 +279,7 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
     }
 
     fn cumulative(op: CumulativeOp, tensor: T<B>, dim: usize, exclusive: bool, reverse: bool) -> T<B> {
-        rules::fold::cumulative::<B, C>(op, tensor, dim, exclusive, reverse)
+        rules::reduce::cumulative::<B, C>(op, tensor, dim, exclusive, reverse)
     }
 
     fn matmul(lhs: T<B>, rhs: T<B>) -> T<B> {
@@ -290,14 +290,14 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         rules::linear::grouped_matmul::<B, C>(x, weight, ends.primitive)
     }
 
-    fn quantized_matmul(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
+    fn matmul_integer(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
         let [lhs, rhs] = [lhs, rhs].map(|side| side.map(|tensor| tensor.primitive));
-        AutodiffTensor::constant(B::quantized_matmul(lhs, rhs))
+        AutodiffTensor::constant(B::matmul_integer(lhs, rhs))
     }
 
-    fn quantized_conv(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
+    fn conv_integer(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
         let [x, weight] = [x, weight].map(|side| side.map(|tensor| tensor.primitive));
-        AutodiffTensor::constant(B::quantized_conv(x, weight, options))
+        AutodiffTensor::constant(B::conv_integer(x, weight, options))
     }
 
     fn linear(x: T<B>, weight: &T<B>, bias: Option<&T<B>>, activation: Option<Activation>) -> T<B> {

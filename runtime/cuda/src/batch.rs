@@ -209,28 +209,28 @@ mod tests {
     use super::*;
     use kiln_gpu::kernels::access::Access::{Linear, Strided};
     use kiln_gpu::kernels::elementwise::Elementwise;
-    use kiln_gpu::kernels::reduce::{By, Fold, Reduce};
+    use kiln_gpu::kernels::reduce::{By, Reduce, Reducer};
     use kiln_gpu::kernels::source::Computed;
     use kiln_gpu::runtime::Subgroups;
     use kiln_tensor::{DType, Expression, Step};
 
     /// A launch that waits is known to write one tensor, and may run beside others of its kernel.
     #[test]
-    fn folds_that_count_or_write_two_tensors_wait_for_none() {
-        let fold = Reduce {
-            fold: Fold::Sum,
+    fn reductions_that_count_or_write_two_tensors_wait_for_none() {
+        let reducer = Reduce {
+            reducer: Reducer::Sum,
             mean: false,
             dtype: DType::F32,
             result: DType::F32,
             kept: (Linear, 0),
-            folded: (Strided, 1),
+            reduced: (Strided, 1),
             by: By::Columns { neighbours: 1 },
             subgroups: Subgroups::None,
             from: None,
             computed: None,
             joins: false,
             finish: None,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         let by = Box::new(Elementwise {
             expression: Expression::new(vec![Step::Input(0)]),
@@ -239,11 +239,11 @@ mod tests {
             results: [(DType::F32, Linear)].into(),
             rank: 0,
             fours: 0,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         });
-        let of = |fold: &Reduce| Waits::of(&fold.clone().into(), [1; 3], true);
-        assert_eq!(of(&fold), Waits::IfSeen);
-        assert_eq!(of(&Reduce { joins: true, ..fold.clone() }), Waits::Never);
-        assert_eq!(of(&Reduce { computed: Some(Computed { operand: 0, by }), ..fold }), Waits::Never);
+        let of = |reducer: &Reduce| Waits::of(&reducer.clone().into(), [1; 3], true);
+        assert_eq!(of(&reducer), Waits::IfSeen);
+        assert_eq!(of(&Reduce { joins: true, ..reducer.clone() }), Waits::Never);
+        assert_eq!(of(&Reduce { computed: Some(Computed { operand: 0, by }), ..reducer }), Waits::Never);
     }
 }

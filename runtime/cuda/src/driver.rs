@@ -9,7 +9,7 @@ mod staging;
 
 use crate::cache::Cache;
 use kiln_gpu::language::Factors;
-use kiln_gpu::runtime::ConvolutionPass;
+use kiln_gpu::runtime::ConvolutionDirection;
 use kiln_tensor::{Activation, DType, Windows};
 use std::any::Any;
 use std::fmt::Debug;
@@ -294,7 +294,7 @@ pub struct ConvolutionShape {
     /// Whether factors may be rounded to the 11 bits of TF32.
     pub tf32: bool,
     /// Which of the three tensors is computed.
-    pub pass: ConvolutionPass,
+    pub direction: ConvolutionDirection,
     /// The windows over the images.
     pub windows: Windows,
     /// Number of images.

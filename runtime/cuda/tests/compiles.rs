@@ -9,7 +9,7 @@ mod templates;
 
 use kiln_cuda::driver::nvidia;
 use kiln_gpu::kernels::Template;
-use kiln_gpu::kernels::reduce::Fold;
+use kiln_gpu::kernels::reduce::Reducer;
 use kiln_gpu::language::{Factors, cuda};
 use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::DType;
@@ -115,7 +115,7 @@ fn sources(template: &Template) -> Vec<(String, String)> {
         // One of all that differ little.
         Template::Reduce(reduce) => {
             let alone = reduce.joins || reduce.computed.is_some();
-            reduce.dtype == DType::F32 && reduce.fold == Fold::Sum && !alone
+            reduce.dtype == DType::F32 && reduce.reducer == Reducer::Sum && !alone
         }
         Template::Gemv(product) => product.dtype == DType::BF16 && product.wide[1],
         _ => false,

@@ -23,7 +23,7 @@ fn fault() {
         results: [(DType::F32, Linear)].into(),
         rank: 0,
         fours: 0,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     };
     let kernel = fill.kernel();
     let code = driver.compile(&[cuda::PRELUDE, &cuda::source(&kernel)].concat()).expect("a kernel");

@@ -139,7 +139,7 @@ fn warps_multiply_as_the_cpu_does() {
 fn of_bytes<B: Backend>(dtype: DType, device: &B::Device) -> B::Primitive {
     let (x, w) = (tensor::<B>(&[20, 68], 1, dtype, device), tensor::<B>(&[68, 18], 2, DType::I8, device));
     let x = Quantized { values: x, zero: ZeroPoint::Tensor(tensor::<B>(&[1, 1], 4, dtype, device)) };
-    let y = B::quantized_matmul(x, Quantized { values: w, zero: ZeroPoint::Number(0) });
+    let y = B::matmul_integer(x, Quantized { values: w, zero: ZeroPoint::Number(0) });
     B::binary_scalar(BinaryOp::Mul, B::cast(y, DType::F32), Scalar::Float(0.5))
 }
 
@@ -155,7 +155,7 @@ fn of_images_of_bytes<B: Backend>(dtype: DType, device: &B::Device) -> B::Primit
     };
     let x = Quantized { values: x, zero: ZeroPoint::Number(3) };
     let zero = ZeroPoint::Tensor(tensor::<B>(&[34, 1, 1, 1], 5, DType::I8, device));
-    let y = B::quantized_conv(x, Quantized { values: weight, zero }, &options);
+    let y = B::conv_integer(x, Quantized { values: weight, zero }, &options);
     B::binary_scalar(BinaryOp::Mul, B::cast(y, DType::F32), Scalar::Float(0.5))
 }
 
@@ -198,7 +198,7 @@ fn softmax<B: Backend>(shape: [usize; 2], dtype: DType, device: &B::Device) -> B
     B::softmax(tensor::<B>(&shape, 1, dtype, device), 1)
 }
 
-fn folded<B: Backend>(op: ReduceOp, dtype: DType, device: &B::Device) -> B::Primitive {
+fn reduced<B: Backend>(op: ReduceOp, dtype: DType, device: &B::Device) -> B::Primitive {
     B::reduce(op, tensor::<B>(&[3, 77], 2, dtype, device), &[1])
 }
 
@@ -232,8 +232,8 @@ fn warps_join_numbers_of_every_size() {
     let cpu = <NdArray as Backend>::Device::default();
     for dtype in [DType::F32, DType::F64, DType::I64, DType::I32, DType::BF16, DType::U8] {
         for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min] {
-            let found = folded::<Cuda>(op, dtype, &DEVICE);
-            let expected = folded::<NdArray>(op, dtype, &cpu);
+            let found = reduced::<Cuda>(op, dtype, &DEVICE);
+            let expected = reduced::<NdArray>(op, dtype, &cpu);
             assert_eq!(floats::<Cuda>(found), floats::<NdArray>(expected), "{op:?}, {dtype}");
         }
     }

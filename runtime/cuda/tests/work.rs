@@ -142,7 +142,7 @@ fn long_sums_of_few_results_are_done_in_parts() {
     }
 }
 
-/// Programs of 16-bit floats behind a product and before a fold, and how many launches they take. Where somebody holds what is between them, each is
+/// Programs of 16-bit floats behind a product and before a reduction, and how many launches they take. Where somebody holds what is between them, each is
 /// a kernel of its own.
 fn often_rounded(dtype: DType, is_held: bool) -> ([Vec<f32>; 2], u64) {
     let thirds = |shape: &[usize], seed| {
@@ -179,15 +179,15 @@ fn kernels_that_do_more_round_as_often() {
     }
 }
 
-/// A fold, or a softmax, of a product that nobody else holds, and what follows it.
-fn folded<B: Backend>([a, b, factor]: [B::Primitive; 3], rows: bool) -> B::Primitive {
+/// A reduction, or a softmax, of a product that nobody else holds, and what follows it.
+fn reduced<B: Backend>([a, b, factor]: [B::Primitive; 3], rows: bool) -> B::Primitive {
     let product = B::binary(BinaryOp::Mul, a, b);
     let y = if rows { B::softmax(product, 1) } else { B::reduce(ReduceOp::Sum, product, &[1]) };
     B::binary(BinaryOp::Mul, y, factor)
 }
 
 #[test]
-fn folds_compute_what_they_read() {
+fn reductions_compute_what_they_read() {
     let _alone = alone();
     fn own<B: Backend>(rows: bool) -> [B::Primitive; 3] {
         let factor = if rows { [3, 70] } else { [3, 1] };
@@ -197,10 +197,10 @@ fn folds_compute_what_they_read() {
         let operands = own::<B>(rows);
         B::sync(&CudaDevice::default()).expect("a device");
         let before = statistics(&CudaDevice::default()).launches;
-        let y = folded::<B>(operands, rows);
+        let y = reduced::<B>(operands, rows);
         assert_eq!(statistics(&CudaDevice::default()).launches - before, 1);
         let (found, expected) =
-            (floats::<B>(y), floats::<NdArray>(folded::<NdArray>(own::<NdArray>(rows), rows)));
+            (floats::<B>(y), floats::<NdArray>(reduced::<NdArray>(own::<NdArray>(rows), rows)));
         assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(&expected) {
             assert!((found - expected).abs() < 1e-5, "{found} and {expected}, rows: {rows}");

@@ -7,8 +7,8 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::{Data, DeriveInput, Fields, Generics, Result, Visibility};
 
-/// A record type, whether the user wrote it or a module has it.
-pub struct RecordType<'a> {
+/// A record to declare, whether the user wrote it or a module has it.
+pub struct RecordDeclaration<'a> {
     /// Path of the runtime.
     pub kiln: &'a TokenStream,
     /// Visibility of the record and of its item.
@@ -24,8 +24,13 @@ pub struct RecordType<'a> {
 
 /// Implements `Record` for the type.
 pub fn expand(kiln: &TokenStream, input: &DeriveInput) -> Result<TokenStream> {
-    let record =
-        RecordType { kiln, vis: &input.vis, name: &input.ident, generics: &input.generics, derived: None };
+    let record = RecordDeclaration {
+        kiln,
+        vis: &input.vis,
+        name: &input.ident,
+        generics: &input.generics,
+        derived: None,
+    };
     match &input.data {
         Data::Struct(data) => {
             record.implement_struct(&read_fields(&data.fields, "record")?, is_tuple(&data.fields))
@@ -56,7 +61,7 @@ pub fn declare_struct(
     }
 }
 
-impl RecordType<'_> {
+impl RecordDeclaration<'_> {
     /// The item of a struct and the conversions.
     pub fn implement_struct(&self, fields: &[Field], tuple: bool) -> Result<TokenStream> {
         let kiln = self.kiln;

@@ -421,8 +421,8 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
         matmul::matmul(&lhs, &rhs, None, None)
     }
 
-    fn quantized_matmul(lhs: Quantized<T<R>>, rhs: Quantized<T<R>>) -> T<R> {
-        quantized::matmul(&lhs, &rhs).unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
+    fn matmul_integer(lhs: Quantized<T<R>>, rhs: Quantized<T<R>>) -> T<R> {
+        quantized::matmul(&lhs, &rhs).unwrap_or_else(|| compose::matmul_integer::<Self>(lhs, rhs))
     }
 
     fn grouped_matmul(x: T<R>, weight: T<R>, ends: T<R>) -> T<R> {
@@ -430,9 +430,9 @@ impl<R: Runtime, F: Element, I: Element> Backend for Gpu<R, F, I> {
             .unwrap_or_else(|| compose::grouped_matmul::<Self>(x, weight, ends))
     }
 
-    fn quantized_conv(x: Quantized<T<R>>, weight: Quantized<T<R>>, options: &ConvOptions) -> T<R> {
-        window::quantized_conv(&x, &weight, options)
-            .unwrap_or_else(|| compose::quantized_conv::<Self>(x, weight, options))
+    fn conv_integer(x: Quantized<T<R>>, weight: Quantized<T<R>>, options: &ConvOptions) -> T<R> {
+        window::conv_integer(&x, &weight, options)
+            .unwrap_or_else(|| compose::conv_integer::<Self>(x, weight, options))
     }
 
     fn linear(x: T<R>, weight: &T<R>, bias: Option<&T<R>>, activation: Option<Activation>) -> T<R> {

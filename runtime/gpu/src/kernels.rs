@@ -7,6 +7,7 @@ pub mod direct;
 pub mod dropout;
 pub mod elementwise;
 pub mod embedding;
+pub mod epilogue;
 pub mod gemv;
 pub mod grouped;
 pub mod index;
@@ -26,7 +27,6 @@ pub mod rows;
 pub mod scan;
 pub mod sort;
 pub mod source;
-pub mod then;
 mod tiles;
 pub mod tiling;
 pub mod transpose;
@@ -78,7 +78,7 @@ templates! {
     Elementwise(elementwise::Elementwise),
     /// Copies that lay rows as columns.
     Transpose(transpose::Transpose),
-    /// Folds of dims.
+    /// Reductions of dims.
     Reduce(reduce::Reduce),
     /// Means of runs of columns, and squares about them.
     Moments(reduce::Moments),
@@ -92,7 +92,7 @@ templates! {
     NormGradient(norm_gradient::NormGradient),
     /// Softmax and cross-entropy as one.
     CrossEntropy(cross_entropy::CrossEntropy),
-    /// Running folds.
+    /// Scans.
     Scan(scan::Scan),
     /// Positions where something is true.
     Compact(scan::Compact),
@@ -115,7 +115,7 @@ templates! {
     /// Matrix products of few rows.
     Gemv(gemv::Gemv),
     /// Matrix products of 8-bit integers.
-    QuantizedMatmul(quantized::QuantizedMatmul),
+    MatmulInteger(quantized::MatmulInteger),
     /// Attention.
     Attention(attention::Attention),
     /// Attention in tiles that a workgroup shares.
@@ -139,7 +139,7 @@ templates! {
     /// What windows see, as the rows of a matrix.
     Im2col(window::Im2col),
     /// Convolutions of 8-bit integers.
-    QuantizedConv(window::QuantizedConv),
+    ConvInteger(window::ConvInteger),
     /// Those by rows of the result.
     RowConv(window::RowConv),
     /// Gradients of a convolution's weight.

@@ -10,7 +10,7 @@
 //! - [`runtime`]: what a kind of GPU does for them. A backend is [`Gpu`] over a runtime.
 //!
 //! Tensors are views of counted memory; what only looks at a tensor differently (permutations, slices, broadcasts) copies
-//! nothing. Arithmetic on positions wraps at 32 bits, so tensors have less than 2^31 elements; views that are only folded have less than 2^32.
+//! nothing. Arithmetic on positions wraps at 32 bits, so tensors have less than 2^31 elements; views that are only reduced have less than 2^32.
 #![forbid(unsafe_code)]
 
 mod backend;

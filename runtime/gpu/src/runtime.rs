@@ -305,7 +305,7 @@ pub struct ConvolutionShape<'a> {
     /// The elements' dtype, which is that of floats.
     pub dtype: DType,
     /// What is computed.
-    pub pass: ConvolutionPass,
+    pub direction: ConvolutionDirection,
     /// The windows over the images.
     pub windows: &'a Windows,
     /// Number of images.
@@ -347,7 +347,7 @@ pub struct ConvolutionEpilogue<'a, R: Runtime> {
 
 /// What is computed of a [`Convolution`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConvolutionPass {
+pub enum ConvolutionDirection {
     /// The results.
     Forward,
     /// The gradient of the images, of the results' gradient.

@@ -80,19 +80,19 @@ fn what_kernels_write_beside_their_results_is_known() {
     let mut several = 0;
     for template in all {
         // What finishes sums is not open to more.
-        if matches!(&template, Template::Reduce(fold) if fold.finish.is_some()) {
+        if matches!(&template, Template::Reduce(reducer) if reducer.finish.is_some()) {
             continue;
         }
         let Some(known) = template.written_beside() else { continue };
         let bindings = template.kernel().bindings;
         let mut written: Vec<usize> = (0..bindings.len()).filter(|&at| bindings[at].writable).collect();
         // Workgroups that count who of them is the last have memory for that behind all else.
-        if matches!(&template, Template::Reduce(fold) if fold.joins) {
+        if matches!(&template, Template::Reduce(reducer) if reducer.joins) {
             written.pop();
         }
         assert!(written.pop().is_some(), "{template:?} has no result");
         assert_eq!(known.to_vec(), written, "{template:?}");
         several += usize::from(!written.is_empty());
     }
-    assert!(several > 10, "norms, their gradients, and folds of what others read");
+    assert!(several > 10, "norms, their gradients, and reductions of what others read");
 }

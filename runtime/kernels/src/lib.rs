@@ -12,7 +12,7 @@
 //! | [`quantized`] | matrix products and convolutions of 8-bit integers |
 //! | [`pool`] | pooling and its gradients |
 //! | [`elementwise`] | unary, binary, activations, elementwise programs |
-//! | [`reduce`] | folds and arg-folds along an axis |
+//! | [`reduce`] | reductions and arg-reductions along an axis |
 //! | [`softmax`], [`norm`] | softmax, layer, group, batch and RMS normalization |
 //! | [`cross_entropy`] | softmax and cross-entropy as one, with the gradient |
 //! | [`dropout`] | dropout from a key |
@@ -39,6 +39,8 @@ pub mod copy;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod elementwise;
+#[cfg(feature = "std")]
+mod environment;
 pub mod gemm;
 mod in_out;
 pub mod join;

@@ -1,6 +1,6 @@
 //! Pooling of `[batch, channels, spatial…]` with 1 to 3 spatial dims, and of `[batch, spatial…, channels]`.
 //!
-//! For each row of the result, the rows of the image that its windows touch are folded into one, over which the windows
+//! For each row of the result, the rows of the image that its windows touch are reduced into one, over which the windows
 //! then slide.
 
 mod channels_last;
@@ -18,34 +18,34 @@ use core::ops::Range;
 use kiln_types::{PoolOp, Windows};
 use num_traits::Float;
 
-/// What a window's elements are folded by.
+/// What a window's elements are reduced by.
 #[derive(Clone, Copy)]
-enum Fold {
+enum Reducer {
     Max,
     Sum,
     /// The sum of `|x|^p`.
     Powers(u32),
 }
 
-impl Fold {
+impl Reducer {
     fn neutral(self) -> f32 {
-        if matches!(self, Fold::Max) { f32::NEG_INFINITY } else { 0.0 }
+        if matches!(self, Reducer::Max) { f32::NEG_INFINITY } else { 0.0 }
     }
 
-    /// What a pooling folds by.
+    /// What a pooling reduces by.
     fn of(op: PoolOp) -> Self {
         match op {
-            PoolOp::Max => Fold::Max,
-            PoolOp::Average { .. } => Fold::Sum,
-            PoolOp::Lp { p } => Fold::Powers(p),
+            PoolOp::Max => Reducer::Max,
+            PoolOp::Average { .. } => Reducer::Sum,
+            PoolOp::Lp { p } => Reducer::Powers(p),
         }
     }
 
     /// The roots of sums of powers.
     fn finish(self, out: &mut [f32]) {
         match self {
-            Fold::Powers(2) => out.iter_mut().for_each(|x| *x = Float::sqrt(*x)),
-            Fold::Powers(p) if p != 1 => out.iter_mut().for_each(|x| *x = Float::powf(*x, 1.0 / p as f32)),
+            Reducer::Powers(2) => out.iter_mut().for_each(|x| *x = Float::sqrt(*x)),
+            Reducer::Powers(p) if p != 1 => out.iter_mut().for_each(|x| *x = Float::powf(*x, 1.0 / p as f32)),
             _ => {}
         }
     }
@@ -78,11 +78,11 @@ pub fn pool(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f32]) {
     if out.is_empty() {
         return;
     }
-    with_counts(op, &shape.windows, |counts| pooled(Fold::of(op), shape, counts, x, out));
+    with_counts(op, &shape.windows, |counts| pooled(Reducer::of(op), shape, counts, x, out));
 }
 
 /// [`pool`], whose operands have their sizes.
-fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
+fn pooled(reducer: Reducer, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
     let (input, output) = (shape.windows.input_len(), shape.windows.output_len());
     let [_, oh, ow] = shape.windows.output;
     let Reach { windows, width, image, at } = Reach::of(&shape.windows);
@@ -93,17 +93,17 @@ fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32],
         with_scratch(width + SLACK, |row| {
             for (i, out) in out.chunks_mut(ow).enumerate() {
                 let (z, y) = (i / oh, i % oh);
-                row.fill(fold.neutral());
-                out.fill(fold.neutral());
+                row.fill(reducer.neutral());
+                out.fill(reducer.neutral());
                 shape.for_each_row(z, y, |start| {
                     let from = &x[start + image.start..start + image.end];
-                    join_row(fold, from, &mut row[at..][..image.len()]);
+                    join_row(reducer, from, &mut row[at..][..image.len()]);
                 });
                 // SAFETY: windows lie in the row, behind which are `SLACK` more elements.
                 unsafe {
                     let (step, dilation) = (shape.windows.stride[2], shape.windows.dilation[2]);
                     slide(
-                        matches!(fold, Fold::Max),
+                        matches!(reducer, Reducer::Max),
                         row.as_ptr(),
                         shape.windows.kernel[2],
                         step,
@@ -115,7 +115,7 @@ fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32],
                     let rows = depths[z] * heights[y];
                     out.iter_mut().zip(widths).for_each(|(x, width)| *x /= rows * width);
                 }
-                fold.finish(out);
+                reducer.finish(out);
             }
         });
     });
@@ -152,15 +152,15 @@ impl Reach {
 /// Elements behind a row that vectors may read.
 const SLACK: usize = 64;
 
-/// Folds a row of the image into the row of folds.
-fn join_row(fold: Fold, from: &[f32], to: &mut [f32]) {
-    match fold {
+/// Reduces a row of the image into the row of results.
+fn join_row(reducer: Reducer, from: &[f32], to: &mut [f32]) {
+    match reducer {
         // SAFETY: both rows have one length.
-        Fold::Max => unsafe { max_rows(from, to) },
-        Fold::Sum => to.iter_mut().zip(from).for_each(|(y, x)| *y += x),
-        Fold::Powers(1) => to.iter_mut().zip(from).for_each(|(y, x)| *y += Float::abs(*x)),
-        Fold::Powers(2) => to.iter_mut().zip(from).for_each(|(y, x)| *y += x * x),
-        Fold::Powers(p) => {
+        Reducer::Max => unsafe { max_rows(from, to) },
+        Reducer::Sum => to.iter_mut().zip(from).for_each(|(y, x)| *y += x),
+        Reducer::Powers(1) => to.iter_mut().zip(from).for_each(|(y, x)| *y += Float::abs(*x)),
+        Reducer::Powers(2) => to.iter_mut().zip(from).for_each(|(y, x)| *y += x * x),
+        Reducer::Powers(p) => {
             to.iter_mut().zip(from).for_each(|(y, x)| *y += Float::powi(Float::abs(*x), p as i32))
         }
     }
@@ -184,7 +184,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// `out[i] = fold over k < kernel of row[i · step + k · dilation]`: the maximum, in which NaN wins, or the sum.
+    /// `out[i] = reduction over k < kernel of row[i · step + k · dilation]`: the maximum, in which NaN wins, or the sum.
     ///
     /// # Safety
     /// The row holds what is read, and 64 elements more.
@@ -193,7 +193,7 @@ dispatched! {
         let mut i = 0;
         while i < out.len() {
             let count = S::LANES.min(out.len() - i);
-            let mut fold = neutral;
+            let mut reducer = neutral;
             for k in 0..kernel {
                 let from = row.add(i * step + k * dilation);
                 let x = match step {
@@ -207,9 +207,9 @@ dispatched! {
                         s.load(lanes.as_ptr())
                     }
                 };
-                fold = if max { s.select(s.eq(fold, fold), s.max(fold, x), fold) } else { s.add(fold, x) };
+                reducer = if max { s.select(s.eq(reducer, reducer), s.max(reducer, x), reducer) } else { s.add(reducer, x) };
             }
-            s.store_up_to(out.as_mut_ptr().add(i), count, fold);
+            s.store_up_to(out.as_mut_ptr().add(i), count, reducer);
             i += S::LANES;
         }
     }

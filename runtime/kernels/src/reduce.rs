@@ -1,4 +1,4 @@
-//! Folds along one axis of `[outer, len, inner]`; `inner = 1` is a fold of contiguous rows.
+//! Reductions along one axis of `[outer, len, inner]`; `inner = 1` is a reduction of contiguous rows.
 
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, dispatched};
@@ -8,7 +8,7 @@ use alloc::vec;
 use core::ops::Range;
 use kiln_types::{ArgReduceOp, ReduceOp};
 
-/// Elements of a row that are folded by plain accumulators; longer rows are halved, so that a sum's error grows with the
+/// Elements of a row that are reduced by plain accumulators; longer rows are halved, so that a sum's error grows with the
 /// logarithm of their length only. With AVX-512's 64 accumulators that is 64 sums each; NEON and WebAssembly have a quarter of them.
 const PLAIN: usize = if cfg!(any(target_arch = "aarch64", target_arch = "wasm32")) { 1024 } else { 4096 };
 /// Columns that one piece of work has at most.
@@ -16,58 +16,58 @@ const COLUMNS: usize = 256;
 /// Rows from which on threads share them instead of the columns.
 const LONG: usize = 128;
 
-/// A fold of f32.
+/// A reduction of f32.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fold {
+enum Reducer {
     Sum,
     Prod,
     Max,
     Min,
 }
 
-impl Fold {
-    /// The fold of nothing.
+impl Reducer {
+    /// The reduction of nothing.
     fn neutral(self) -> f32 {
         match self {
-            Fold::Sum => 0.0,
-            Fold::Prod => 1.0,
-            Fold::Max => f32::NEG_INFINITY,
-            Fold::Min => f32::INFINITY,
+            Reducer::Sum => 0.0,
+            Reducer::Prod => 1.0,
+            Reducer::Max => f32::NEG_INFINITY,
+            Reducer::Min => f32::INFINITY,
         }
     }
 
-    /// The fold of two; NaN wins.
+    /// The reduction of two; NaN wins.
     fn join(self, a: f32, b: f32) -> f32 {
         match self {
-            Fold::Sum => a + b,
-            Fold::Prod => a * b,
-            Fold::Max if a > b || a.is_nan() => a,
-            Fold::Min if a < b || a.is_nan() => a,
+            Reducer::Sum => a + b,
+            Reducer::Prod => a * b,
+            Reducer::Max if a > b || a.is_nan() => a,
+            Reducer::Min if a < b || a.is_nan() => a,
             _ => b,
         }
     }
 }
 
-/// Folds `x` (`[outer, len, inner]`) over `len` into `out` (`[outer, inner]`).
+/// Reduces `x` (`[outer, len, inner]`) over `len` into `out` (`[outer, inner]`).
 ///
 /// A sum's error grows with the logarithm of `len`, not with `len`. NaN wins in maxima and minima.
 ///
 /// # Panics
 /// For `Any` and `All`, and when a slice has the wrong size.
 pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], out: &mut [f32]) {
-    assert_eq!(x.len(), elements(&[outer, len, inner]), "size of the fold's input");
-    assert_eq!(out.len(), elements(&[outer, inner]), "size of the fold's output");
-    let fold = match op {
-        ReduceOp::Sum | ReduceOp::Mean => Fold::Sum,
-        ReduceOp::Prod => Fold::Prod,
-        ReduceOp::Max => Fold::Max,
-        ReduceOp::Min => Fold::Min,
-        ReduceOp::Any | ReduceOp::All => panic!("`{}` is a fold of bool tensors", op.name()),
+    assert_eq!(x.len(), elements(&[outer, len, inner]), "size of the reducer's input");
+    assert_eq!(out.len(), elements(&[outer, inner]), "size of the reducer's output");
+    let reducer = match op {
+        ReduceOp::Sum | ReduceOp::Mean => Reducer::Sum,
+        ReduceOp::Prod => Reducer::Prod,
+        ReduceOp::Max => Reducer::Max,
+        ReduceOp::Min => Reducer::Min,
+        ReduceOp::Any | ReduceOp::All => panic!("`{}` is a reducer of bool tensors", op.name()),
     };
     if inner > 1 && outer < threads::sharing() && len >= LONG {
         // Images with their channels last: threads have pixels of their own, as in other operations.
         for (x, out) in x.chunks_exact(len * inner).zip(out.chunks_exact_mut(inner)) {
-            fold_stretches(fold, len, x, out);
+            reduce_stretches(reducer, len, x, out);
         }
     } else if inner != 1 {
         let shared = SharedMut::new(out);
@@ -79,7 +79,7 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
                 unsafe {
                     let from = x.as_ptr().add(o * len * inner + start);
                     let to = shared.ptr(o * inner + start);
-                    fold_columns(fold, from, len, stretches(len), inner, end - start, to);
+                    reduce_columns(reducer, from, len, stretches(len), inner, end - start, to);
                 }
             }
         });
@@ -90,16 +90,16 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
             for part in range {
                 let row = &x[part * PLAIN..len.min((part + 1) * PLAIN)];
                 // SAFETY: each part is written once.
-                unsafe { *shared.ptr(part) = fold_row(fold, row) };
+                unsafe { *shared.ptr(part) = reduce_row(reducer, row) };
             }
         });
-        out[0] = fold_long(fold, &parts);
+        out[0] = reduce_long(reducer, &parts);
     } else {
         let shared = SharedMut::new(out);
         parallel_for(outer, len / 8 + 5, |range| {
             for o in range {
                 // SAFETY: each row is written once.
-                unsafe { *shared.ptr(o) = fold_long(fold, &x[o * len..(o + 1) * len]) };
+                unsafe { *shared.ptr(o) = reduce_long(reducer, &x[o * len..(o + 1) * len]) };
             }
         });
     }
@@ -109,7 +109,7 @@ pub fn reduce(op: ReduceOp, outer: usize, len: usize, inner: usize, x: &[f32], o
     }
 }
 
-/// How many stretches of rows [`fold_columns`] folds for themselves: a sum's error then grows with the root of the length. Enough to be shared out.
+/// How many stretches of rows [`reduce_columns`] reduces for themselves: a sum's error then grows with the root of the length. Enough to be shared out.
 fn stretches(len: usize) -> usize {
     len.div_ceil(len.isqrt().max(128)).max(8.min(len / 16)).max(1)
 }
@@ -119,8 +119,8 @@ fn stretch(len: usize, stretches: usize, i: usize) -> Range<usize> {
     len * i / stretches..len * (i + 1) / stretches
 }
 
-/// Folds `x` (`[len, inner]`) over `len`, to the bit as [`fold_columns`] does; threads share the stretches.
-fn fold_stretches(fold: Fold, len: usize, x: &[f32], out: &mut [f32]) {
+/// Reduces `x` (`[len, inner]`) over `len`, to the bit as [`reduce_columns`] does; threads share the stretches.
+fn reduce_stretches(reducer: Reducer, len: usize, x: &[f32], out: &mut [f32]) {
     let (count, inner) = (stretches(len), out.len());
     with_scratch(count * inner, |parts| {
         let shared = SharedMut::new(parts);
@@ -130,96 +130,96 @@ fn fold_stretches(fold: Fold, len: usize, x: &[f32], out: &mut [f32]) {
                 // SAFETY: the rows lie inside; each stretch has its own part.
                 unsafe {
                     let from = x.as_ptr().add(rows.start * inner);
-                    fold_columns(fold, from, rows.len(), 1, inner, inner, shared.ptr(i * inner));
+                    reduce_columns(reducer, from, rows.len(), 1, inner, inner, shared.ptr(i * inner));
                 }
             }
         });
-        // SAFETY: there are as many parts, and room for their fold.
-        unsafe { fold_columns(fold, parts.as_ptr(), count, 1, inner, inner, out.as_mut_ptr()) };
+        // SAFETY: there are as many parts, and room for their reduction.
+        unsafe { reduce_columns(reducer, parts.as_ptr(), count, 1, inner, inner, out.as_mut_ptr()) };
     });
 }
 
 /// The sum of a row, as [`reduce`] computes it.
 pub(crate) fn sum(row: &[f32]) -> f32 {
-    fold_long(Fold::Sum, row)
+    reduce_long(Reducer::Sum, row)
 }
 
-/// Folds a row of any length.
-fn fold_long(fold: Fold, row: &[f32]) -> f32 {
+/// Reduces a row of any length.
+fn reduce_long(reducer: Reducer, row: &[f32]) -> f32 {
     if row.len() <= PLAIN {
         // SAFETY: a slice is valid for its length.
-        return unsafe { fold_row(fold, row) };
+        return unsafe { reduce_row(reducer, row) };
     }
     let (first, second) = row.split_at(row.len() / 2 / PLAIN.min(64) * PLAIN.min(64));
-    fold.join(fold_long(fold, first), fold_long(fold, second))
+    reducer.join(reduce_long(reducer, first), reduce_long(reducer, second))
 }
 
-/// The fold of two vectors; NaN wins.
+/// The reduction of two vectors; NaN wins.
 #[inline(always)]
-fn join<S: Simd>(s: S, fold: Fold, a: S::F, b: S::F) -> S::F {
-    match fold {
-        Fold::Sum => s.add(a, b),
-        Fold::Prod => s.mul(a, b),
+fn join<S: Simd>(s: S, reducer: Reducer, a: S::F, b: S::F) -> S::F {
+    match reducer {
+        Reducer::Sum => s.add(a, b),
+        Reducer::Prod => s.mul(a, b),
         // `max` yields its second operand for NaN; a NaN in the first is put back.
-        Fold::Max => s.select(s.eq(a, a), s.max(a, b), a),
-        Fold::Min => s.select(s.eq(a, a), s.min(a, b), a),
+        Reducer::Max => s.select(s.eq(a, a), s.max(a, b), a),
+        Reducer::Min => s.select(s.eq(a, a), s.min(a, b), a),
     }
 }
 
-/// Calls a macro-like body with a constant fold, so that loops have no choice inside.
+/// Calls a macro-like body with a constant reduction, so that loops have no choice inside.
 macro_rules! for_each_fold {
-    ($fold:expr, $call:ident($($arg:expr),*)) => {
-        match $fold {
-            Fold::Sum => $call($($arg),*, Fold::Sum),
-            Fold::Prod => $call($($arg),*, Fold::Prod),
-            Fold::Max => $call($($arg),*, Fold::Max),
-            Fold::Min => $call($($arg),*, Fold::Min),
+    ($reducer:expr, $call:ident($($arg:expr),*)) => {
+        match $reducer {
+            Reducer::Sum => $call($($arg),*, Reducer::Sum),
+            Reducer::Prod => $call($($arg),*, Reducer::Prod),
+            Reducer::Max => $call($($arg),*, Reducer::Max),
+            Reducer::Min => $call($($arg),*, Reducer::Min),
         }
     };
 }
 
 #[inline(always)]
-unsafe fn row_of<S: Simd>(s: S, row: &[f32], fold: Fold) -> f32 {
+unsafe fn row_of<S: Simd>(s: S, row: &[f32], reducer: Reducer) -> f32 {
     const V: usize = 4;
-    let mut sums = [s.splat(fold.neutral()); V];
+    let mut sums = [s.splat(reducer.neutral()); V];
     let mut i = 0;
     // SAFETY: `i` and what is read from there lie inside of the row.
     unsafe {
         while i + V * S::LANES <= row.len() {
             for v in 0..V {
-                sums[v] = join(s, fold, sums[v], s.load(row.as_ptr().add(i + v * S::LANES)));
+                sums[v] = join(s, reducer, sums[v], s.load(row.as_ptr().add(i + v * S::LANES)));
             }
             i += V * S::LANES;
         }
         while i + S::LANES <= row.len() {
-            sums[0] = join(s, fold, sums[0], s.load(row.as_ptr().add(i)));
+            sums[0] = join(s, reducer, sums[0], s.load(row.as_ptr().add(i)));
             i += S::LANES;
         }
     }
-    let all = join(s, fold, join(s, fold, sums[0], sums[1]), join(s, fold, sums[2], sums[3]));
+    let all = join(s, reducer, join(s, reducer, sums[0], sums[1]), join(s, reducer, sums[2], sums[3]));
     let mut lanes = s.to_array(all);
     let mut n = S::LANES;
     while n > 1 {
         n /= 2;
         for lane in 0..n {
-            lanes[lane] = fold.join(lanes[lane], lanes[lane + n]);
+            lanes[lane] = reducer.join(lanes[lane], lanes[lane + n]);
         }
     }
-    row[i..].iter().fold(lanes[0], |sum, x| fold.join(sum, *x))
+    row[i..].iter().fold(lanes[0], |sum, x| reducer.join(sum, *x))
 }
 
 dispatched! {
-    /// Folds a row.
+    /// Reduces a row.
     ///
     /// # Safety
     /// None beyond the slice's own.
-    unsafe fn fold_row<S>(s, fold: Fold, row: &[f32]) -> f32 {
-        for_each_fold!(fold, row_of(s, row))
+    unsafe fn reduce_row<S>(s, reducer: Reducer, row: &[f32]) -> f32 {
+        for_each_fold!(reducer, row_of(s, row))
     }
 }
 
 #[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "the arguments of `fold_columns`, of which it is the body")]
+#[allow(clippy::too_many_arguments, reason = "the arguments of `reduce_columns`, of which it is the body")]
 unsafe fn columns_of<S: Simd>(
     s: S,
     x: *const f32,
@@ -228,7 +228,7 @@ unsafe fn columns_of<S: Simd>(
     step: usize,
     cols: usize,
     out: *mut f32,
-    fold: Fold,
+    reducer: Reducer,
 ) {
     // Several vectors of a row at once, since neighbouring rows may be far apart.
     const V: usize = 4;
@@ -237,9 +237,9 @@ unsafe fn columns_of<S: Simd>(
         let count: [usize; V] =
             core::array::from_fn(|v| cols.saturating_sub(col + v * S::LANES).min(S::LANES));
         let whole = count[V - 1] == S::LANES;
-        let mut totals = [s.splat(fold.neutral()); V];
+        let mut totals = [s.splat(reducer.neutral()); V];
         for i in 0..stretches {
-            let mut sums = [s.splat(fold.neutral()); V];
+            let mut sums = [s.splat(reducer.neutral()); V];
             for l in stretch(len, stretches, i) {
                 for v in 0..V {
                     // SAFETY: the caller's promise; for vectors beyond the columns nothing is read.
@@ -251,11 +251,11 @@ unsafe fn columns_of<S: Simd>(
                             s.load_up_to(from.wrapping_add(v * S::LANES), count[v])
                         }
                     };
-                    sums[v] = join(s, fold, sums[v], x);
+                    sums[v] = join(s, reducer, sums[v], x);
                 }
             }
             for v in 0..V {
-                totals[v] = join(s, fold, totals[v], sums[v]);
+                totals[v] = join(s, reducer, totals[v], sums[v]);
             }
         }
         for v in 0..V {
@@ -267,13 +267,13 @@ unsafe fn columns_of<S: Simd>(
 }
 
 dispatched! {
-    /// `out[c] = fold over l of x[l · step + c]` for `cols` columns: first of the rows of each stretch, then of the stretches.
+    /// `out[c] = reduction over l of x[l · step + c]` for `cols` columns: first of the rows of each stretch, then of the stretches.
     ///
     /// # Safety
     /// `x` holds `len` rows of `cols` elements, `step` apart; `out` holds `cols`.
-    unsafe fn fold_columns<S>(
+    unsafe fn reduce_columns<S>(
         s,
-        fold: Fold,
+        reducer: Reducer,
         x: *const f32,
         len: usize,
         stretches: usize,
@@ -281,7 +281,7 @@ dispatched! {
         cols: usize,
         out: *mut f32,
     ) {
-        for_each_fold!(fold, columns_of(s, x, len, stretches, step, cols, out));
+        for_each_fold!(reducer, columns_of(s, x, len, stretches, step, cols, out));
     }
 }
 
@@ -299,8 +299,8 @@ pub fn arg_reduce(
     x: &[f32],
     out: &mut [i64],
 ) {
-    assert_eq!(x.len(), elements(&[outer, len, inner]), "size of the fold's input");
-    assert_eq!(out.len(), elements(&[outer, inner]), "size of the fold's output");
+    assert_eq!(x.len(), elements(&[outer, len, inner]), "size of the reducer's input");
+    assert_eq!(out.len(), elements(&[outer, inner]), "size of the reducer's output");
     assert!(len > 0 || out.is_empty(), "no element to choose from");
     let shared = SharedMut::new(out);
     parallel_for(outer * inner, len + 5, |range| {
@@ -318,11 +318,11 @@ pub fn arg_reduce(
 
 /// Finds the extreme first, then where it is: both loops are fast.
 fn arg_of_row(op: ArgReduceOp, row: &[f32], select_last: bool) -> usize {
-    let fold = match op {
-        ArgReduceOp::Max => Fold::Max,
-        ArgReduceOp::Min => Fold::Min,
+    let reducer = match op {
+        ArgReduceOp::Max => Reducer::Max,
+        ArgReduceOp::Min => Reducer::Min,
     };
-    let extreme = fold_long(fold, row);
+    let extreme = reduce_long(reducer, row);
     let first_or_last = |is_extreme: fn(&f32, f32) -> bool| match select_last {
         true => row.iter().rposition(|x| is_extreme(x, extreme)),
         false => row.iter().position(|x| is_extreme(x, extreme)),
@@ -358,7 +358,7 @@ mod tests {
     use crate::simd::forced::at_each_level;
 
     #[test]
-    fn folds_equal_their_definition() {
+    fn reductions_equal_their_definition() {
         let x = noise(200_000, 1);
         let run = || {
             for &(outer, len, inner) in &[

@@ -33,8 +33,7 @@ mod setting {
     static TEAM: RwLock<Option<Arc<Team>>> = RwLock::new(None);
 
     fn default_threads() -> usize {
-        let wish = std::env::var("KILN_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
-        wish.filter(|&n: &usize| n > 0)
+        crate::environment::count("KILN_NUM_THREADS")
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
     }
 

@@ -235,18 +235,17 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::matmul::matmul(lhs, rhs)
     }
 
-    fn quantized_matmul(lhs: Quantized<NdArrayTensor>, rhs: Quantized<NdArrayTensor>) -> NdArrayTensor {
-        ops::quantized::matmul(&lhs, &rhs, None)
-            .unwrap_or_else(|| compose::quantized_matmul::<Self>(lhs, rhs))
+    fn matmul_integer(lhs: Quantized<NdArrayTensor>, rhs: Quantized<NdArrayTensor>) -> NdArrayTensor {
+        ops::quantized::matmul(&lhs, &rhs, None).unwrap_or_else(|| compose::matmul_integer::<Self>(lhs, rhs))
     }
 
-    fn quantized_matmul_rescaled(
+    fn matmul_integer_rescaled(
         lhs: Quantized<NdArrayTensor>,
         rhs: Quantized<NdArrayTensor>,
         rescale: Rescale<NdArrayTensor>,
     ) -> NdArrayTensor {
         ops::quantized::matmul(&lhs, &rhs, Some(&rescale))
-            .unwrap_or_else(|| compose::rescale::<Self>(Self::quantized_matmul(lhs, rhs), rescale))
+            .unwrap_or_else(|| compose::rescale::<Self>(Self::matmul_integer(lhs, rhs), rescale))
     }
 
     fn grouped_matmul(x: NdArrayTensor, weight: NdArrayTensor, ends: NdArrayTensor) -> NdArrayTensor {
@@ -261,23 +260,23 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
         ops::grouped::weight_gradient(&gradient, &x, ends)
     }
 
-    fn quantized_conv(
+    fn conv_integer(
         x: Quantized<NdArrayTensor>,
         weight: Quantized<NdArrayTensor>,
         options: &ConvOptions,
     ) -> NdArrayTensor {
         ops::quantized::conv(&x, &weight, None, options)
-            .unwrap_or_else(|| compose::quantized_conv::<Self>(x, weight, options))
+            .unwrap_or_else(|| compose::conv_integer::<Self>(x, weight, options))
     }
 
-    fn quantized_conv_rescaled(
+    fn conv_integer_rescaled(
         x: Quantized<NdArrayTensor>,
         weight: Quantized<NdArrayTensor>,
         rescale: Rescale<NdArrayTensor>,
         options: &ConvOptions,
     ) -> NdArrayTensor {
         ops::quantized::conv(&x, &weight, Some(&rescale), options)
-            .unwrap_or_else(|| compose::rescale::<Self>(Self::quantized_conv(x, weight, options), rescale))
+            .unwrap_or_else(|| compose::rescale::<Self>(Self::conv_integer(x, weight, options), rescale))
     }
 
     fn conv(

@@ -27,9 +27,9 @@ fn elu() {
     check(Activation::Elu { alpha: 1.5 }, |x| if x > 0.0 { x } else { 1.5 * x.exp_m1() });
 }
 
-/// Running folds of f32, by the sums and products of f64: a step of f32 off at most, however many there are.
+/// Scans of f32, by the sums and products of f64: a step of f32 off at most, however many there are.
 #[test]
-fn long_running_folds() {
+fn long_running_reductions() {
     let x: Vec<f32> = (0..1_000_000_u32).map(|i| (i % 1000 * 7919 % 1000) as f32 / 1000.0).collect();
     let factors: Vec<f32> = x.iter().map(|x| 1.0 + (x - 0.4995) / 1000.0).collect();
     for (op, x, first, f) in [

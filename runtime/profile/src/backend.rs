@@ -172,26 +172,26 @@ impl<B: Backend> Backend for Profiled<B> {
         }
         fn matmul(lhs: T<B>, rhs: T<B>) -> T<B> { cost::matmul(&lhs, &rhs) }
         fn grouped_matmul(x: T<B>, weight: T<B>, ends: T<B>) -> T<B> { cost::grouped_matmul(&x, &weight, &ends) }
-        fn quantized_matmul(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
-            cost::quantized_matmul(&lhs, &rhs)
+        fn matmul_integer(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
+            cost::matmul_integer(&lhs, &rhs)
         }
-        fn quantized_matmul_rescaled(
+        fn matmul_integer_rescaled(
             lhs: Quantized<T<B>>,
             rhs: Quantized<T<B>>,
             rescale: Rescale<T<B>>,
         ) -> T<B> {
-            cost::rescaled(cost::quantized_matmul(&lhs, &rhs), &rescale)
+            cost::rescaled(cost::matmul_integer(&lhs, &rhs), &rescale)
         }
-        fn quantized_conv_rescaled(
+        fn conv_integer_rescaled(
             x: Quantized<T<B>>,
             weight: Quantized<T<B>>,
             rescale: Rescale<T<B>>,
             options: &ConvOptions,
         ) -> T<B> {
-            cost::rescaled(cost::quantized_conv(&x, &weight, options), &rescale)
+            cost::rescaled(cost::conv_integer(&x, &weight, options), &rescale)
         }
-        fn quantized_conv(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
-            cost::quantized_conv(&x, &weight, options)
+        fn conv_integer(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
+            cost::conv_integer(&x, &weight, options)
         }
         fn linear(x: T<B>, weight: &T<B>, bias: Option<&T<B>>, activation: Option<Activation>) -> T<B> {
             cost::linear(&x, weight, bias, activation)

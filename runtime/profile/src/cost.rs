@@ -296,13 +296,13 @@ pub(crate) fn grouped_matmul<P: Primitive>(x: &P, weight: &P, ends: &P) -> Cost 
     Cost { bytes: Bytes::WithResults(bytes(&[x, ends]) + matrices), ..cost }
 }
 
-pub(crate) fn quantized_matmul<P: Primitive>(lhs: &Quantized<P>, rhs: &Quantized<P>) -> Cost {
+pub(crate) fn matmul_integer<P: Primitive>(lhs: &Quantized<P>, rhs: &Quantized<P>) -> Cost {
     let inner = lhs.values.dims().last().copied().unwrap_or(1);
     let operands: Vec<&P> = lhs.tensors().chain(rhs.tensors()).collect();
-    Cost::each("quantized_matmul", 2 * inner, &operands)
+    Cost::each("matmul_integer", 2 * inner, &operands)
 }
 
-pub(crate) fn quantized_conv<P: Primitive>(
+pub(crate) fn conv_integer<P: Primitive>(
     x: &Quantized<P>,
     weight: &Quantized<P>,
     options: &ConvOptions,

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// One pass as it is recorded: nothing is looked up meanwhile.
-struct Pass {
+/// One forward pass as it is recorded: nothing is looked up meanwhile.
+struct RecordedPass {
     started: Instant,
     /// The path of the module in hand, and of those around it.
     paths: Vec<Rc<str>>,
@@ -30,7 +30,7 @@ struct Call {
 
 std::thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(false) };
-    static PASS: RefCell<Option<Pass>> = const { RefCell::new(None) };
+    static PASS: RefCell<Option<RecordedPass>> = const { RefCell::new(None) };
 }
 
 /// Whether this thread records.
@@ -184,7 +184,7 @@ impl Recorder {
 
         assert!(!is_recording(), "a pass is recorded within another");
         let started = Instant::now();
-        PASS.set(Some(Pass {
+        PASS.set(Some(RecordedPass {
             started,
             paths: Vec::new(),
             calls: Vec::new(),

@@ -127,7 +127,7 @@ pub(crate) fn reduce<B: Backend>(op: ReduceOp, tensor: T<B>, axes: &[usize]) -> 
     if axes.is_empty() { tensor } else { B::reduce(op, tensor, axes) }
 }
 
-/// Folds everything into one element of the given rank.
+/// Reduces everything into one element of the given rank.
 pub(crate) fn reduce_all<B: Backend>(op: ReduceOp, tensor: T<B>, rank: usize) -> T<B> {
     let axes: Dims = (0..tensor.shape().rank()).collect();
     reshape::<B>(reduce::<B>(op, tensor, &axes), &Dims::repeat(1, rank))

@@ -42,7 +42,7 @@ pub enum Derivation {
     Unary(UnaryOp, Box<Derivation>),
     /// `a + b`, `-`, `*` and `/`, others by name; broadcast.
     Binary(BinaryOp, Box<Derivation>, Box<Derivation>),
-    /// `sum(x, 1)`: folds axes, which stay with size 1.
+    /// `sum(x, 1)`: reduces axes, which stay with size 1.
     Reduce(ReduceOp, Box<Derivation>, Vec<usize>),
     /// `transpose(x)` of a matrix, `permute(x, 2, 0, 1)` of others.
     Permute(Box<Derivation>, Vec<usize>),

@@ -153,6 +153,19 @@ op_enum! {
 }
 
 impl CompareOp {
+    /// Whether it holds. NaN is unequal to everything, and neither less nor greater.
+    #[inline(always)]
+    pub fn holds<T: PartialOrd>(self, a: T, b: T) -> bool {
+        match self {
+            CompareOp::Equal => a == b,
+            CompareOp::NotEqual => a != b,
+            CompareOp::Greater => a > b,
+            CompareOp::GreaterEqual => a >= b,
+            CompareOp::Lower => a < b,
+            CompareOp::LowerEqual => a <= b,
+        }
+    }
+
     /// What holds of two integers where this does not. Of floats too, but for NaN, of which neither `<` nor `>=` holds.
     pub fn opposite(self) -> Self {
         match self {
@@ -167,7 +180,7 @@ impl CompareOp {
 }
 
 op_enum! {
-    /// Folds dims away; the reduced dims stay with size 1.
+    /// Reduces dims; the reduced dims stay with size 1.
     ReduceOp {
         /// Sum; 0 for nothing.
         Sum = "sum",
@@ -197,7 +210,7 @@ op_enum! {
 }
 
 op_enum! {
-    /// Running folds along one dim.
+    /// Scans along one dim.
     CumulativeOp {
         /// Running sum.
         Sum = "cumsum",

@@ -1,5 +1,7 @@
 //! Text of strangers on its way to a person: a terminal, a report, a picture.
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use core::fmt::{self, Write};
 
 /// Whether a character does something other than be seen where it stands: it moves the cursor, colours, or reorders or hides text, or is a letter
@@ -43,6 +45,20 @@ impl fmt::Display for Lines<'_> {
     }
 }
 
+/// As [`Line`], of no more than `longest` characters of the name: where it goes on, an ellipsis follows.
+pub fn clipped(name: &str, longest: usize) -> String {
+    match name.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", Line(name.get(..end).unwrap_or_default())),
+        None => Line(name).to_string(),
+    }
+}
+
+/// A name in a sentence, [clipped] and in the quotes of code.
+pub fn quoted(name: &str) -> String {
+    const LONGEST: usize = 120;
+    format!("`{}`", clipped(name, LONGEST))
+}
+
 fn escaped(text: &str, escape: impl Fn(char) -> bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for c in text.chars() {
         if escape(c) { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
@@ -53,7 +69,6 @@ fn escaped(text: &str, escape: impl Fn(char) -> bool, f: &mut fmt::Formatter<'_>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::format;
 
     #[test]
     fn nothing_invisible_is_left() {
@@ -66,5 +81,12 @@ mod tests {
         let empty = "\u{3164}\u{115f}\u{fe01}\u{2800}\u{ffff}\u{1fffe}";
         assert_eq!(format!("{}", Line(empty)), r"\u{3164}\u{115f}\u{fe01}\u{2800}\u{ffff}\u{1fffe}");
         assert_eq!(format!("{}", Line("models \u{2699}\u{fe0f}")), "models \u{2699}\u{fe0f}");
+    }
+
+    #[test]
+    fn long_names_are_clipped() {
+        assert_eq!([clipped("ünder", 5), clipped("a\n\"ü\"", 3)], ["ünder", "a\\n\"…"]);
+        assert_eq!(quoted("x\u{1b}"), r"`x\u{1b}`");
+        assert_eq!(quoted(&"é".repeat(1000)), format!("`{}…`", "é".repeat(120)));
     }
 }

@@ -1,5 +1,7 @@
 //! Windows that slide over images of one to three spatial dims: the geometry that convolutions and poolings share.
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use core::ops::Range;
 
 /// Windows over images. Entries are depth, height, width; missing ones are 1, in front.
@@ -47,9 +49,26 @@ impl Windows {
         dilation: &[usize],
         ceil: bool,
     ) -> Self {
+        Self::try_new(input, kernel, stride, padding, dilation, ceil).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// [`Windows::new`] of what may not be windows.
+    ///
+    /// # Errors
+    /// Where that panics: why.
+    pub fn try_new(
+        input: &[usize],
+        kernel: &[usize],
+        stride: &[usize],
+        padding: &[(usize, usize)],
+        dilation: &[usize],
+        ceil: bool,
+    ) -> Result<Self, String> {
         let rank = input.len();
         let ranks = [kernel.len(), stride.len(), padding.len(), dilation.len()];
-        assert!(ranks == [rank; 4], "windows of {ranks:?} dims over images of {rank}");
+        if !(1..=3).contains(&rank) || ranks != [rank; 4] {
+            return Err(format!("windows of {ranks:?} dims over images of {rank}; 1 to 3 dims are known"));
+        }
         let mut windows = Self {
             rank,
             input: spatial(input, 1),
@@ -60,15 +79,17 @@ impl Windows {
             output: [0; 3],
         };
         for axis in 0..3 {
-            windows.output[axis] = windows.count(axis, ceil);
+            windows.output[axis] = windows.count(axis, ceil)?;
         }
-        windows
+        Ok(windows)
     }
 
     /// Number of windows along an axis.
-    fn count(&self, axis: usize, ceil: bool) -> usize {
+    fn count(&self, axis: usize, ceil: bool) -> Result<usize, String> {
         let (stride, dilation, kernel) = (self.stride[axis], self.dilation[axis], self.kernel[axis]);
-        assert!(stride > 0 && dilation > 0 && kernel > 0, "stride, dilation or window of 0");
+        if stride == 0 || dilation == 0 || kernel == 0 {
+            return Err("stride, dilation or window of 0".to_string());
+        }
         let (before, after) = self.padding[axis];
         let input = self.input[axis];
         // Kernels count positions with a sign, from the first element of the image on.
@@ -77,24 +98,26 @@ impl Windows {
         let extent =
             (kernel - 1).checked_mul(dilation).and_then(|size| size.checked_add(1)).filter(countable);
         let (Some(padded), Some(extent)) = (padded, extent) else {
-            panic!(
+            return Err(format!(
                 "windows of {kernel}, {dilation} apart, on {input} elements padded by {before} and {after}: too far to count"
-            );
+            ));
         };
-        assert!(countable(&stride), "windows {stride} elements apart: too far to count");
-        if padded < extent {
-            assert!(ceil, "a window of extent {extent} on {padded} padded elements");
+        if !countable(&stride) {
+            return Err(format!("windows {stride} elements apart: too far to count"));
+        }
+        if padded < extent && !ceil {
+            return Err(format!("a window of extent {extent} on {padded} padded elements"));
         }
         let Some(room) = padded.checked_sub(extent) else {
             // One that hangs over, if it has what a whole one would have within a step.
-            return usize::from(padded + stride > extent && input + before > 0);
+            return Ok(usize::from(padded + stride > extent && input + before > 0));
         };
         if !ceil {
-            return room / stride + 1;
+            return Ok(room / stride + 1);
         }
         // Those that start in the padding behind the image do not count, whether they hang over or not.
         let starts_inside = (input + before).div_ceil(stride);
-        (room.div_ceil(stride) + 1).min(starts_inside)
+        Ok((room.div_ceil(stride) + 1).min(starts_inside))
     }
 
     /// The spatial dims of a result.

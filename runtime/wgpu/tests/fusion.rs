@@ -152,9 +152,9 @@ fn scaled<B: Backend>(shape: &[usize]) -> B::Primitive {
 }
 
 #[test]
-fn folds_compute_what_they_read_and_go_on() {
+fn reductions_compute_what_they_read_and_go_on() {
     let _alone = alone();
-    fn folded<B: Backend>(shape: &[usize], op: ReduceOp, axes: &[usize]) -> B::Primitive {
+    fn reduced<B: Backend>(shape: &[usize], op: ReduceOp, axes: &[usize]) -> B::Primitive {
         let x = B::reduce(op, scaled::<B>(shape), axes);
         let x = B::binary_scalar(BinaryOp::Mul, x, Scalar::Float(0.5));
         B::activation(Activation::Relu, x)
@@ -168,8 +168,8 @@ fn folds_compute_what_they_read_and_go_on() {
         ([1, 300_000], &[1], 2),
     ] {
         for op in [ReduceOp::Sum, ReduceOp::Max] {
-            let (count, found) = kernels(|| folded::<Wgpu>(&shape, op, axes));
-            assert_eq!(found, floats::<NdArray>(folded::<NdArray>(&shape, op, axes)), "{shape:?}, {axes:?}");
+            let (count, found) = kernels(|| reduced::<Wgpu>(&shape, op, axes));
+            assert_eq!(found, floats::<NdArray>(reduced::<NdArray>(&shape, op, axes)), "{shape:?}, {axes:?}");
             assert_eq!(count, expected, "{shape:?}, {axes:?}");
         }
     }
@@ -271,7 +271,7 @@ fn memory_that_is_read_later_is_not_written_before() {
 }
 
 #[test]
-fn few_long_lanes_are_folded_in_parts() {
+fn few_long_lanes_are_reduced_in_parts() {
     let _alone = alone();
     // What the parts make, what stands before each, and each from there on; else lane by lane.
     for (shape, expected) in [([1, 70_001], 3), ([3, 5_000], 3), ([1, 2_000], 1), ([600, 5_000], 1)] {

@@ -78,7 +78,7 @@ fn product_by_quads(a: &WgpuTensor, b: &WgpuTensor, each: [u32; 2]) -> WgpuTenso
         groups: None,
         bias: false,
         activation: None,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     };
     let (block, starts, strides) = ([0, 0, 0], [0, 0], [depth, 1, columns, 1]);
     let parameters = [block.as_slice(), &[rows, columns, depth], &starts, &strides].concat();

@@ -34,7 +34,7 @@ fn with_shared_memory() {
             "attention",
             "recurrent",
             "columns",
-            "folds",
+            "reductions",
             "sums_of",
         ],
         20,
@@ -49,7 +49,7 @@ fn without_wide_numbers() {
         "single::primitives::elementwise",
         "single::primitives::casts",
         "single::primitives::indexing",
-        "single::primitives::folding",
+        "single::primitives::reduction",
         "single::tensors::dtypes",
     ];
     with("KILN_WGPU_WIDE_NUMBERS", "0", &tests, 40);

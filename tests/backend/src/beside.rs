@@ -6,7 +6,7 @@ mod rows;
 mod windows;
 
 pub use columns::{
-    folds_of_columns, gradients_of_norms_by_columns, statistics_of_columns, sums_of_programs,
+    gradients_of_norms_by_columns, reductions_of_columns, statistics_of_columns, sums_of_programs,
     sums_of_what_others_read_too,
 };
 pub use positions::rows_that_are_not_there;
@@ -323,7 +323,7 @@ pub fn sixteen_bits_are_rounded_once<B: Backend>() {
     assert_eq!(cast(&near, DType::BF16), [1.0 + half(7), 1.0, -1.0 - half(7), f64::INFINITY]);
 }
 
-fn folds<B: Backend>(dtype: DType) -> Results {
+fn reductions<B: Backend>(dtype: DType) -> Results {
     let mut results = Results::new();
     let mut note = |name: String, x: B::Primitive| results.push((name, read::<B>(x)));
     let x = || on::<B>(whole(&[5, 1, 3, 3, 2, 9, 0, 7, 4, 6, 1, 8], &[3, 4], dtype));
@@ -361,9 +361,13 @@ fn folds<B: Backend>(dtype: DType) -> Results {
     results
 }
 
-pub fn folds_and_orders<B: Backend>() {
+pub fn reductions_and_orders<B: Backend>() {
     for dtype in floats::<B>().chain(integers::<B>()) {
-        assert_same(folds::<B>(dtype), folds::<NdArray>(dtype), if dtype.is_float() { 4e-3 } else { 0.0 });
+        assert_same(
+            reductions::<B>(dtype),
+            reductions::<NdArray>(dtype),
+            if dtype.is_float() { 4e-3 } else { 0.0 },
+        );
     }
     // Sums have all bits that their dtype has.
     let sum = |x: TensorData| read::<B>(B::reduce(ReduceOp::Sum, on::<B>(x), &[0]));
@@ -436,8 +440,8 @@ pub fn programs_over_many_elements<B: Backend>() {
     }
 }
 
-/// What is folded so far is not held in a dtype that does not hold it.
-pub fn long_folds_of_narrow_dtypes<B: Backend>() {
+/// What is reduced so far is not held in a dtype that does not hold it.
+pub fn long_reductions_of_narrow_dtypes<B: Backend>() {
     let device = Default::default();
     let cases = [(DType::U8, 200), (DType::I8, -100), (DType::BF16, 3)];
     for (dtype, number) in cases.into_iter().filter(|(dtype, _)| B::supports(&device, *dtype)) {

@@ -75,22 +75,22 @@ macro_rules! suite {
                 in_place_is_not_seen comparisons masks unary_values classes shifts halves;
             casts: every_pair special_values;
             indexing: select_rows gather_elements scatter_reductions select_assign_duplicates last_of_duplicates nonzero_positions sorting top;
-            folding: reductions reduction_axes empty_reductions argument_of_extremes argument_of_extremes_of_long_lanes cumulative_folds cumulative_folds_of_long_lanes
-                cumulative_folds_of_long_float_lanes;
+            reduction: reductions reduction_axes empty_reductions argument_of_extremes argument_of_extremes_of_long_lanes scans scans_of_long_lanes
+                scans_of_long_float_lanes;
             products: matrices batches integers groups;
             quantized: matrices zeros_of_batches batches_of_both convolutions rescaled_matrices rescaled_convolutions;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
             fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise masked_out_before_others softmaxes rows_of_all_lengths norms norm_gradients programs several_results recurrent wide_recurrent half_weights
                 cached_weights;
             attention: without_keys_beside_any_values queries_that_are_no_numbers hidden_keys_may_be_any hidden_values_take_no_gradient;
-            orders: elementwise operands_of_other_ranks programs joins large_joins narrow_rows folds windows first_layers;
+            orders: elementwise operands_of_other_ranks programs joins large_joins narrow_rows reductions windows first_layers;
             making: filled counted seeded distributions data_round_trip;
         }
     };
     (@level positions) => {
         $crate::suite! { @families primitives:
             indexing: nonzero_positions sorting top;
-            folding: argument_of_extremes argument_of_extremes_of_long_lanes;
+            reduction: argument_of_extremes argument_of_extremes_of_long_lanes;
             windows: pool_positions;
         }
     };
@@ -114,7 +114,7 @@ macro_rules! suite {
     };
     (@level beside) => {
         $crate::suite! { @beside
-            arithmetic functions functions_of_halves casts sixteen_bits_are_rounded_once folds_and_orders folds_of_columns gradients_of_norms_by_columns statistics_of_columns sums_of_programs sums_of_what_others_read_too long_folds_of_narrow_dtypes programs_over_many_elements places_and_numbers
+            arithmetic functions functions_of_halves casts sixteen_bits_are_rounded_once reductions_and_orders reductions_of_columns gradients_of_norms_by_columns statistics_of_columns sums_of_programs sums_of_what_others_read_too long_reductions_of_narrow_dtypes programs_over_many_elements places_and_numbers
             parameters_have_all_their_bits products_and_windows gradients_of_convolutions
             convolutions_of_bytes gradients_of_convolutions_that_are_not_finite gradients_of_poolings poolings_of_integers rows_in_double_precision rows_that_are_not_there rows_that_others_read_too the_same_seed_draws_the_same_numbers
         }

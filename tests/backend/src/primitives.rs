@@ -3,7 +3,6 @@
 pub mod attention;
 pub mod casts;
 pub mod elementwise;
-pub mod folding;
 pub mod fused;
 pub mod indexing;
 pub mod layout;
@@ -11,6 +10,7 @@ pub mod making;
 pub mod orders;
 pub mod products;
 pub mod quantized;
+pub mod reduction;
 pub mod windows;
 
 use kiln_tensor::backend::{Backend, Primitive, held, hold};

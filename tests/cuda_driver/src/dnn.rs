@@ -70,7 +70,7 @@ struct Activation {
 
 /// Which of the three is computed of the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum Direction {
     Forward,
     Input,
     Weight,
@@ -132,7 +132,7 @@ impl Tensor {
 
 /// A convolution that is asked for.
 struct Convolution {
-    pass: Pass,
+    direction: Direction,
     image: (Tensor, u64),
     weight: (Tensor, u64),
     result: (Tensor, u64),
@@ -256,8 +256,8 @@ impl Call for Convolution {
             (0..tensor.len()).map(|at| if is_exact { read(at) } else { rounded(read(at)) }).collect()
         };
         let [image, weight, result] = [&self.image, &self.weight, &self.result];
-        let (to, sums) = match self.pass {
-            Pass::Forward => {
+        let (to, sums) = match self.direction {
+            Direction::Forward => {
                 let (x, w, mut y) = (all(image), all(weight), vec![0.0; result.0.len()]);
                 self.products(|i, w_at, r| y[r] += x[i] * w[w_at]);
                 if let Some(epilogue) = &self.epilogue {
@@ -266,12 +266,12 @@ impl Call for Convolution {
                 }
                 (result, y)
             }
-            Pass::Input => {
+            Direction::Input => {
                 let (w, dy, mut dx) = (all(weight), all(result), vec![0.0; image.0.len()]);
                 self.products(|i, w_at, r| dx[i] += w[w_at] * dy[r]);
                 (image, dx)
             }
-            Pass::Weight => {
+            Direction::Weight => {
                 let (x, dy, mut dw) = (all(image), all(result), vec![0.0; weight.0.len()]);
                 self.products(|i, w_at, r| dw[w_at] += x[i] * dy[r]);
                 (weight, dw)
@@ -562,7 +562,7 @@ type Operand = (*mut c_void, *const c_void);
 /// All is what it should be.
 unsafe fn convolve(
     handle: *mut c_void,
-    pass: Pass,
+    direction: Direction,
     [image, weight, result]: [Operand; 3],
     (movement, algorithm): (*mut c_void, u32),
     (workspace, bytes): (*mut c_void, usize),
@@ -573,9 +573,9 @@ unsafe fn convolve(
     unsafe {
         let plain = alpha.cast::<f32>().read() == 1.0 && beta.cast::<f32>().read() == 0.0;
         let needed = if algorithm == 0 { 0 } else { WORKSPACE };
-        let has_it = match pass {
-            Pass::Forward => matches!(algorithm, 0 | 1 | 7),
-            Pass::Input | Pass::Weight => matches!(algorithm, 0 | 1 | 5),
+        let has_it = match direction {
+            Direction::Forward => matches!(algorithm, 0 | 1 | 7),
+            Direction::Input | Direction::Weight => matches!(algorithm, 0 | 1 | 5),
         };
         if !plain || !has_it || workspace.is_null() || bytes < needed {
             return CUDNN_STATUS_BAD_PARAM;
@@ -593,13 +593,13 @@ unsafe fn convolve(
         if weight.0.dims[0] == UNAVAILABLE {
             return CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED;
         }
-        if algorithm == 0 && !(is_deep(&movement) && pass == Pass::Forward) {
+        if algorithm == 0 && !(is_deep(&movement) && direction == Direction::Forward) {
             return CUDNN_STATUS_BAD_PARAM;
         }
         if !Convolution::fits([&image.0, &weight.0, &result.0], &movement) {
             return CUDNN_STATUS_BAD_PARAM;
         }
-        let convolution = Convolution { pass, image, weight, result, movement, epilogue };
+        let convolution = Convolution { direction, image, weight, result, movement, epilogue };
         match driver::call(known::<Handle>(handle).stream, Box::new(convolution)) {
             true => CUDNN_STATUS_SUCCESS,
             false => CUDNN_STATUS_EXECUTION_FAILED,
@@ -626,7 +626,7 @@ unsafe extern "C" fn cudnnConvolutionForward(
     let operands = [(image, image_at), (weight, weight_at), (result, result_at.cast_const())];
     let (how, place) = ((movement, algorithm), (workspace, bytes));
     // SAFETY: as the documents say.
-    unsafe { convolve(handle, Pass::Forward, operands, how, place, [alpha, beta], None) }
+    unsafe { convolve(handle, Direction::Forward, operands, how, place, [alpha, beta], None) }
 }
 
 /// `activation(alpha · convolution + share · added + bias)`.
@@ -683,7 +683,7 @@ unsafe extern "C" fn cudnnConvolutionBiasActivationForward(
         let operands = [(image, image_at), (weight, weight_at), (result, result_at.cast_const())];
         let (how, place) = ((movement, algorithm), (workspace, bytes));
         let scales = [alpha, (&raw const zero).cast()];
-        convolve(handle, Pass::Forward, operands, how, place, scales, Some(epilogue))
+        convolve(handle, Direction::Forward, operands, how, place, scales, Some(epilogue))
     }
 }
 
@@ -706,7 +706,7 @@ unsafe extern "C" fn cudnnConvolutionBackwardData(
     let operands = [(image, image_at.cast_const()), (weight, weight_at), (result, result_at)];
     let (how, place) = ((movement, algorithm), (workspace, bytes));
     // SAFETY: as the documents say.
-    unsafe { convolve(handle, Pass::Input, operands, how, place, [alpha, beta], None) }
+    unsafe { convolve(handle, Direction::Input, operands, how, place, [alpha, beta], None) }
 }
 
 #[unsafe(no_mangle)]
@@ -728,5 +728,5 @@ unsafe extern "C" fn cudnnConvolutionBackwardFilter(
     let operands = [(image, image_at), (weight, weight_at.cast_const()), (result, result_at)];
     let (how, place) = ((movement, algorithm), (workspace, bytes));
     // SAFETY: as the documents say.
-    unsafe { convolve(handle, Pass::Weight, operands, how, place, [alpha, beta], None) }
+    unsafe { convolve(handle, Direction::Weight, operands, how, place, [alpha, beta], None) }
 }

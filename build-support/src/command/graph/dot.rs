@@ -1,8 +1,8 @@
 //! The graph in Graphviz's language.
 
 use super::{Item, Module, Source, labels, source, sources};
-use crate::command::plain;
 use kiln_importer::ir::Graph;
+use kiln_types::clipped;
 use std::fmt::Write;
 
 /// Prints modules as clusters, nodes as boxes, values as arrows.
@@ -66,7 +66,7 @@ fn name(source: Source) -> String {
 /// A quoted string with one line per part.
 fn quoted(lines: &[&str]) -> String {
     let escaped = lines.iter().map(|line| {
-        let shown: String = plain(line).chars().take(200).collect();
+        let shown = clipped(line, 200);
         shown.replace('\\', "\\\\").replace('"', "\\\"")
     });
     format!("\"{}\"", escaped.collect::<Vec<_>>().join("\\n"))

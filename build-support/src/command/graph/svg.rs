@@ -4,7 +4,7 @@ use super::layout::{Box, place};
 use super::{Module, Source, source, sources};
 use crate::command::svg::escaped;
 use kiln_importer::ir::Graph;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 const STYLE: &str = "text{font:11px ui-monospace,monospace;fill:#222}.module{fill:#4a6fa5;fill-opacity:.07;stroke:#4a6fa5}\
@@ -45,16 +45,14 @@ pub(super) fn print(graph: &Graph, tree: &Module) -> String {
     });
     // Among so many boxes and arrows nobody follows one, and each box would be looked at for each arrow.
     const MOST_PAIRS: usize = 1 << 22;
-    let arrows: usize = graph.root.nodes.iter().map(|&id| sources(graph, graph.node(id)).count()).sum();
+    let arrows: usize = graph.root.nodes.iter().map(|&id| sources(graph, graph.node(id)).len()).sum();
     let arrows = arrows + outputs.len();
     let obstacles: Vec<&Box> = match boxes.len().saturating_mul(arrows) {
         ..=MOST_PAIRS => boxes.values().collect(),
         _ => Vec::new(),
     };
     for &id in &graph.root.nodes {
-        // A value that is taken twice has one arrow.
-        let from: BTreeSet<Source> = sources(graph, graph.node(id)).collect();
-        for from in from {
+        for from in sources(graph, graph.node(id)) {
             arrow(boxes.get(&from), boxes.get(&Source::Node(id)), &obstacles, &mut text);
         }
     }

@@ -1,8 +1,7 @@
 //! The tests that hold source without a runtime against golden data.
 
-use super::int;
 use crate::error::StandaloneError;
-use crate::program::rust_type;
+use crate::spelling::{int, rust_type};
 use kiln_codegen::RecordPath;
 use kiln_codegen::names::{self, Names, ident};
 use kiln_codegen::print::{markers, print};

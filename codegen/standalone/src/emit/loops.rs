@@ -1,10 +1,10 @@
 //! Loops over elements.
 
-use super::expression::{Formula, formula};
-use super::{Emitter, float, int};
+use super::Emitter;
 use crate::StandaloneError;
 use crate::program::{Step, TensorId};
-use kiln_importer::ir::{Fold, Pass, View};
+use crate::spelling::{Formula, float, formula, int, reducing};
+use kiln_importer::ir::{ElementLoop, Reduction, View};
 use kiln_types::{BinaryOp, DType, Expression, ReduceOp, Step as Instruction, StepId};
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -176,16 +176,22 @@ impl Loop<'_> {
 
 impl Emitter<'_, '_> {
     /// A loop that computes elements of a result.
-    pub(super) fn pass(&mut self, step: &Step, pass: &Pass) -> Result<TokenStream, StandaloneError> {
+    pub(super) fn element_loop(
+        &mut self,
+        step: &Step,
+        element_loop: &ElementLoop,
+    ) -> Result<TokenStream, StandaloneError> {
         self.role = self.role_of(step, usize::MAX);
         let result = *step.results.first().ok_or(StandaloneError::Missing("a result"))?;
         let operand =
             |n: usize| step.operands.get(n).copied().flatten().ok_or(StandaloneError::Missing("an operand"));
         let operands =
-            pass.operands.iter().map(|(n, _)| operand(*n)).collect::<Result<Vec<TensorId>, _>>()?;
+            element_loop.operands.iter().map(|(n, _)| operand(*n)).collect::<Result<Vec<TensorId>, _>>()?;
         let dtypes = operands.iter().map(|&tensor| self.program.tensors[tensor].dtype).collect();
-        let walk = Walk::new([&pass.result].into_iter().chain(pass.operands.iter().map(|(_, view)| view)));
-        let expression = self.with_numbers(&pass.expression, &operands);
+        let walk = Walk::new(
+            [&element_loop.result].into_iter().chain(element_loop.operands.iter().map(|(_, view)| view)),
+        );
+        let expression = self.with_numbers(&element_loop.expression, &operands);
         let it = Loop { step, expression, walk, result, operands, dtypes };
         match it.walk.dims.split_last() {
             Some((&len, outer)) if it.is_line() => Ok(around(outer, 0, self.line(&it, len)?)),
@@ -273,18 +279,25 @@ impl Emitter<'_, '_> {
         Ok(quote!(#(#before)* for #pattern in #zipped { #(#lets)* *y #assign #value; }))
     }
 
-    /// A loop that folds elements of an operand.
-    pub(super) fn fold(&mut self, step: &Step, fold: &Fold) -> Result<TokenStream, StandaloneError> {
+    /// A loop that reduces elements of an operand.
+    pub(super) fn reduction(
+        &mut self,
+        step: &Step,
+        reduction: &Reduction,
+    ) -> Result<TokenStream, StandaloneError> {
         let missing = StandaloneError::Missing;
         let result = *step.results.first().ok_or(missing("a result"))?;
         let operand = step.operands.first().copied().flatten().ok_or(missing("an operand"))?;
         let dtype = self.program.tensors[operand].dtype;
-        let (dims, kept) = (fold.operand.dims(), fold.operand.dims().len().saturating_sub(fold.folded));
+        let (dims, kept) =
+            (reduction.operand.dims(), reduction.operand.dims().len().saturating_sub(reduction.reduced));
         let result_view = View::new(dims.get(..kept).ok_or(missing("dims"))?);
         // The dims that stay and those that go are joined apart.
-        let strides = fold.operand.strides();
-        let mut outer =
-            Walk { dims: Vec::new(), places: vec![(0, Vec::new()), (fold.operand.offset(), Vec::new())] };
+        let strides = reduction.operand.strides();
+        let mut outer = Walk {
+            dims: Vec::new(),
+            places: vec![(0, Vec::new()), (reduction.operand.offset(), Vec::new())],
+        };
         for axis in (0..kept).filter(|&axis| dims[axis] != 1) {
             outer.push(dims[axis], vec![result_view.strides()[axis], strides[axis]]);
         }
@@ -296,9 +309,9 @@ impl Emitter<'_, '_> {
         let (elements, out) = (self.elements(operand)?, self.elements(result)?);
         let folded = format_ident!("folded");
         let (start, combined) =
-            folding(fold.op, dtype, &folded, &quote!(x)).ok_or(missing("words for a fold"))?;
+            reducing(reduction.op, dtype, &folded, &quote!(x)).ok_or(missing("words for a reduction"))?;
         let count = float(inner.dims.iter().map(|&dim| dim as f64).product());
-        let value = if fold.op == ReduceOp::Mean { quote!(#folded / #count) } else { quote!(#folded) };
+        let value = if reduction.op == ReduceOp::Mean { quote!(#folded / #count) } else { quote!(#folded) };
         let at = place(0, &outer.places[0].1);
         let body = match (inner.dims.as_slice(), inner.places[0].1.as_slice()) {
             (&[len], &[1]) => {
@@ -320,41 +333,4 @@ impl Emitter<'_, '_> {
         };
         Ok(if outer.dims.is_empty() { quote!({ #body }) } else { around(&outer.dims, 0, body) })
     }
-}
-
-/// Whether Rust has words for a fold.
-pub(crate) fn folds(op: ReduceOp, dtype: DType) -> bool {
-    folding(op, dtype, &format_ident!("folded"), &TokenStream::new()).is_some()
-}
-
-/// What a fold begins with, and how an element is folded in.
-fn folding(
-    op: ReduceOp,
-    dtype: DType,
-    folded: &Ident,
-    x: &TokenStream,
-) -> Option<(TokenStream, TokenStream)> {
-    let ty = format_ident!("{}", crate::program::rust_type(dtype)?);
-    let is_float = dtype == DType::F32;
-    Some(match op {
-        ReduceOp::Sum | ReduceOp::Mean if is_float => (quote!(0.0), quote!(#folded += #x;)),
-        ReduceOp::Prod if is_float => (quote!(1.0), quote!(#folded *= #x;)),
-        ReduceOp::Max if is_float => (quote!(f32::NEG_INFINITY), quote!(#folded = max_pair(#folded, #x);)),
-        ReduceOp::Min if is_float => (quote!(f32::INFINITY), quote!(#folded = min_pair(#folded, #x);)),
-        ReduceOp::Any if dtype.is_bool() => (quote!(false), quote!(#folded |= #x;)),
-        ReduceOp::All if dtype.is_bool() => (quote!(true), quote!(#folded &= #x;)),
-        ReduceOp::Sum if dtype.is_int() => (quote!(0), quote!(#folded = #ty::wrapping_add(#folded, #x);)),
-        ReduceOp::Prod if dtype.is_int() => (quote!(1), quote!(#folded = #ty::wrapping_mul(#folded, #x);)),
-        ReduceOp::Max if dtype.is_int() => (quote!(#ty::MIN), quote!(#folded = #folded.max(#x);)),
-        ReduceOp::Min if dtype.is_int() => (quote!(#ty::MAX), quote!(#folded = #folded.min(#x);)),
-        ReduceOp::Sum
-        | ReduceOp::Prod
-        | ReduceOp::Mean
-        | ReduceOp::Max
-        | ReduceOp::Min
-        | ReduceOp::Any
-        | ReduceOp::All => {
-            return None;
-        }
-    })
 }

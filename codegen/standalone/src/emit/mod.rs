@@ -1,26 +1,24 @@
 //! Steps and memory into Rust source: the last stage.
 
-mod expression;
 mod golden;
 mod loops;
 mod model;
 
-pub(crate) use expression::is_spelt;
 pub use golden::{GoldenTest, golden_tests};
-pub(crate) use loops::folds;
 
 use crate::error::StandaloneError;
 use crate::library;
 use crate::memory::Memory;
-use crate::program::{Origin, Program, Step, TensorId, rust_type};
+use crate::program::{Origin, Program, Step, TensorId};
+use crate::spelling::{float, int, number};
 use crate::weights::Weights;
 use kiln_codegen::literals;
 use kiln_codegen::names::{self, Names, ident};
 use kiln_codegen::print::markers;
 use kiln_importer::ir::{KernelArg, Loops, activation_call, is_anonymous, scalars};
 use kiln_types::{DType, Scalar, TensorData};
-use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote};
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
 
 /// What is known while a file is written.
@@ -99,10 +97,11 @@ impl<'p, 'g> Emitter<'p, 'g> {
         }
         statements.extend(match &step.loops {
             Loops::Same => TokenStream::new(),
-            Loops::Fold(fold) => self.fold(step, fold)?,
-            Loops::Passes(passes) => {
-                passes.iter().map(|pass| self.pass(step, pass)).collect::<Result<TokenStream, _>>()?
-            }
+            Loops::Reduction(reduction) => self.reduction(step, reduction)?,
+            Loops::Elementwise(loops) => loops
+                .iter()
+                .map(|element_loop| self.element_loop(step, element_loop))
+                .collect::<Result<TokenStream, _>>()?,
             Loops::Kernel(kernel) => {
                 let function = ident(kernel.function);
                 let mut given = Given { scratch: step.scratch.iter(), known: step.known.iter() };
@@ -335,70 +334,8 @@ impl<'p, 'g> Emitter<'p, 'g> {
     }
 }
 
-/// An integer without a suffix.
-fn int(value: usize) -> TokenStream {
-    let literal = Literal::usize_unsuffixed(value);
-    quote!(#literal)
-}
-
 /// `..8`.
 fn range_to(len: usize) -> TokenStream {
     let len = int(len);
     quote!(..#len)
-}
-
-/// An `f32`.
-fn float(value: f64) -> TokenStream {
-    let value = value as f32;
-    if value.is_nan() {
-        quote!(f32::NAN)
-    } else if value.is_infinite() {
-        if value > 0.0 { quote!(f32::INFINITY) } else { quote!(f32::NEG_INFINITY) }
-    } else {
-        literals::single(f64::from(value))
-    }
-}
-
-/// A number of a dtype; an integer with its type, so that methods can be called on it.
-fn number(value: Scalar, dtype: DType) -> TokenStream {
-    match rust_type(dtype) {
-        Some("bool") => {
-            let value = value.to_bool();
-            quote!(#value)
-        }
-        Some("f32") | None => float(value.to_f64()),
-        Some(ty) => {
-            let magnitude = match value {
-                Scalar::UInt(value) => value,
-                other => other.to_i64().unsigned_abs(),
-            };
-            let is_negative = !matches!(value, Scalar::UInt(_)) && value.to_i64() < 0;
-            let (literal, ident_ty) = (format!("{magnitude}_{ty}").parse::<Literal>(), format_ident!("{ty}"));
-            match literal {
-                // The least number has no positive counterpart.
-                _ if is_negative && i64::try_from(magnitude).is_err() => quote!(#ident_ty::MIN),
-                Ok(literal) if is_negative => quote!(-#literal),
-                Ok(literal) => quote!(#literal),
-                Err(_) => quote!(0),
-            }
-        }
-    }
-}
-
-/// The identifiers of tokens but those of methods and fields.
-fn named(tokens: TokenStream, found: &mut BTreeSet<String>) {
-    let mut is_member = false;
-    for token in tokens {
-        let follows_dot = std::mem::replace(
-            &mut is_member,
-            matches!(&token, TokenTree::Punct(dot) if dot.as_char() == '.'),
-        );
-        match token {
-            TokenTree::Ident(name) if !follows_dot => {
-                found.insert(name.to_string());
-            }
-            TokenTree::Group(group) => named(group.stream(), found),
-            TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
-        }
-    }
 }

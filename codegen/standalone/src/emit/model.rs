@@ -1,10 +1,9 @@
 //! The file: weights, the model's struct, and the kernels.
 
-use super::expression::may_divide_by_zero;
-use super::{Emitter, int, named};
+use super::Emitter;
+use crate::MOST_BYTES;
 use crate::error::StandaloneError;
-use crate::memory::MOST_BYTES;
-use crate::program::rust_type;
+use crate::spelling::{add_identifiers, int, may_divide_by_zero, rust_type};
 use crate::{Options, Standalone, library};
 use kiln_codegen::names::{comment, ident};
 use kiln_codegen::print::markers;
@@ -30,7 +29,7 @@ impl Emitter<'_, '_> {
         }
         let weights = self.weights.bytes();
         let mut words = BTreeSet::new();
-        named(body.clone(), &mut words);
+        add_identifiers(body.clone(), &mut words);
         let kernels = library::texts(words.iter().map(String::as_str));
         let panics = self.panics(&kernels);
         let model = ident(&options.model_name);
@@ -83,11 +82,11 @@ impl Emitter<'_, '_> {
     fn panics(&self, kernels: &[&'static str]) -> Option<TokenStream> {
         let mut reasons: BTreeSet<&str> = kernels.iter().flat_map(|kernel| library::panics(kernel)).collect();
         let divides = self.program.steps.iter().any(|step| {
-            let Loops::Passes(passes) = &step.loops else { return false };
-            passes.iter().any(|pass| {
+            let Loops::Elementwise(loops) = &step.loops else { return false };
+            loops.iter().any(|element_loop| {
                 let dtype = |n: usize| Some(self.program.tensors.get((*step.operands.get(n)?)?)?.dtype);
-                let dtypes: Option<Vec<_>> = pass.operands.iter().map(|(n, _)| dtype(*n)).collect();
-                dtypes.is_some_and(|dtypes| may_divide_by_zero(&pass.expression, &dtypes))
+                let dtypes: Option<Vec<_>> = element_loop.operands.iter().map(|(n, _)| dtype(*n)).collect();
+                dtypes.is_some_and(|dtypes| may_divide_by_zero(&element_loop.expression, &dtypes))
             })
         });
         if divides {

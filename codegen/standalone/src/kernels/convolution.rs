@@ -278,7 +278,7 @@ fn conv2d_wide(
 }
 
 /// A convolution of integers less their zero points: one for the image, one for the weight or one for each of the result's channels.
-fn quantized_conv2d<X: Copy + Default + Into<i32>, W: Copy + Into<i32>>(
+fn conv2d_integer<X: Copy + Default + Into<i32>, W: Copy + Into<i32>>(
     x: &[X],
     weight: &[W],
     x_zero: Option<&[X]>,
@@ -301,9 +301,9 @@ fn quantized_conv2d<X: Copy + Default + Into<i32>, W: Copy + Into<i32>>(
     }
 }
 
-/// [`quantized_conv2d`] whose sums are scaled, with what is added to them, and an activation.
+/// [`conv2d_integer`] whose sums are scaled, with what is added to them, and an activation.
 #[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
-fn scaled_conv2d<X: Copy + Into<i32>, W: Copy + Into<i32>>(
+fn quantized_conv2d<X: Copy + Into<i32>, W: Copy + Into<i32>>(
     x: &[X],
     weight: &[W],
     x_zero: Option<&[X]>,
@@ -325,9 +325,9 @@ fn scaled_conv2d<X: Copy + Into<i32>, W: Copy + Into<i32>>(
     each_quantized_sum((x, weight), (|x: X| x.into() - x_zero, weight_zero), sizes, finish);
 }
 
-/// [`scaled_conv2d`] of numbers that are quantized by their range first.
+/// [`quantized_conv2d`] of numbers that are quantized by their range first.
 #[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
-fn scaled_conv2d_of_floats<W: Copy + Into<i32>>(
+fn quantized_conv2d_of_floats<W: Copy + Into<i32>>(
     x: &[f32],
     weight: &[W],
     weight_zero: Option<&[W]>,
@@ -351,7 +351,7 @@ fn scaled_conv2d_of_floats<W: Copy + Into<i32>>(
     each_quantized_sum((&*centered, weight), (|x: f32| x as i32, weight_zero), sizes, finish);
 }
 
-/// [`scaled_conv2d`] that yields integers: numbers are steps of these.
+/// [`quantized_conv2d`] that yields integers: numbers are steps of these.
 #[allow(clippy::too_many_arguments, reason = "a layer of integers has as many operands")]
 fn requantized_conv2d<X: Copy + Default + Into<i32> + TryFrom<i32>, W: Copy + Into<i32>>(
     x: &[X],

@@ -116,7 +116,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// A product of matrices of integers less their zero points: one for `a`, one for `b` or one for each of its columns.
-fn quantized_matmul<A: Copy + Into<i32>, B: Copy + Into<i32>>(
+fn matmul_integer<A: Copy + Into<i32>, B: Copy + Into<i32>>(
     a: &[A],
     b: &[B],
     a_zero: Option<&[A]>,

@@ -1,7 +1,7 @@
 //! The kernels beside what operations yield at build time.
 
 use super::*;
-use kiln_importer::ir::{AdaptiveAvgPool, Conv, Op, Pool, QuantizedConv, QuantizedLinear, ScaledConv};
+use kiln_importer::ir::{AdaptiveAvgPool, Conv, ConvInteger, Op, Pool, QuantizedConv, QuantizedLinear};
 use kiln_types::{Activation, ConvOptions, ConvTransposeOptions, DType, PoolOp, PoolOptions, TensorData};
 use proptest::prelude::*;
 
@@ -177,8 +177,8 @@ proptest! {
         let shape = sizes.of(sizes.result());
         let zeros = bytes(shape[1], 3);
         let mut out = vec![9; count(shape)];
-        quantized_conv2d(&x, &weight, Some(&[7]), Some(&zeros), &sizes.conv2d(), &mut out);
-        let op = Op::QuantizedConv(QuantizedConv { options: sizes.options() });
+        conv2d_integer(&x, &weight, Some(&[7]), Some(&zeros), &sizes.conv2d(), &mut out);
+        let op = Op::ConvInteger(ConvInteger { options: sizes.options() });
         let operands = [
             TensorData::new(x, sizes.image()),
             TensorData::new(weight, sizes.weight()),
@@ -198,7 +198,7 @@ proptest! {
         let scale: Vec<f32> = floats(zeros.len(), 4).iter().map(|x| x.abs() * 0.001 + 1e-4).collect();
         let (bias, residual) = (floats(channels, 5), floats(count(shape), 6));
         let integer_bias: Vec<i32> = bytes(channels, 7).iter().map(|&bias| i32::from(bias) * 9).collect();
-        let op = Op::ScaledConv(ScaledConv { options: sizes.options(), activation: Some(Activation::Relu) });
+        let op = Op::QuantizedConv(QuantizedConv { options: sizes.options(), activation: Some(Activation::Relu) });
         let parameters = [
             TensorData::new(x.clone(), sizes.image()),
             TensorData::new(vec![7i8], [1]),
@@ -217,7 +217,7 @@ proptest! {
         if floats_out {
             operands[9] = None;
             let mut out = vec![9.0; count(shape)];
-            scaled_conv2d(
+            quantized_conv2d(
                 &x, &weight, zero, Some(&half), of_weight, &scale, Some(&bias), Some(&integer_bias), Some(&residual), &conv, relu,
                 &mut out,
             );
@@ -426,7 +426,7 @@ fn indices_beyond_an_axis_are_told() {
 #[test]
 fn dtypes_have_types() {
     for dtype in DType::ALL {
-        let is_known = crate::program::rust_type(dtype).is_some();
+        let is_known = crate::spelling::rust_type(dtype).is_some();
         assert_eq!(
             is_known,
             dtype == DType::F32 || dtype.is_bool() || (dtype.is_int() && dtype.widened() == dtype)

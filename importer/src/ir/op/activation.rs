@@ -5,7 +5,7 @@ use super::prelude::*;
 use kiln_types::{Activation, BinaryOp, Step, UnaryOp};
 
 impl Operation for Activation {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

@@ -7,7 +7,7 @@ use super::prelude::*;
 use kiln_types::{BinaryOp, CompareOp, DType, Step};
 
 impl Operation for BinaryOp {
-    facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["a", "b"], effect: Pure, folding: PerElement(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let dtype = binary_dtype(*self, cx.ty(0)?, cx.ty(1)?)?;

@@ -79,7 +79,7 @@ fn rotary(cx: &Site<'_>) -> Option<Loops> {
             (1, part(&cos, n)?),
             (2, part(&sin, n)?),
         ];
-        Some(Pass { result: part(&result, n)?, operands, expression })
+        Some(ElementLoop { result: part(&result, n)?, operands, expression })
     };
-    Some(Loops::Passes(vec![pass(0)?, pass(1)?]))
+    Some(Loops::Elementwise(vec![pass(0)?, pass(1)?]))
 }

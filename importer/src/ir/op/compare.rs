@@ -1,15 +1,14 @@
 //! Comparisons, and the choice between two values.
 
 use super::broadcast::broadcast;
+use super::creation::full;
 use super::elementwise::{broadcast_data, compare_scalar, elementwise_loops};
-use super::making::full;
 use super::prelude::*;
 use crate::ir::{Quotient, quotients};
 use kiln_types::{CompareOp, DType, DTypeKind, Step};
-use std::cmp::Ordering;
 
 impl Operation for CompareOp {
-    facts!(operands: ["a", "b"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["a", "b"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -54,7 +53,7 @@ fn counts(op: CompareOp, cx: &Host<'_>) -> Option<Vec<Dim>> {
 pub struct Where;
 
 impl Operation for Where {
-    facts!(operands: ["condition", "a", "b"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["condition", "a", "b"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -80,27 +79,13 @@ impl Operation for Where {
     }
 }
 
-/// Whether a comparison holds; NaN is unequal to everything.
-fn holds(op: CompareOp, order: Option<Ordering>) -> bool {
-    match op {
-        CompareOp::Equal => order == Some(Ordering::Equal),
-        CompareOp::NotEqual => order != Some(Ordering::Equal),
-        CompareOp::Greater => order == Some(Ordering::Greater),
-        CompareOp::GreaterEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
-        CompareOp::Lower => order == Some(Ordering::Less),
-        CompareOp::LowerEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
-    }
-}
-
 pub(super) fn compare(op: CompareOp, a: &TensorData, b: &TensorData) -> Option<TensorData> {
     let (shape, elements) = broadcast_data(&[a, b])?;
     let result = match elements.as_slice() {
         [Elements::Float(x), Elements::Float(y)] => {
-            x.iter().zip(y).map(|(x, y)| holds(op, x.partial_cmp(y))).collect::<Vec<bool>>()
+            x.iter().zip(y).map(|(x, y)| op.holds(x, y)).collect::<Vec<bool>>()
         }
-        [Elements::Int(x), Elements::Int(y)] => {
-            x.iter().zip(y).map(|(x, y)| holds(op, x.partial_cmp(y))).collect()
-        }
+        [Elements::Int(x), Elements::Int(y)] => x.iter().zip(y).map(|(x, y)| op.holds(x, y)).collect(),
         _ => return None,
     };
     Some(Elements::Int(result.into_iter().map(i128::from).collect()).store(DType::Bool, shape))

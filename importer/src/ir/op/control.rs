@@ -236,7 +236,7 @@ impl Operation for LoopCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::run;
+    use crate::interpreter::run;
     use crate::ir::{Builder, Cast, Concat, HostTensor};
     use kiln_types::{BinaryOp, CompareOp, DType, ReduceOp};
 

@@ -29,7 +29,7 @@ impl Clamp {
 }
 
 impl Operation for Clamp {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;
@@ -86,7 +86,7 @@ attributes! {
 }
 
 impl Operation for Cast {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: LaidOut);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: LaidOut);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         Ok(vec![cx.ty(0)?.with_dtype(self.to)])
@@ -137,7 +137,7 @@ attributes! {
 }
 
 impl Operation for RoundTo {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

@@ -4,9 +4,9 @@ use super::activation::activate;
 use super::linear::activated;
 use super::prelude::*;
 use super::windows::{
-    Window, Windows, check_options, each, need_places, plane, result_shape, spatial_rank, three,
+    AxisWindow, cell, check_options, each, need_places, plane, result_shape, spatial_rank, three,
 };
-use kiln_types::{Activation, ConvOptions, ConvTransposeOptions};
+use kiln_types::{Activation, ConvOptions, ConvTransposeOptions, Windows};
 
 attributes! {
     /// A convolution of floats, to which a residual of its result's dims may be added.
@@ -29,25 +29,13 @@ impl Operation for Conv {
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let (x, weight, bias, options, activation) =
             (operands.get(0)?, operands.get(1)?, operands.get(2), &self.options, self.activation);
-        let windows = Windows {
-            size: three(x.shape.get(2..)?, 1)?,
-            kernel: three(weight.shape.get(2..)?, 1)?,
-            stride: three(&options.stride, 1)?,
-            dilation: three(&options.dilation, 1)?,
-            padding: three(&options.padding, (0, 0))?,
-        };
-        let places = windows.places(false)?;
+        let (images, kernel) = (x.shape.get(2..)?, weight.shape.get(2..)?);
+        let ConvOptions { stride, padding, dilation, .. } = options;
+        let windows = Windows::try_new(images, kernel, stride, padding, dilation, false).ok()?;
         let (out_channels, in_group) = (weight.shape[0], weight.shape[1]);
         let out_group = out_channels.checked_div(options.groups)?.max(1);
-        let sums = ConvSums {
-            batch: x.shape[0],
-            channels: x.shape[1],
-            out_channels,
-            in_group,
-            out_group,
-            windows,
-            places,
-        };
+        let sums =
+            ConvSums { batch: x.shape[0], channels: x.shape[1], out_channels, in_group, out_group, windows };
         let out = match (Elements::load(x), Elements::load(weight), bias.map(Elements::load)) {
             (Elements::Float(x), weight, bias) => {
                 let bias = bias.map(|bias| bias.floats());
@@ -74,7 +62,7 @@ impl Operation for Conv {
             // Inference lets operands of one kind pass, and an activation only on floats.
             (Elements::Int(_), ..) => return None,
         };
-        Some(vec![out.store(x.dtype, result_shape(x, out_channels, places))])
+        Some(vec![out.store(x.dtype, result_shape(x, out_channels, sums.windows.output))])
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
@@ -166,7 +154,6 @@ struct ConvSums {
     /// Results of a group.
     out_group: usize,
     windows: Windows,
-    places: [usize; 3],
 }
 
 impl ConvSums {
@@ -180,15 +167,15 @@ impl ConvSums {
         add: impl Fn(T, T, T) -> T,
     ) -> Vec<T> {
         let Self { in_group, windows, .. } = self;
-        let (cells, taps): (usize, usize) = (elements(&windows.size), elements(&windows.kernel));
+        let (cells, taps) = (windows.input_len(), windows.kernel_len());
         let mut out = Vec::new();
         for b in 0..self.batch {
             for o in 0..self.out_channels {
                 let first = b * self.channels + o / self.out_group * in_group;
-                each(self.places, |place, _| {
+                each(windows.output, |place, _| {
                     let mut sum = bias.map_or(zero, |bias| bias[o]);
                     each(windows.kernel, |tap, t| {
-                        if let Some(cell) = windows.cell(place, tap) {
+                        if let Some(cell) = cell(windows, place, tap) {
                             for c in 0..*in_group {
                                 sum = add(
                                     sum,
@@ -348,7 +335,7 @@ pub(super) fn conv_dims(cx: &Infer<'_>, weight: usize, options: &ConvOptions) ->
     need_equal("channels of a convolution", &x.dims[1], x, &(&weight.dims[1] * &groups), weight)?;
     let mut dims = vec![x.dims[0].clone(), weight.dims[0].clone()];
     for axis in 0..rank {
-        let window = Window {
+        let window = AxisWindow {
             kernel: weight.dims[axis + 2].clone(),
             stride: options.stride[axis],
             padding: options.padding[axis],

@@ -2,11 +2,11 @@
 
 use super::host::fits;
 use super::prelude::*;
-use super::reduce::host_fold;
+use super::reduce::reduce_on_host;
 use kiln_types::{CumulativeOp, ReduceOp, Scalar};
 
 attributes! {
-    /// Running folds.
+    /// Running sums, products, maxima or minima.
     pub struct Cumulative {
         /// What is computed.
         pub op: CumulativeOp,
@@ -20,7 +20,7 @@ attributes! {
 }
 
 impl Operation for Cumulative {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -42,8 +42,9 @@ impl Operation for Cumulative {
             CumulativeOp::Max => ReduceOp::Max,
             CumulativeOp::Min => ReduceOp::Min,
         };
-        let folded = |n: usize| host_fold(cx, op, &x.values[..n]).filter(|result| fits(x.dtype, result));
-        (1..=x.values.len()).map(folded).collect()
+        let reduced =
+            |n: usize| reduce_on_host(cx, op, &x.values[..n]).filter(|result| fits(x.dtype, result));
+        (1..=x.values.len()).map(reduced).collect()
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
@@ -57,12 +58,12 @@ impl Operation for Cumulative {
                 let mut out = $x.clone();
                 for o in 0..outer {
                     for i in 0..inner {
-                        let mut folded = None;
+                        let mut reduced = None;
                         for step in 0..size {
                             let row = if reverse { size - 1 - step } else { step };
                             let at = (o * size + row) * inner + i;
                             let new = $x[at];
-                            let next = match (folded, op) {
+                            let next = match (reduced, op) {
                                 (None, _) => new,
                                 (Some(old), CumulativeOp::Sum) => old + new,
                                 (Some(old), CumulativeOp::Prod) => $mul(old, new),
@@ -81,8 +82,8 @@ impl Operation for Cumulative {
                                     }
                                 }
                             };
-                            out[at] = if exclusive { folded.unwrap_or($first) } else { next };
-                            folded = Some(next);
+                            out[at] = if exclusive { reduced.unwrap_or($first) } else { next };
+                            reduced = Some(next);
                         }
                     }
                 }
@@ -137,7 +138,7 @@ attributes! {
 }
 
 impl Operation for Trilu {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

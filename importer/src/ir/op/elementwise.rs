@@ -75,7 +75,7 @@ impl Operation for Expression {
     none!(derivation);
 
     fn folding(&self) -> Folding {
-        Folding::Passes(self.steps.len())
+        Folding::PerElement(self.steps.len())
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
@@ -157,7 +157,7 @@ pub(super) fn expression_loops(cx: &Site<'_>, expression: Expression) -> Option<
     let shape = cx.result_shape()?;
     let operand = |n| Some((n, Strided::new(&cx.shape(n)?).expand(&shape)?));
     let operands = (0..cx.node.inputs.len()).map(operand).collect::<Option<_>>()?;
-    Some(Loops::Passes(vec![Pass { result: Strided::new(&shape), operands, expression }]))
+    Some(Loops::Elementwise(vec![ElementLoop { result: Strided::new(&shape), operands, expression }]))
 }
 
 /// `elementwise([a, b], |[a, b]| (a - b) * 0.5)`.

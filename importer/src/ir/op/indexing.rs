@@ -89,7 +89,7 @@ attributes! {
 }
 
 impl Operation for Gather {
-    facts!(operands: ["x", "indices"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x", "indices"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -161,7 +161,7 @@ attributes! {
 }
 
 impl Operation for Scatter {
-    facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -214,7 +214,7 @@ attributes! {
 }
 
 impl Operation for SelectAssign {
-    facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x", "indices", "updates"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

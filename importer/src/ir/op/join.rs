@@ -15,7 +15,7 @@ attributes! {
 }
 
 impl Operation for Concat {
-    facts!(operands: ["inputs*"], effect: Pure, folding: Passes(1), result: Joined);
+    facts!(operands: ["inputs*"], effect: Pure, folding: PerElement(1), result: Joined);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let axis = self.axis;
@@ -77,10 +77,10 @@ impl Operation for Concat {
         for n in 0..cx.node.inputs.len() {
             let shape = cx.shape(n)?;
             let end = start + shape.get(self.axis)?;
-            passes.push(Pass::copy(n, Strided::new(&shape), result.slice(self.axis, start, end, 1)?));
+            passes.push(ElementLoop::copy(n, Strided::new(&shape), result.slice(self.axis, start, end, 1)?));
             start = end;
         }
-        Some(Loops::Passes(passes))
+        Some(Loops::Elementwise(passes))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -98,7 +98,7 @@ attributes! {
 }
 
 impl Operation for Repeat {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Repeated);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Repeated);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -121,7 +121,7 @@ impl Operation for Repeat {
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
         let from = Strided::new(&cx.shape(0)?).repeat(&sizes(&self.times)?);
         let result = Strided::new(from.dims());
-        Some(Loops::Passes(vec![Pass::copy(0, from, result)]))
+        Some(Loops::Elementwise(vec![ElementLoop::copy(0, from, result)]))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {

@@ -57,7 +57,7 @@ attributes! {
 }
 
 impl Operation for Permute {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: LaidOut);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: LaidOut);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (x, axes) = (cx.ty(0)?, &self.axes);
@@ -100,7 +100,7 @@ attributes! {
 }
 
 impl Operation for Expand {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Repeated);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Repeated);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;

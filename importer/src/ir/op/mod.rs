@@ -18,6 +18,7 @@ mod compare;
 mod control;
 mod convert;
 mod convolution;
+mod creation;
 mod cumulative;
 mod detach;
 mod elementwise;
@@ -27,7 +28,6 @@ mod interpolate;
 mod join;
 mod layout;
 mod linear;
-mod making;
 mod norms;
 mod operation;
 mod pad;
@@ -54,8 +54,8 @@ mod prelude {
     pub(super) use super::{Folding, Outcome};
     pub(super) use crate::data::{Elements, Strided, elements, fill};
     pub(super) use crate::ir::{
-        Arg, Config, Dim, Effect, Fold, Implementation, Infer, KernelArg, Layer, Loops, Pass, RuleError,
-        RuleResult, Sources, TensorType,
+        Arg, Config, Dim, Effect, ElementLoop, Implementation, Infer, KernelArg, Layer, Loops, Reduction,
+        RuleError, RuleResult, Sources, TensorType,
     };
     pub(super) use kiln_types::{Derivation, TensorData, layers};
 }
@@ -65,6 +65,7 @@ pub use compare::Where;
 pub use control::{HostRead, If, Loop, LoopCondition};
 pub use convert::{Cast, Clamp, RoundTo};
 pub use convolution::Conv;
+pub use creation::{Arange, Fill, HostTensor};
 pub use cumulative::{Cumulative, Trilu};
 pub use detach::Detach;
 pub use indexing::{Gather, Scatter, SelectAssign, Take};
@@ -73,14 +74,13 @@ pub use join::{Concat, Repeat};
 pub(crate) use layout::moved_by_ones;
 pub use layout::{Expand, Permute, Reshape};
 pub use linear::{Linear, MatMul};
-pub use making::{Arange, Fill, HostTensor};
 pub(crate) use norms::ScaledAxes;
 pub use norms::{BatchNorm, Dropout, GroupNorm, LayerNorm, RmsNorm};
 pub use pad::Pad;
 pub use pooling::{AdaptiveAvgPool, MaxPoolWithIndices, Pool};
-pub use quantized::{Dequantize, FakeQuantize, Quantize, QuantizeDynamic, QuantizedConv, QuantizedMatMul};
+pub use quantized::{ConvInteger, Dequantize, FakeQuantize, MatMulInteger, Quantize, QuantizeDynamic};
 pub(crate) use quantized_layers::LayerOperands;
-pub use quantized_layers::{QuantizedAdd, QuantizedLinear, QuantizedMul, ScaledConv};
+pub use quantized_layers::{QuantizedAdd, QuantizedConv, QuantizedLinear, QuantizedMul};
 pub use reduce::{ArgReduce, Reduce};
 pub use root::RootOfSquares;
 pub(crate) use rules::may_equal;
@@ -283,7 +283,7 @@ operations! {
         /// Several times.
         Repeat(Repeat),
 
-        // ---- making values ----
+        // ---- creating tensors ----
         /// One value everywhere.
         Fill(Fill),
         /// Numbers that count.
@@ -329,9 +329,9 @@ operations! {
         /// A transposed convolution.
         ConvTranspose(ConvTransposeOptions),
         /// A convolution of quantized integers.
-        QuantizedConv(QuantizedConv),
+        ConvInteger(ConvInteger),
         /// A convolution of quantized integers, whose sums are scaled.
-        ScaledConv(ScaledConv),
+        QuantizedConv(QuantizedConv),
         /// A pooling.
         Pool(Pool),
         /// Maxima and where they are.
@@ -379,7 +379,7 @@ operations! {
         /// A product of matrices.
         MatMul,
         /// A product of matrices of quantized integers.
-        QuantizedMatMul,
+        MatMulInteger,
         /// Bytes for floats, by their range.
         QuantizeDynamic,
         /// Integers for floats, by a scale and a zero point that are given.
@@ -407,8 +407,8 @@ pub(crate) enum Folding {
     Picks,
     /// Each element of its result is a sum along the first operand's last axis.
     Products,
-    /// It passes over its operands, and so many times over its result.
-    Passes(usize),
+    /// It looks at each element of its operands once, and takes so many steps for each of its result.
+    PerElement(usize),
 }
 
 /// What becomes of the values of an operation's operands: what folding it would do to parameters.
@@ -446,7 +446,7 @@ impl Folding {
                 let terms = operands.first().copied().flatten().and_then(|x| x.shape.last().copied());
                 Some(times(terms.unwrap_or(1)))
             }
-            Folding::Passes(passes) => Some(times(passes)),
+            Folding::PerElement(steps) => Some(times(steps)),
         }
     }
 }

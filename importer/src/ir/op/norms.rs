@@ -34,7 +34,7 @@ attributes! {
 }
 
 impl Operation for LayerNorm {
-    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x", "weight", "bias?"], parameters: [1, 2], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -79,7 +79,7 @@ attributes! {
 }
 
 impl Operation for RmsNorm {
-    facts!(operands: ["x", "weight"], parameters: [1], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x", "weight"], parameters: [1], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -126,7 +126,7 @@ attributes! {
 }
 
 impl Operation for GroupNorm {
-    facts!(operands: ["x", "weight?", "bias?"], parameters: [1, 2], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x", "weight?", "bias?"], parameters: [1, 2], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -199,7 +199,7 @@ attributes! {
 }
 
 impl Operation for BatchNorm {
-    facts!(operands: ["x", "weight", "bias", "mean", "variance"], parameters: [1, 2, 3, 4], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x", "weight", "bias", "mean", "variance"], parameters: [1, 2, 3, 4], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -268,7 +268,7 @@ attributes! {
 }
 
 impl Operation for Dropout {
-    facts!(operands: ["x"], effect: Random, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Random, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

@@ -160,7 +160,7 @@ plain!(
     super::Detach,
     super::RootOfSquares,
     super::MatMul,
-    super::QuantizedMatMul,
+    super::MatMulInteger,
     super::QuantizeDynamic,
     super::Quantize,
     super::Dequantize,

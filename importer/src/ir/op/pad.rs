@@ -19,7 +19,7 @@ attributes! {
 }
 
 impl Operation for Pad {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -87,8 +87,8 @@ impl Operation for Pad {
             inside = inside.slice(axis, before, before.checked_add(size)?, 1)?;
         }
         let expression = Expression::new(vec![Step::Constant(self.value, cx.dtype(0))]);
-        let border = Pass { result, operands: Vec::new(), expression };
-        Some(Loops::Passes(vec![border, Pass::copy(0, Strided::new(&x), inside)]))
+        let border = ElementLoop { result, operands: Vec::new(), expression };
+        Some(Loops::Elementwise(vec![border, ElementLoop::copy(0, Strided::new(&x), inside)]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -166,7 +166,7 @@ fn repeated(mode: PadMode, padding: &[(Dim, Dim)], cx: &Site<'_>) -> Option<Loop
         }
         parts = Some(next).filter(|parts| parts.len() <= MOST)?;
     }
-    Some(Loops::Passes(parts.into_iter().map(|(from, to)| Pass::copy(0, from, to)).collect()))
+    Some(Loops::Elementwise(parts.into_iter().map(|(from, to)| ElementLoop::copy(0, from, to)).collect()))
 }
 
 fn pad_axis(

@@ -3,9 +3,10 @@
 use super::convert::cast_call;
 use super::prelude::*;
 use super::windows::{
-    Window, Windows, check_options, each, need_places, plane, result_shape, spatial_rank, three,
+    AxisWindow, cell, check_options, each, elements_in_padding, need_places, plane, result_shape,
+    spatial_rank, three,
 };
-use kiln_types::{DType, PoolOp, PoolOptions};
+use kiln_types::{DType, PoolOp, PoolOptions, Windows};
 
 attributes! {
     /// A pooling.
@@ -27,15 +28,10 @@ impl Operation for Pool {
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
         let (op, x, options) = (self.op, operands.get(0)?, &self.options);
-        let windows = Windows {
-            size: three(x.shape.get(2..)?, 1)?,
-            kernel: three(&options.kernel, 1)?,
-            stride: three(&options.stride, 1)?,
-            dilation: three(&options.dilation, 1)?,
-            padding: three(&options.padding, (0, 0))?,
-        };
-        let places = windows.places(options.ceil_mode)?;
-        let cells: usize = elements(&windows.size);
+        let PoolOptions { kernel, stride, padding, dilation, ceil_mode } = options;
+        let windows =
+            Windows::try_new(x.shape.get(2..)?, kernel, stride, padding, dilation, *ceil_mode).ok()?;
+        let (places, cells) = (windows.output, windows.input_len());
         let xs = Elements::load(x);
         if let (PoolOp::Max, Elements::Int(xs), Some((least, _))) = (op, &xs, x.dtype.integers()) {
             let mut out = Vec::new();
@@ -43,8 +39,8 @@ impl Operation for Pool {
                 each(places, |place, _| {
                     let mut most = least;
                     each(windows.kernel, |tap, _| {
-                        most =
-                            windows.cell(place, tap).map_or(most, |cell| most.max(xs[plane * cells + cell]));
+                        most = cell(&windows, place, tap)
+                            .map_or(most, |cell| most.max(xs[plane * cells + cell]));
                     });
                     out.push(most);
                 });
@@ -55,15 +51,15 @@ impl Operation for Pool {
         let mut out = Vec::new();
         for plane in 0..x.shape[0] * x.shape[1] {
             each(places, |place, _| {
-                let (mut inside, mut padded) = (Vec::new(), 0usize);
+                let mut inside = Vec::new();
                 each(windows.kernel, |tap, _| {
-                    padded += usize::from(windows.in_padding(place, tap));
-                    inside.extend(windows.cell(place, tap).map(|cell| xs[plane * cells + cell]));
+                    inside.extend(cell(&windows, place, tap).map(|cell| xs[plane * cells + cell]));
                 });
                 out.push(match op {
                     PoolOp::Max => inside.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                     PoolOp::Average { include_pad } => {
-                        let count = if include_pad { padded } else { inside.len() };
+                        let count =
+                            if include_pad { elements_in_padding(&windows, place) } else { inside.len() };
                         inside.iter().sum::<f64>() / count as f64
                     }
                     PoolOp::Lp { p } => {
@@ -225,7 +221,7 @@ fn infer_pool(cx: &mut Infer<'_>, options: &PoolOptions) -> RuleResult<TensorTyp
     check_options(rank, &lengths, &[&options.stride, &options.dilation, &options.kernel])?;
     let mut dims = x.dims[..2].to_vec();
     for axis in 0..rank {
-        let window = Window {
+        let window = AxisWindow {
             kernel: Dim::from(options.kernel[axis]),
             stride: options.stride[axis],
             padding: options.padding[axis],

@@ -9,12 +9,12 @@ use kiln_types::{Activation, BinaryOp, ConvOptions, DType, Expression, Scalar, S
 
 /// A product of matrices of integers, the last two axes of operands of equal rank. A zero point is a number, or has its operand's rank
 /// and one entry along the axis that is summed over.
-pub struct QuantizedMatMul;
+pub struct MatMulInteger;
 
 attributes! {
     /// A convolution of integers. The border is what zero points stand for; that of the weight is a number, or one for each of its
     /// first axis.
-    pub struct QuantizedConv {
+    pub struct ConvInteger {
         /// Where the kernel goes.
         pub options: ConvOptions,
     }
@@ -114,7 +114,7 @@ fn loops_of(cx: &Site<'_>, expression: Expression) -> Option<Loops> {
     let there = (0..3).filter(|&n| cx.input(n).is_some() && (n < 2 || known_zero(cx).is_none()));
     let operands = there.map(|n| Some((n, Strided::new(&cx.shape(n)?).expand(&shape)?)));
     let operands = operands.collect::<Option<_>>()?;
-    Some(Loops::Passes(vec![Pass { result: Strided::new(&shape), operands, expression }]))
+    Some(Loops::Elementwise(vec![ElementLoop { result: Strided::new(&shape), operands, expression }]))
 }
 
 /// A quantizer that holds scale and zero point, called by a method.
@@ -130,7 +130,7 @@ fn quantizer(cx: &Site<'_>, dtype: DType, method: &'static str, function: Arg) -
 }
 
 impl Operation for Quantize {
-    facts!(operands: ["x", "scale?", "zero"], parameters: [1, 2], effect: Pure, folding: Passes(4), result: Computed);
+    facts!(operands: ["x", "scale?", "zero"], parameters: [1, 2], effect: Pure, folding: PerElement(4), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -157,7 +157,7 @@ impl Operation for Quantize {
 }
 
 impl Operation for Dequantize {
-    facts!(operands: ["x", "scale", "zero"], parameters: [1, 2], effect: Pure, folding: Passes(2), result: Computed);
+    facts!(operands: ["x", "scale", "zero"], parameters: [1, 2], effect: Pure, folding: PerElement(2), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -182,7 +182,7 @@ impl Operation for Dequantize {
 }
 
 impl Operation for FakeQuantize {
-    facts!(operands: ["x", "scale", "zero"], parameters: [1, 2], effect: Pure, folding: Passes(5), result: Computed);
+    facts!(operands: ["x", "scale", "zero"], parameters: [1, 2], effect: Pure, folding: PerElement(5), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -208,7 +208,7 @@ impl Operation for FakeQuantize {
 }
 
 impl Operation for QuantizeDynamic {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(4), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(4), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -222,10 +222,10 @@ impl Operation for QuantizeDynamic {
         let x = operands.get(0)?;
         let values: Vec<f32> = Elements::load(x).floats().iter().map(|&x| x as f32).collect();
         // What is no number stays none.
-        let fold = |better: fn(&f32, &f32) -> bool| {
+        let extreme = |better: fn(&f32, &f32) -> bool| {
             values.iter().copied().fold(0f32, |a, b| if a.is_nan() || better(&a, &b) { a } else { b })
         };
-        let (low, high) = (fold(f32::le), fold(f32::ge));
+        let (low, high) = (extreme(f32::le), extreme(f32::ge));
         let scale = (high - low) / 255.0;
         let byte = |x: f32| f64::from(x.clamp(0.0, 255.0) as u8);
         let zero = byte((-low / scale).round_ties_even());
@@ -246,7 +246,7 @@ impl Operation for QuantizeDynamic {
     }
 }
 
-impl Operation for QuantizedMatMul {
+impl Operation for MatMulInteger {
     facts!(operands: ["a", "b", "a_zero?", "b_zero?"], effect: Pure, folding: Products, result: Computed);
     none!(host, derivation);
 
@@ -278,16 +278,16 @@ impl Operation for QuantizedMatMul {
         let operands =
             [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
         let [a, b, a_zero, b_zero] = operands;
-        Some(Loops::kernel("quantized_matmul", [a, b, a_zero, b_zero, sizes]))
+        Some(Loops::kernel("matmul_integer", [a, b, a_zero, b_zero, sizes]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let args = sides(cx).to_vec();
-        Implementation::Call(Arg::call("tensor::module::quantized_matmul", args))
+        Implementation::Call(Arg::call("tensor::module::matmul_integer", args))
     }
 }
 
-impl Operation for QuantizedConv {
+impl Operation for ConvInteger {
     facts!(operands: ["x", "weight", "x_zero?", "weight_zero?"], effect: Pure, folding: Never, result: Computed);
     none!(host, derivation);
 
@@ -317,13 +317,13 @@ impl Operation for QuantizedConv {
         let operands =
             [KernelArg::Operand(0), KernelArg::Operand(1), KernelArg::Optional(2), KernelArg::Optional(3)];
         let [x, weight, x_zero, weight_zero] = operands;
-        Some(Loops::kernel("quantized_conv2d", [x, weight, x_zero, weight_zero, sizes]))
+        Some(Loops::kernel("conv2d_integer", [x, weight, x_zero, weight_zero, sizes]))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let mut args = sides(cx).to_vec();
         args.push(Arg::options(&self.options));
-        Implementation::Call(Arg::call("tensor::module::quantized_conv", args))
+        Implementation::Call(Arg::call("tensor::module::conv_integer", args))
     }
 }
 

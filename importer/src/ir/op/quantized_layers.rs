@@ -5,7 +5,7 @@ use super::broadcast::{broadcast, broadcasts_to};
 use super::convolution::{conv_dims, conv_sizes, weight_at, windowed_config};
 use super::prelude::*;
 use super::quantized::{QuantizeDynamic, named, push};
-use super::{QuantizedConv, QuantizedMatMul};
+use super::{ConvInteger, MatMulInteger};
 use kiln_types::{Activation, BinaryOp, ConvOptions, DType, Expression, Step, UnaryOp};
 
 attributes! {
@@ -21,7 +21,7 @@ attributes! {
 
 attributes! {
     /// A convolution of integers, as [`QuantizedLinear`] is a product: `weight` is a constant `[out, in / groups, kernel…]`.
-    pub struct ScaledConv {
+    pub struct QuantizedConv {
         /// Where the kernel goes.
         pub options: ConvOptions,
         /// Applied to the result, after the residual.
@@ -349,7 +349,7 @@ impl Operation for QuantizedLinear {
             None => None,
         };
         let sides = [Some(x), Some(&weight), x_zero.as_ref(), zeros.as_ref()];
-        let [sums] = <[_; 1]>::try_from(QuantizedMatMul.evaluate(&Known { operands: &sides })?).ok()?;
+        let [sums] = <[_; 1]>::try_from(MatMulInteger.evaluate(&Known { operands: &sides })?).ok()?;
         Some(vec![finished(operands, self.activation, &sums, 1)?])
     }
 
@@ -390,7 +390,7 @@ impl Operation for QuantizedLinear {
 const QUANTIZED_CONV: [&layers::Layer; 3] =
     [&layers::QUANTIZED_CONV_1D, &layers::QUANTIZED_CONV_2D, &layers::QUANTIZED_CONV_3D];
 
-impl Operation for ScaledConv {
+impl Operation for QuantizedConv {
     facts!(
         operands: [
             "x", "x_zero?", "x_scale?", "weight", "weight_zero?", "scale", "bias?", "residual?", "integer_bias?", "output_zero?"
@@ -419,7 +419,7 @@ impl Operation for ScaledConv {
         };
         let [x_zero, zeros] = [At::X_ZERO, At::WEIGHT_ZERO].map(|n| operands.get(n).and_then(spread));
         let sides = [Some(x), Some(weight), x_zero.as_ref(), zeros.as_ref()];
-        let conv = QuantizedConv { options: self.options.clone() };
+        let conv = ConvInteger { options: self.options.clone() };
         let [sums] = <[_; 1]>::try_from(conv.evaluate(&Known { operands: &sides })?).ok()?;
         let places = sums.shape.get(2..)?.iter().product();
         Some(vec![finished(operands, self.activation, &sums, places)?])
@@ -440,15 +440,15 @@ impl Operation for ScaledConv {
             }
             None if floats => {
                 args.push(KernelArg::Scratch(elements(&cx.shape(0)?)));
-                "scaled_conv2d_of_floats"
+                "quantized_conv2d_of_floats"
             }
-            None => "scaled_conv2d",
+            None => "quantized_conv2d",
         };
         Some(Loops::kernel(function, args))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
-        let functions = ["tensor::module::scaled_conv", "tensor::module::requantized_conv"];
+        let functions = ["tensor::module::quantized_conv", "tensor::module::requantized_conv"];
         let last = Some(Arg::options(&self.options));
         let called = Called { cx, activation: self.activation, functions, last };
         match weight_at(cx, At::WEIGHT).filter(|_| called.is_layer()) {
@@ -518,11 +518,11 @@ fn loops_over(cx: &Site<'_>, operands: usize, expression: Expression) -> Option<
     let shape = cx.result_shape()?;
     let operands = (0..operands).map(|n| Some((n, Strided::new(&cx.shape(n)?).expand(&shape)?)));
     let operands = operands.collect::<Option<_>>()?;
-    Some(Loops::Passes(vec![Pass { result: Strided::new(&shape), operands, expression }]))
+    Some(Loops::Elementwise(vec![ElementLoop { result: Strided::new(&shape), operands, expression }]))
 }
 
 impl Operation for QuantizedAdd {
-    facts!(operands: ["lhs", "rhs", "lhs_scale", "rhs_scale", "offset"], parameters: [2, 3, 4], effect: Pure, folding: Passes(5), result: Computed);
+    facts!(operands: ["lhs", "rhs", "lhs_scale", "rhs_scale", "offset"], parameters: [2, 3, 4], effect: Pure, folding: PerElement(5), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -556,7 +556,7 @@ impl Operation for QuantizedAdd {
 
 impl Operation for QuantizedMul {
     facts!(
-        operands: ["lhs", "rhs", "lhs_zero", "rhs_zero", "zero", "scale"], parameters: [2, 3, 4, 5], effect: Pure, folding: Passes(6),
+        operands: ["lhs", "rhs", "lhs_zero", "rhs_zero", "zero", "scale"], parameters: [2, 3, 4, 5], effect: Pure, folding: PerElement(6),
         result: Computed
     );
     none!(host, derivation);

@@ -1,4 +1,4 @@
-//! Axes folded to one element.
+//! Axes reduced to one element.
 
 use super::host::{exact, fits};
 use super::prelude::*;
@@ -7,7 +7,7 @@ use kiln_types::{ArgReduceOp, DType, ReduceOp};
 use std::cmp::Ordering;
 
 attributes! {
-    /// Axes folded.
+    /// Axes reduced.
     pub struct Reduce {
         /// What is computed.
         pub op: ReduceOp,
@@ -19,7 +19,7 @@ attributes! {
 }
 
 impl Operation for Reduce {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let (op, axes, keep_dims) = (self.op, self.axes.as_slice(), self.keep_dims);
@@ -49,8 +49,8 @@ impl Operation for Reduce {
         if run == 0 {
             return None;
         }
-        let folded = |chunk| host_fold(cx, op, chunk).filter(|result| fits(x.dtype, result));
-        ordered.chunks(run).map(folded).collect()
+        let reduced = |chunk| reduce_on_host(cx, op, chunk).filter(|result| fits(x.dtype, result));
+        ordered.chunks(run).map(reduced).collect()
     }
 
     fn evaluate(&self, operands: &Known<'_>) -> Option<Vec<TensorData>> {
@@ -59,15 +59,15 @@ impl Operation for Reduce {
             return None;
         }
         let (values, run) = axes_last(x, axes);
-        let shape = folded(&x.shape, axes, keep_dims);
+        let shape = reduced_shape(&x.shape, axes, keep_dims);
         let count: usize = elements(&shape);
         let chunk = |i: usize| i * run..(i + 1) * run;
         let result = match values {
             Elements::Float(x) => {
-                Elements::Float((0..count).map(|i| fold_floats(op, &x[chunk(i)])).collect())
+                Elements::Float((0..count).map(|i| reduce_floats(op, &x[chunk(i)])).collect())
             }
             Elements::Int(x) => {
-                Elements::Int((0..count).map(|i| fold_ints(op, &x[chunk(i)])).collect::<Option<_>>()?)
+                Elements::Int((0..count).map(|i| reduce_ints(op, &x[chunk(i)])).collect::<Option<_>>()?)
             }
         };
         Some(vec![result.store(x.dtype, shape)])
@@ -83,7 +83,7 @@ impl Operation for Reduce {
         if *keep_dims {
             return Ok(kept);
         }
-        let left = folded(&of.shape(0).ok_or_else(|| of.unknown())?, axes, false);
+        let left = reduced_shape(&of.shape(0).ok_or_else(|| of.unknown())?, axes, false);
         if left.is_empty() {
             return Err(of.unknown());
         }
@@ -95,7 +95,7 @@ impl Operation for Reduce {
         let kept = (0..shape.len()).filter(|axis| !self.axes.contains(axis));
         let order: Vec<usize> = kept.chain(self.axes.iter().copied()).collect();
         let operand = Strided::new(&shape).permute(&order);
-        Some(Loops::Fold(Fold { op: self.op, operand, folded: self.axes.len() }))
+        Some(Loops::Reduction(Reduction { op: self.op, operand, reduced: self.axes.len() }))
     }
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
@@ -118,7 +118,7 @@ attributes! {
 }
 
 impl Operation for ArgReduce {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host, derivation);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -147,7 +147,7 @@ impl Operation for ArgReduce {
             // As integers: not all have a float of their own.
             Elements::Int(x) => best_places(&x, run, |new, old| better(Some(new.cmp(old)))),
         };
-        Some(vec![Elements::Int(best).store(DType::I64, folded(&x.shape, &[axis], keep_dims))])
+        Some(vec![Elements::Int(best).store(DType::I64, reduced_shape(&x.shape, &[axis], keep_dims))])
     }
 
     fn loops(&self, cx: &Site<'_>) -> Option<Loops> {
@@ -162,11 +162,11 @@ impl Operation for ArgReduce {
 
     fn implementation(&self, cx: &Site<'_>) -> Implementation {
         let (x, axis) = (Arg::Operand(0), Arg::axis(self.axis));
-        let folded = match self.select_last {
+        let reduced = match self.select_last {
             false => x.then(self.op.name(), [axis]),
             true => x.then("arg_reduce", [Arg::options(&self.op), axis, Arg::Bool(true)]),
         };
-        Implementation::Call(squeezed(folded, &[self.axis], self.keep_dims, cx))
+        Implementation::Call(squeezed(reduced, &[self.axis], self.keep_dims, cx))
     }
 }
 
@@ -178,7 +178,7 @@ fn reduces(op: ReduceOp, dtype: DType) -> bool {
     }
 }
 
-/// Dims with some axes folded.
+/// Dims with some axes reduced.
 fn without(dims: &[Dim], axes: &[usize], keep_dims: bool) -> Vec<Dim> {
     let kept = dims.iter().enumerate().filter_map(|(i, dim)| match (axes.contains(&i), keep_dims) {
         (false, _) => Some(dim.clone()),
@@ -188,7 +188,7 @@ fn without(dims: &[Dim], axes: &[usize], keep_dims: bool) -> Vec<Dim> {
     kept.collect()
 }
 
-pub(super) fn host_fold(cx: &Host<'_>, op: ReduceOp, values: &[Dim]) -> Option<Dim> {
+pub(super) fn reduce_on_host(cx: &Host<'_>, op: ReduceOp, values: &[Dim]) -> Option<Dim> {
     let (first, rest) = values.split_first()?;
     let combine: fn(&Graph, &Dim, &Dim) -> Option<Dim> = match op {
         ReduceOp::Sum => |_, a, b| exact(a + b),
@@ -197,7 +197,7 @@ pub(super) fn host_fold(cx: &Host<'_>, op: ReduceOp, values: &[Dim]) -> Option<D
         ReduceOp::Min => |graph, a, b| Some(graph.minimum(a, b)),
         ReduceOp::Mean => return None,
     };
-    rest.iter().try_fold(first.clone(), |folded, value| combine(cx.graph, &folded, value))
+    rest.iter().try_fold(first.clone(), |reduced, value| combine(cx.graph, &reduced, value))
 }
 
 /// Elements with the given axes last, and the number of elements of those axes.
@@ -212,8 +212,8 @@ fn axes_last(x: &TensorData, axes: &[usize]) -> (Elements, usize) {
     (values, elements(&axes.iter().map(|&axis| x.shape[axis]).collect::<Vec<_>>()))
 }
 
-/// The shape with axes folded.
-fn folded(shape: &[usize], axes: &[usize], keep_dims: bool) -> Vec<usize> {
+/// The shape with axes reduced.
+fn reduced_shape(shape: &[usize], axes: &[usize], keep_dims: bool) -> Vec<usize> {
     let dims = shape.iter().enumerate().filter_map(|(i, &dim)| match (axes.contains(&i), keep_dims) {
         (false, _) => Some(dim),
         (true, true) => Some(1),
@@ -222,7 +222,7 @@ fn folded(shape: &[usize], axes: &[usize], keep_dims: bool) -> Vec<usize> {
     dims.collect()
 }
 
-fn fold_floats(op: ReduceOp, x: &[f64]) -> f64 {
+fn reduce_floats(op: ReduceOp, x: &[f64]) -> f64 {
     let nan = x.iter().any(|x| x.is_nan());
     match op {
         // A sum of nothing is 0, which that of the standard library is with the other sign.
@@ -236,7 +236,7 @@ fn fold_floats(op: ReduceOp, x: &[f64]) -> f64 {
     }
 }
 
-fn fold_ints(op: ReduceOp, x: &[i128]) -> Option<i128> {
+fn reduce_ints(op: ReduceOp, x: &[i128]) -> Option<i128> {
     match op {
         ReduceOp::Sum => Some(x.iter().sum()),
         ReduceOp::Prod => x.iter().try_fold(1i128, |a, &b| a.checked_mul(b)),
@@ -280,7 +280,7 @@ fn reduce_call(op: ReduceOp, axes: &[usize], keep_dims: bool, cx: &Site<'_>) -> 
     squeezed(reduced, axes, keep_dims, cx)
 }
 
-/// Drops axes of size 1 after a fold.
+/// Drops axes of size 1 after a reduction.
 fn squeezed(x: Arg, axes: &[usize], keep_dims: bool, cx: &Site<'_>) -> Arg {
     let rank = cx.rank(0).saturating_sub(axes.len());
     match axes {

@@ -9,7 +9,7 @@ use kiln_types::{Step, UnaryOp};
 pub struct RootOfSquares;
 
 impl Operation for RootOfSquares {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
     none!(host);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

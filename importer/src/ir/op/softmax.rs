@@ -22,7 +22,7 @@ attributes! {
 macro_rules! softmax {
     ($ty:ty, $log:literal, $function:literal, $kernel:literal) => {
         impl Operation for $ty {
-            facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+            facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
             none!(host, derivation);
 
             fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

@@ -6,7 +6,7 @@ use super::prelude::*;
 use kiln_types::{CompareOp, DType, Step, UnaryOp};
 
 impl Operation for UnaryOp {
-    facts!(operands: ["x"], effect: Pure, folding: Passes(1), result: Computed);
+    facts!(operands: ["x"], effect: Pure, folding: PerElement(1), result: Computed);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
         let x = cx.ty(0)?;

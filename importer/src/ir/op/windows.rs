@@ -2,17 +2,17 @@
 
 use super::rules::{attribute, misfit};
 use crate::ir::{Dim, KernelArg, RuleError, RuleResult, TensorType};
-use kiln_types::TensorData;
+use kiln_types::{TensorData, Windows};
 
 /// A window along one spatial axis.
-pub(super) struct Window {
+pub(super) struct AxisWindow {
     pub(super) kernel: Dim,
     pub(super) stride: usize,
     pub(super) padding: (usize, usize),
     pub(super) dilation: usize,
 }
 
-impl Window {
+impl AxisWindow {
     /// Elements between the first and the last that the window touches, both included.
     pub(super) fn extent(&self) -> Dim {
         &(&(&self.kernel - &Dim::constant(1)) * &Dim::from(self.dilation)) + &Dim::constant(1)
@@ -93,60 +93,18 @@ pub(super) fn each([a, b, c]: [usize; 3], mut visit: impl FnMut([usize; 3], usiz
     }
 }
 
-/// Windows that slide over three axes.
-pub(super) struct Windows {
-    pub(super) size: [usize; 3],
-    pub(super) kernel: [usize; 3],
-    pub(super) stride: [usize; 3],
-    pub(super) dilation: [usize; 3],
-    pub(super) padding: [(usize, usize); 3],
+/// Where an element of the window at `place` lies in a channel; nothing if it is in the padding.
+pub(super) fn cell(windows: &Windows, place: [usize; 3], element: [usize; 3]) -> Option<usize> {
+    let mut at = 0;
+    for axis in 0..3 {
+        at = at * windows.input[axis] + windows.position(axis, place[axis], element[axis])?;
+    }
+    Some(at)
 }
 
-impl Windows {
-    pub(super) fn places(&self, ceil_mode: bool) -> Option<[usize; 3]> {
-        let mut places = [0; 3];
-        for (axis, place) in places.iter_mut().enumerate() {
-            let (before, after) = self.padding[axis];
-            let extent = (self.kernel[axis].checked_sub(1)?) * self.dilation[axis] + 1;
-            let stride = self.stride[axis].max(1);
-            let padded = self.size[axis] + before + after;
-            let Some(free) = padded.checked_sub(extent) else {
-                // One that hangs over the end by less than a step.
-                if !ceil_mode || padded + stride <= extent || self.size[axis] + before == 0 {
-                    return None;
-                }
-                *place = 1;
-                continue;
-            };
-            // Those that start in the padding behind the image do not count, whether they hang over or not.
-            let starts_inside = (self.size[axis] + before).div_ceil(stride);
-            *place = match ceil_mode {
-                true => (free.div_ceil(stride) + 1).min(starts_inside),
-                false => free / stride + 1,
-            };
-        }
-        Some(places)
-    }
-
-    /// The input cell under a kernel cell of the window at `place`; `None` in the padding.
-    pub(super) fn cell(&self, place: [usize; 3], kernel: [usize; 3]) -> Option<usize> {
-        let mut at = 0;
-        for axis in 0..3 {
-            let i = (place[axis] * self.stride[axis] + kernel[axis] * self.dilation[axis])
-                .checked_sub(self.padding[axis].0)
-                .filter(|&i| i < self.size[axis])?;
-            at = at * self.size[axis] + i;
-        }
-        Some(at)
-    }
-
-    /// Whether a kernel cell lies within the padded input (hanging over it in ceil mode, it does not).
-    pub(super) fn in_padding(&self, place: [usize; 3], kernel: [usize; 3]) -> bool {
-        (0..3).all(|axis| {
-            let i = place[axis] * self.stride[axis] + kernel[axis] * self.dilation[axis];
-            i < self.size[axis] + self.padding[axis].0 + self.padding[axis].1
-        })
-    }
+/// How many elements of the window at `place` lie in the image or its padding; those of one that hangs over do not.
+pub(super) fn elements_in_padding(windows: &Windows, place: [usize; 3]) -> usize {
+    (0..3).map(|axis| windows.elements(axis, place[axis], true)).product()
 }
 
 /// The full shape of a result with the given channels and places, at the input's rank.

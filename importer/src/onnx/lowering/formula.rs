@@ -197,7 +197,7 @@ impl<'f> Value<'f> {
     }
 
     /// A reduction over axes that go.
-    pub(crate) fn fold(self, op: ReduceOp, axes: &[usize]) -> Self {
+    pub(crate) fn reduce_squeezed(self, op: ReduceOp, axes: &[usize]) -> Self {
         self.then(|to, x| to.reduce(op, x, axes, false))
     }
 

@@ -19,7 +19,7 @@ pub(crate) enum AutoPad {
 
 /// The attributes of a window, as given.
 #[derive(Clone, Debug)]
-pub(crate) struct Windows {
+pub(crate) struct WindowAttributes {
     pub(crate) auto_pad: AutoPad,
     pub(crate) kernel: Option<Vec<usize>>,
     pads: Option<Vec<usize>>,
@@ -29,7 +29,7 @@ pub(crate) struct Windows {
 
 /// A window over as many axes as there are spatial ones.
 #[derive(Clone, Debug)]
-pub(crate) struct Window {
+pub(crate) struct WindowOptions {
     pub(crate) kernel: Vec<usize>,
     pub(crate) stride: Vec<usize>,
     pub(crate) dilation: Vec<usize>,
@@ -37,7 +37,7 @@ pub(crate) struct Window {
     pub(crate) explicit: Vec<(usize, usize)>,
 }
 
-impl Windows {
+impl WindowAttributes {
     pub(crate) fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let modes = [
             ("NOTSET", AutoPad::NotSet),
@@ -66,7 +66,7 @@ impl Windows {
     }
 
     /// The window for `spatial` axes and a kernel.
-    pub(crate) fn over(&self, spatial: usize, kernel: Vec<usize>) -> RuleResult<Window> {
+    pub(crate) fn over(&self, spatial: usize, kernel: Vec<usize>) -> RuleResult<WindowOptions> {
         let fit = |name: &str, given: &Option<Vec<usize>>, default: usize, count: usize| match given {
             None => Ok(vec![default; count]),
             Some(values) if values.len() == count => Ok(values.clone()),
@@ -79,7 +79,7 @@ impl Windows {
             AutoPad::NotSet => fit("pads", &self.pads, 0, 2 * spatial)?,
             _ => vec![0; 2 * spatial],
         };
-        Ok(Window {
+        Ok(WindowOptions {
             kernel,
             stride: fit("strides", &self.strides, 1, spatial)?,
             dilation: fit("dilations", &self.dilations, 1, spatial)?,
@@ -88,7 +88,7 @@ impl Windows {
     }
 }
 
-impl Window {
+impl WindowOptions {
     /// What a window covers of an axis.
     pub(crate) fn extent(&self, axis: usize) -> Dim {
         let steps = &Dim::from(self.kernel[axis]) - &Dim::constant(1);
@@ -111,7 +111,7 @@ impl Lowering<'_, '_> {
     }
 
     /// The padding before and after each spatial axis.
-    pub(crate) fn padding(&self, x: ValueId, mode: AutoPad, window: &Window) -> Vec<(Dim, Dim)> {
+    pub(crate) fn padding(&self, x: ValueId, mode: AutoPad, window: &WindowOptions) -> Vec<(Dim, Dim)> {
         if matches!(mode, AutoPad::NotSet | AutoPad::Valid) {
             return window.explicit.iter().map(|&(a, b)| (Dim::from(a), Dim::from(b))).collect();
         }

@@ -47,7 +47,7 @@ pub(super) fn merged(name: &str, number: impl Fn(usize) -> RuleResult<f64>) -> R
         "ThresholdedRelu" => Activation::ThresholdedRelu { alpha: number(0)? },
         "HardSigmoid" => Activation::HardSigmoid { alpha: number(0)?, beta: number(1)? },
         other => {
-            let what = format!("the activation {}", crate::error::quoted(other));
+            let what = format!("the activation {}", kiln_types::quoted(other));
             return Err(RuleError::Unsupported { what });
         }
     })

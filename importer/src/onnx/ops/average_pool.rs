@@ -1,6 +1,6 @@
 //! `AveragePool` and `LpPool`.
 
-use super::super::lowering::{Window, Windows, known_padding};
+use super::super::lowering::{WindowAttributes, WindowOptions, known_padding};
 use super::conv::padded;
 use super::global_pool::order;
 use super::max_pool::window_of;
@@ -9,14 +9,14 @@ use crate::ir::op;
 use kiln_types::{PoolOp, PoolOptions};
 
 pub(super) struct AveragePool {
-    windows: Windows,
+    windows: WindowAttributes,
     ceil_mode: bool,
     op: PoolOp,
 }
 
 impl AveragePool {
     fn read(node: &mut SourceNode<'_>, op: PoolOp) -> RuleResult<Self> {
-        Ok(Self { windows: Windows::read(node)?, ceil_mode: node.flag("ceil_mode", false)?, op })
+        Ok(Self { windows: WindowAttributes::read(node)?, ceil_mode: node.flag("ceil_mode", false)?, op })
     }
 
     fn read_average(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -51,7 +51,7 @@ pub(super) fn pool(
     to: &mut Lowering<'_, '_>,
     x: ValueId,
     op: PoolOp,
-    window: Window,
+    window: WindowOptions,
     padding: Vec<(Dim, Dim)>,
     ceil_mode: bool,
 ) -> RuleResult<ValueId> {

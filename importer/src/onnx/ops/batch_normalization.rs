@@ -100,7 +100,7 @@ fn statistics(to: &mut Lowering<'_, '_>, x: ValueId, dtype: DType) -> RuleResult
     let [mean, variance] = to.formulas(|f| {
         let x = f.value(x);
         let mean = x.mean(&axes);
-        [mean, (x - mean).square().fold(ReduceOp::Mean, &axes)]
+        [mean, (x - mean).square().reduce_squeezed(ReduceOp::Mean, &axes)]
     })?;
     let mean = to.squeeze(mean, &axes)?;
     Ok([to.cast(mean, dtype)?, to.cast(variance, dtype)?])

@@ -114,7 +114,7 @@ fn named(name: &str) -> RuleResult<DType> {
         "UINT64" => DType::U64,
         other => {
             let reason =
-                format!("is {}, must be a dtype of numbers such as FLOAT", crate::error::quoted(other));
+                format!("is {}, must be a dtype of numbers such as FLOAT", kiln_types::quoted(other));
             return Err(invalid("to", reason));
         }
     })

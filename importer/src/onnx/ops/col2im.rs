@@ -1,16 +1,16 @@
 //! `Col2Im`: blocks summed back into an image, which is a transposed convolution with unit kernels.
 
-use super::super::lowering::Windows;
+use super::super::lowering::WindowAttributes;
 use super::super::node::{MAX_SIZE, sizes_of};
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{ConvTransposeOptions, PadMode};
 
-pub(super) struct Col2Im(Windows);
+pub(super) struct Col2Im(WindowAttributes);
 
 impl Col2Im {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Windows::read_places(node).map(Self)
+        WindowAttributes::read_places(node).map(Self)
     }
 }
 

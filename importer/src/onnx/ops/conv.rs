@@ -1,22 +1,22 @@
 //! `Conv`: windows over one to three spatial axes, and any more that no window reaches across; ONNX Runtime's `FusedConv` adds and
 //! activates as well, and its `NhwcConv` has the channels last, of the image and of the weight.
 
-use super::super::lowering::{Window, Windows, known_padding};
+use super::super::lowering::{WindowAttributes, WindowOptions, known_padding};
 use super::activation::merged;
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{Activation, ConvOptions, PadMode};
 
 pub(super) struct Conv {
-    windows: Windows,
+    windows: WindowAttributes,
     groups: usize,
-    then: Then,
+    fused: FusedActivation,
     channels_last: bool,
 }
 
-/// What becomes of the result.
+/// What ONNX Runtime fused to the convolution: it is done to the result.
 #[derive(Clone, Copy)]
-enum Then {
+enum FusedActivation {
     Nothing,
     Activation(Activation),
     Clip { min: f64, max: f64 },
@@ -24,8 +24,8 @@ enum Then {
 
 impl Conv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        let (windows, groups) = (Windows::read(node)?, node.size("group", 1)?);
-        Ok(Self { windows, groups, then: Then::Nothing, channels_last: false })
+        let (windows, groups) = (WindowAttributes::read(node)?, node.size("group", 1)?);
+        Ok(Self { windows, groups, fused: FusedActivation::Nothing, channels_last: false })
     }
 
     fn read_channels_last(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -38,12 +38,12 @@ impl Conv {
             let missing = || invalid("activation_params", format!("has {} entries", numbers.len()));
             numbers.get(n).copied().ok_or_else(missing)
         };
-        let then = match node.string("activation", "")?.as_str() {
-            "" => Then::Nothing,
-            "Clip" => Then::Clip { min: number(0)?, max: number(1)? },
-            other => Then::Activation(merged(other, number)?),
+        let fused = match node.string("activation", "")?.as_str() {
+            "" => FusedActivation::Nothing,
+            "Clip" => FusedActivation::Clip { min: number(0)?, max: number(1)? },
+            other => FusedActivation::Activation(merged(other, number)?),
         };
-        Ok(Self { then, ..Self::read(node)? })
+        Ok(Self { fused, ..Self::read(node)? })
     }
 }
 
@@ -91,10 +91,10 @@ impl<'m> Operator<'m> for Conv {
         if let Some(added) = args.optional("Z")? {
             y = to.binary(BinaryOp::Add, y, added)?;
         }
-        let y = match self.then {
-            Then::Nothing => y,
-            Then::Activation(activation) => to.activation(activation, y)?,
-            Then::Clip { min, max } => {
+        let y = match self.fused {
+            FusedActivation::Nothing => y,
+            FusedActivation::Activation(activation) => to.activation(activation, y)?,
+            FusedActivation::Clip { min, max } => {
                 let (min, max) = (Some(Scalar::Float(min)), Some(Scalar::Float(max)));
                 to.add(Op::Clamp(op::Clamp { min, max }), &[y])?
             }
@@ -112,7 +112,7 @@ struct Apart {
 }
 
 impl Apart {
-    fn find(to: &Lowering<'_, '_>, x: ValueId, window: &Window, padding: &[(Dim, Dim)]) -> Self {
+    fn find(to: &Lowering<'_, '_>, x: ValueId, window: &WindowOptions, padding: &[(Dim, Dim)]) -> Self {
         let alone = |&axis: &usize| {
             let padded = padding.get(axis).is_none_or(|(before, after)| !before.is(0) || !after.is(0));
             !padded && window.kernel.get(axis) == Some(&1) && window.stride.get(axis) == Some(&1)
@@ -150,7 +150,7 @@ impl Apart {
     }
 
     /// Takes the axes out of windows and their padding.
-    fn leave(&self, window: &mut Window, padding: &mut Vec<(Dim, Dim)>) {
+    fn leave(&self, window: &mut WindowOptions, padding: &mut Vec<(Dim, Dim)>) {
         let without = |sizes: &mut Vec<usize>| keep_others(sizes, &self.axes);
         [&mut window.kernel, &mut window.stride, &mut window.dilation].into_iter().for_each(without);
         keep_others(&mut window.explicit, &self.axes);
@@ -172,7 +172,7 @@ pub(super) fn kernel_of(
     to: &Lowering<'_, '_>,
     weight: ValueId,
     spatial: usize,
-    windows: &Windows,
+    windows: &WindowAttributes,
 ) -> RuleResult<Vec<usize>> {
     let dims = to.dims(weight);
     if dims.len() != spatial + 2 {

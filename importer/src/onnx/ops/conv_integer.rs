@@ -1,7 +1,7 @@
 //! `ConvInteger` and `QLinearConv`: convolutions of quantized tensors. The latter is in ONNX Runtime's domain too, where it
 //! may have the channels last.
 
-use super::super::lowering::{Windows, known_padding};
+use super::super::lowering::{WindowAttributes, known_padding};
 use super::conv::{kernel_of, padded};
 use super::matmul_integer::{centered, requantized};
 use super::prelude::*;
@@ -9,7 +9,7 @@ use crate::ir::op;
 use kiln_types::ConvOptions;
 
 pub(super) struct ConvInteger {
-    windows: Windows,
+    windows: WindowAttributes,
     groups: usize,
     requantize: bool,
     channels_last: bool,
@@ -21,7 +21,7 @@ const QLINEAR: &[&str] =
 impl ConvInteger {
     fn read(node: &mut SourceNode<'_>, requantize: bool) -> RuleResult<Self> {
         let groups = node.size("group", 1)?;
-        Ok(Self { windows: Windows::read(node)?, groups, requantize, channels_last: false })
+        Ok(Self { windows: WindowAttributes::read(node)?, groups, requantize, channels_last: false })
     }
 
     fn read_microsoft(node: &mut SourceNode<'_>) -> RuleResult<Self> {
@@ -69,7 +69,7 @@ impl<'m> Operator<'m> for ConvInteger {
             groups: self.groups,
         };
         let operands = [Some(x), Some(weight), x_zero, w_zero];
-        let mut sum = to.add_optional(Op::QuantizedConv(op::QuantizedConv { options }), &operands)?;
+        let mut sum = to.add_optional(Op::ConvInteger(op::ConvInteger { options }), &operands)?;
         if !self.requantize {
             return Ok(sum.into());
         }

@@ -1,13 +1,13 @@
 //! `ConvTranspose`: one to three spatial axes; padding given, or found from the wanted size.
 
-use super::super::lowering::{AutoPad, Window, Windows};
+use super::super::lowering::{AutoPad, WindowAttributes, WindowOptions};
 use super::super::node::{MAX_SIZE, sizes_of};
 use super::conv::kernel_of;
 use super::prelude::*;
 use kiln_types::ConvTransposeOptions;
 
 pub(super) struct ConvTranspose {
-    windows: Windows,
+    windows: WindowAttributes,
     groups: usize,
     output_padding: Option<Vec<i64>>,
     output_shape: Option<Vec<i64>>,
@@ -16,7 +16,7 @@ pub(super) struct ConvTranspose {
 impl ConvTranspose {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
-            windows: Windows::read(node)?,
+            windows: WindowAttributes::read(node)?,
             groups: node.size("group", 1)?,
             output_padding: node.ints("output_padding")?,
             output_shape: node.ints("output_shape")?,
@@ -77,7 +77,7 @@ impl ConvTranspose {
         &self,
         to: &Lowering<'_, '_>,
         x: ValueId,
-        window: &Window,
+        window: &WindowOptions,
         extra: &mut [usize],
         shape: Option<&[usize]>,
     ) {
@@ -97,7 +97,7 @@ impl ConvTranspose {
         &self,
         to: &Lowering<'_, '_>,
         x: ValueId,
-        window: &Window,
+        window: &WindowOptions,
         extra: &[usize],
         shape: Option<&[usize]>,
     ) -> RuleResult<Vec<(Dim, Dim)>> {

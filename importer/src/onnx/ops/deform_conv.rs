@@ -1,12 +1,12 @@
 //! `DeformConv`: a convolution whose kernel elements are moved by offsets.
 
-use super::super::lowering::Windows;
+use super::super::lowering::WindowAttributes;
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::PadMode;
 
 pub(super) struct DeformConv {
-    windows: Windows,
+    windows: WindowAttributes,
     groups: usize,
     offset_groups: usize,
 }
@@ -14,7 +14,7 @@ pub(super) struct DeformConv {
 impl DeformConv {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
-            windows: Windows::read(node)?,
+            windows: WindowAttributes::read(node)?,
             groups: node.size("group", 1)?,
             offset_groups: node.size("offset_group", 1)?,
         })

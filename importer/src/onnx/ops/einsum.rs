@@ -66,7 +66,7 @@ fn letters(term: &str) -> RuleResult<Vec<u8>> {
     let compact = compact.replacen("...", ".", 1);
     let valid = compact.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == ELLIPSIS);
     if !valid || compact.matches('.').count() > 1 {
-        return Err(invalid("equation", format!("has the term {}", crate::error::quoted(term))));
+        return Err(invalid("equation", format!("has the term {}", kiln_types::quoted(term))));
     }
     Ok(compact.into_bytes())
 }

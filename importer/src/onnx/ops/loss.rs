@@ -62,10 +62,10 @@ impl<'m> Operator<'m> for Loss {
             let loss = weight.map_or(loss, |weight| loss * weight);
             match (self.reduction, weight) {
                 (Reduction::None, _) => loss,
-                (Reduction::Sum, _) => loss.fold(ReduceOp::Sum, &axes),
-                (Reduction::Mean, None) => loss.fold(ReduceOp::Mean, &axes),
+                (Reduction::Sum, _) => loss.reduce_squeezed(ReduceOp::Sum, &axes),
+                (Reduction::Mean, None) => loss.reduce_squeezed(ReduceOp::Mean, &axes),
                 (Reduction::Mean, Some(weight)) => {
-                    loss.fold(ReduceOp::Sum, &axes) / weight.fold(ReduceOp::Sum, &axes)
+                    loss.reduce_squeezed(ReduceOp::Sum, &axes) / weight.reduce_squeezed(ReduceOp::Sum, &axes)
                 }
             }
         })?;

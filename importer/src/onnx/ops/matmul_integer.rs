@@ -37,10 +37,10 @@ impl<'m> Operator<'m> for MatMulInteger {
         let b_zero = args.optional("b_zero_point")?;
         if let Self::FloatsOfFloats = self {
             let [a, scale, zero] = dynamic(to, a)?;
-            let sum = quantized_product(to, a, b, Some(zero), b_zero)?;
+            let sum = integer_product(to, a, b, Some(zero), b_zero)?;
             return floats(args, to, sum, scale);
         }
-        let sum = quantized_product(to, a, b, args.optional("a_zero_point")?, b_zero)?;
+        let sum = integer_product(to, a, b, args.optional("a_zero_point")?, b_zero)?;
         if let Self::Sums = self {
             return Ok(sum.into());
         }
@@ -79,7 +79,7 @@ fn rows(to: &mut Lowering<'_, '_>, parameter: ValueId, left: bool) -> RuleResult
 }
 
 /// The sums of a product of any ranks.
-pub(super) fn quantized_product(
+pub(super) fn integer_product(
     to: &mut Lowering<'_, '_>,
     a: ValueId,
     b: ValueId,
@@ -89,7 +89,7 @@ pub(super) fn quantized_product(
     let rank = to.rank(a).max(to.rank(b));
     let a_zero = a_zero.map(|zero| zero_point(to, zero, rank.max(2), true)).transpose()?;
     let b_zero = b_zero.map(|zero| zero_point(to, zero, rank.max(2), false)).transpose()?;
-    matrices(to, a, b, |to, a, b| to.add_optional(Op::QuantizedMatMul, &[Some(a), Some(b), a_zero, b_zero]))
+    matrices(to, a, b, |to, a, b| to.add_optional(Op::MatMulInteger, &[Some(a), Some(b), a_zero, b_zero]))
 }
 
 /// One number, or one for each row (of the left matrix) or column (of the right one), of the rank of the product's operands.

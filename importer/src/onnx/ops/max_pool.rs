@@ -1,13 +1,13 @@
 //! `MaxPool`, with the positions of the maxima when they are asked for, and ONNX Runtime's `NhwcMaxPool` of quantized images.
 
-use super::super::lowering::{Window, Windows, known_padding};
+use super::super::lowering::{WindowAttributes, WindowOptions, known_padding};
 use super::conv::padded;
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::{PoolOp, PoolOptions};
 
 pub(super) struct MaxPool {
-    windows: Windows,
+    windows: WindowAttributes,
     ceil_mode: bool,
     column_major: bool,
     indices: bool,
@@ -17,7 +17,7 @@ pub(super) struct MaxPool {
 impl MaxPool {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
-            windows: Windows::read(node)?,
+            windows: WindowAttributes::read(node)?,
             ceil_mode: node.flag("ceil_mode", false)?,
             column_major: node.flag("storage_order", false)?,
             indices: node.is_read(1),
@@ -27,7 +27,7 @@ impl MaxPool {
 
     fn read_channels_last(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         Ok(Self {
-            windows: Windows::read(node)?,
+            windows: WindowAttributes::read(node)?,
             ceil_mode: node.flag("ceil_mode", false)?,
             column_major: false,
             indices: false,
@@ -95,7 +95,11 @@ impl<'m> Operator<'m> for MaxPool {
 }
 
 /// The window of a pooling over `x`.
-pub(super) fn window_of(to: &Lowering<'_, '_>, x: ValueId, windows: &Windows) -> RuleResult<Window> {
+pub(super) fn window_of(
+    to: &Lowering<'_, '_>,
+    x: ValueId,
+    windows: &WindowAttributes,
+) -> RuleResult<WindowOptions> {
     let spatial = to.spatial("X", x)?;
     let kernel = windows.kernel.clone().ok_or_else(|| invalid("kernel_shape", "is missing"))?;
     windows.over(spatial, kernel)

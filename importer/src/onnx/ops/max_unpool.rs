@@ -3,19 +3,19 @@
 //! Positions are those of the result, as of what was pooled. The specification's example with an `output_shape` of its own has them
 //! in a smaller tensor that is padded; ONNX Runtime does not, and what was pooled would not come back.
 
-use super::super::lowering::Windows;
+use super::super::lowering::WindowAttributes;
 use super::max_pool::window_of;
 use super::prelude::*;
 use crate::ir::op;
 use kiln_types::ScatterOp;
 
 pub(super) struct MaxUnpool {
-    windows: Windows,
+    windows: WindowAttributes,
 }
 
 impl MaxUnpool {
     fn read(node: &mut SourceNode<'_>) -> RuleResult<Self> {
-        Ok(Self { windows: Windows::read(node)? })
+        Ok(Self { windows: WindowAttributes::read(node)? })
     }
 }
 

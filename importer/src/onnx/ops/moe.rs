@@ -262,8 +262,9 @@ impl Mixture {
         // How many rows are those of this expert and those before it.
         let next = to.range_along([Dim::constant(1), &sizes.experts + &Dim::constant(1)], 0, 2)?;
         let line = to.unsqueeze(expert, &[0])?;
-        let ends =
-            to.formula(|f| f.value(line).less(f.value(next)).cast(DType::I64).fold(ReduceOp::Sum, &[1]))?;
+        let ends = to.formula(|f| {
+            f.value(line).less(f.value(next)).cast(DType::I64).reduce_squeezed(ReduceOp::Sum, &[1])
+        })?;
         Ok(Rows { expert, token, ends, weight })
     }
 

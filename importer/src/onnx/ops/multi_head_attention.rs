@@ -3,7 +3,7 @@
 
 use super::heads::{dims_of, head_count, positions, scaled, split_heads, together, without_heads};
 use super::matmul::product;
-use super::matmul_integer::quantized_product;
+use super::matmul_integer::integer_product;
 use super::prelude::*;
 use super::quantization::single;
 use kiln_types::AttentionOptions;
@@ -187,7 +187,7 @@ fn product_of_integers(args: &Args, to: &mut Lowering<'_, '_>) -> RuleResult<Val
     last(to, "input", input, 3)?;
     last(to, "weight", weight, 2)?;
     let zeros = [args.optional("input_zero_point")?, args.optional("weight_zero_point")?];
-    let sum = quantized_product(to, input, weight, zeros[0], zeros[1])?;
+    let sum = integer_product(to, input, weight, zeros[0], zeros[1])?;
     let input_scale = single(to, "input_scale", args.value("input_scale")?)?;
     // One for the whole weight or for each of its columns.
     let weight_scale = args.value("weight_scale")?;

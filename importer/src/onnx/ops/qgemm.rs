@@ -1,7 +1,7 @@
 //! `QGemm`: `alpha · A · B + C` of matrices of integers that stand for numbers.
 
 use super::gemm::oriented;
-use super::matmul_integer::{quantized_product, requantized};
+use super::matmul_integer::{integer_product, requantized};
 use super::prelude::*;
 use super::quantization::single;
 
@@ -30,7 +30,7 @@ impl<'m> Operator<'m> for QGemm {
         let b = oriented(to, "B", args.value("B")?, transpose_b)?;
         let a_zero = single(to, "a_zero_point", args.value("a_zero_point")?)?;
         let b_zero = columns(to, "b_zero_point", args.value("b_zero_point")?)?;
-        let mut sum = quantized_product(to, a, b, Some(a_zero), Some(b_zero))?;
+        let mut sum = integer_product(to, a, b, Some(a_zero), Some(b_zero))?;
         if let Some(c) = args.optional("C")? {
             sum = to.binary(BinaryOp::Add, sum, c)?;
         }

@@ -1,6 +1,6 @@
 //! `QLinearAveragePool` and `QLinearGlobalAveragePool`: means of integers that stand for numbers.
 
-use super::super::lowering::{Window, Windows};
+use super::super::lowering::{WindowAttributes, WindowOptions};
 use super::average_pool::pool;
 use super::max_pool::window_of;
 use super::prelude::*;
@@ -15,7 +15,7 @@ pub(super) struct QLinearAveragePool {
 
 /// Means over windows.
 struct Local {
-    windows: Windows,
+    windows: WindowAttributes,
     ceil_mode: bool,
     include_pad: bool,
 }
@@ -23,7 +23,7 @@ struct Local {
 impl QLinearAveragePool {
     fn read_local(node: &mut SourceNode<'_>) -> RuleResult<Self> {
         let local = Local {
-            windows: Windows::read(node)?,
+            windows: WindowAttributes::read(node)?,
             ceil_mode: node.flag("ceil_mode", false)?,
             include_pad: node.flag("count_include_pad", false)?,
         };
@@ -96,7 +96,7 @@ impl Local {
 /// How far the last window of an axis hangs over its padding, when places are counted up.
 fn missing(
     to: &Lowering<'_, '_>,
-    window: &Window,
+    window: &WindowOptions,
     axis: usize,
     size: &Dim,
     (before, after): (&Dim, &Dim),

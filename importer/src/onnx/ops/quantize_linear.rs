@@ -312,8 +312,8 @@ pub(super) fn dynamic(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<[Valu
     let axes: Vec<usize> = (0..to.rank(x)).collect();
     let [scale, below] = to.formulas(|f| {
         let x = f.value(x);
-        let low = x.fold(ReduceOp::Min, &axes).min(0.0);
-        let high = x.fold(ReduceOp::Max, &axes).max(0.0);
+        let low = x.reduce_squeezed(ReduceOp::Min, &axes).min(0.0);
+        let high = x.reduce_squeezed(ReduceOp::Max, &axes).max(0.0);
         [(high - low) / 255.0, -low]
     })?;
     let zero_point = quantized(to, below, scale, None, DType::U8, [0, 255])?;

@@ -20,7 +20,7 @@ pub(super) struct Reduce {
     kind: Kind,
     axes: Option<Vec<i64>>,
     keep_dims: bool,
-    /// Without axes: fold none, rather than all.
+    /// Without axes: reduce none, rather than all.
     noop: bool,
 }
 
@@ -81,7 +81,7 @@ impl<'m> Operator<'m> for Reduce {
     }
 }
 
-/// Which axes are folded.
+/// Which axes are reduced.
 enum Axes {
     Known(Vec<usize>),
     /// For each axis of the operand, whether it is among those that the run gives (0: not).
@@ -100,16 +100,22 @@ fn conditions(axes: &[Dim], rank: usize) -> Vec<Dim> {
     (0..rank).map(named).collect()
 }
 
-fn fold(to: &mut Lowering<'_, '_>, op: ReduceOp, x: ValueId, axes: &Axes, keep: bool) -> RuleResult<ValueId> {
+fn reduce(
+    to: &mut Lowering<'_, '_>,
+    op: ReduceOp,
+    x: ValueId,
+    axes: &Axes,
+    keep: bool,
+) -> RuleResult<ValueId> {
     match axes {
         Axes::Known(axes) => to.reduce(op, x, axes, keep),
         Axes::Read(conditions) => {
             let mut result = x;
             for (axis, condition) in conditions.iter().enumerate() {
                 let outer = to.builder.open_region();
-                let folded = to.reduce(op, result, &[axis], true);
-                let then_region = to.builder.close_region(outer, folded.iter().copied().collect());
-                folded?;
+                let reduced = to.reduce(op, result, &[axis], true);
+                let then_region = to.builder.close_region(outer, reduced.iter().copied().collect());
+                reduced?;
                 let else_region = Region { outputs: vec![result], ..Region::default() };
                 let choice = Op::If(op::If { condition: condition.clone(), then_region, else_region });
                 result = to.add(choice, &[])?;
@@ -126,19 +132,19 @@ impl Reduce {
         // be taken for that.
         let float = if dtype.is_float() { dtype } else { DType::F64 };
         let x = if matches!(self.kind, Kind::L2 | Kind::LogSumExp) { to.cast(x, float)? } else { x };
-        let fold = |to: &mut Lowering<'_, '_>, op, x| fold(to, op, x, axes, self.keep_dims);
+        let reduce = |to: &mut Lowering<'_, '_>, op, x| reduce(to, op, x, axes, self.keep_dims);
         let result = match self.kind {
-            Kind::Plain(ReduceOp::Max) if dtype.is_bool() => fold(to, ReduceOp::Any, x)?,
-            Kind::Plain(ReduceOp::Min) if dtype.is_bool() => fold(to, ReduceOp::All, x)?,
-            Kind::Plain(op) => fold(to, op, x)?,
+            Kind::Plain(ReduceOp::Max) if dtype.is_bool() => reduce(to, ReduceOp::Any, x)?,
+            Kind::Plain(ReduceOp::Min) if dtype.is_bool() => reduce(to, ReduceOp::All, x)?,
+            Kind::Plain(op) => reduce(to, op, x)?,
             Kind::L1 => {
                 let magnitude = to.unary(UnaryOp::Abs, x)?;
-                fold(to, ReduceOp::Sum, magnitude)?
+                reduce(to, ReduceOp::Sum, magnitude)?
             }
             Kind::SumSquare | Kind::L2 => {
                 to.in_single(x, |to, x| {
                     let square = to.binary(BinaryOp::Mul, x, x)?;
-                    let sum = fold(to, ReduceOp::Sum, square)?;
+                    let sum = reduce(to, ReduceOp::Sum, square)?;
                     match (self.kind, axes) {
                         (Kind::L2, Axes::Known(_)) => to.unary(UnaryOp::Sqrt, sum),
                         // Passes see no sum of squares behind the choices, and would leave a root that is steep at zero.
@@ -148,7 +154,7 @@ impl Reduce {
                 })?
             }
             Kind::LogSum => {
-                let sum = fold(to, ReduceOp::Sum, x)?;
+                let sum = reduce(to, ReduceOp::Sum, x)?;
                 let sum = to.cast(sum, float)?;
                 to.unary(UnaryOp::Log, sum)?
             }
@@ -162,13 +168,13 @@ impl Reduce {
         if matches!(axes, Axes::Known(axes) if axes.is_empty()) {
             return Ok(x);
         }
-        let maximum = fold(to, ReduceOp::Max, x, axes, true)?;
+        let maximum = reduce(to, ReduceOp::Max, x, axes, true)?;
         let result = to.formula(|f| {
             let [x, maximum] = f.values([x, maximum]);
             // An infinite maximum would make NaN of `∞ - ∞`.
             let shift = maximum.unary(UnaryOp::IsInf).where_(x.number(0.0), maximum);
             let exponential = (x - shift).unary(UnaryOp::Exp);
-            exponential.then(|to, x| fold(to, ReduceOp::Sum, x, axes, true)).unary(UnaryOp::Log) + shift
+            exponential.then(|to, x| reduce(to, ReduceOp::Sum, x, axes, true)).unary(UnaryOp::Log) + shift
         })?;
         match axes {
             Axes::Known(axes) if !self.keep_dims => to.squeeze(result, axes),

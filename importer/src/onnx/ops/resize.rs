@@ -140,7 +140,7 @@ fn transform(name: &str) -> RuleResult<CoordinateTransform> {
         "tf_crop_and_resize" => CoordinateTransform::TfCropAndResize,
         "tf_half_pixel_for_nn" => CoordinateTransform::TfHalfPixelForNn,
         other => {
-            let reason = format!("is {}", crate::error::quoted(other));
+            let reason = format!("is {}", kiln_types::quoted(other));
             return Err(invalid("coordinate_transformation_mode", reason));
         }
     })

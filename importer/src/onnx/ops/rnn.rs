@@ -130,7 +130,7 @@ fn activations(
                 "softsign" => Activation::Softsign,
                 "thresholdedrelu" => Activation::ThresholdedRelu { alpha: alpha(1.0) },
                 _ => {
-                    let what = format!("the cell function {}", crate::error::quoted(name));
+                    let what = format!("the cell function {}", kiln_types::quoted(name));
                     return Err(RuleError::Unsupported { what });
                 }
             })

@@ -109,7 +109,7 @@ impl Svm {
         let gamma = self.kernel.gamma;
         to.formula(|f| {
             let difference = f.value(each) - f.value(vectors);
-            (difference.square().fold(ReduceOp::Sum, &[2]) * -gamma).unary(UnaryOp::Exp)
+            (difference.square().reduce_squeezed(ReduceOp::Sum, &[2]) * -gamma).unary(UnaryOp::Exp)
         })
     }
 

@@ -12,7 +12,7 @@ use classes::Weights;
 use file::{Floats, Listed, Placed, Source};
 use kiln_types::TensorData;
 use tables::{Forest, Tables};
-use targets::{Aggregate, Layout, Targets, Told, lay_out};
+use targets::{Aggregate, Coverage, Layout, Targets, lay_out};
 
 pub(super) struct TreeEnsemble<'m> {
     source: Source<'m>,
@@ -111,9 +111,9 @@ impl<'m> Operator<'m> for TreeEnsemble<'m> {
                     && base.len() < 2
                     && forest.weights.iter().all(|weight| weight.target == 0);
                 let count = if one { 1 } else { classes.count() };
-                let Sums { y, mut told, .. } = sums(to, x, &forest, count, Aggregate::Sum)?;
-                told.resize(classes.count(), Told::Never);
-                let weights = Weights { told: &told, forest: &forest, base: &base };
+                let Sums { y, mut coverage, .. } = sums(to, x, &forest, count, Aggregate::Sum)?;
+                coverage.resize(classes.count(), Coverage::Never);
+                let weights = Weights { coverage: &coverage, forest: &forest, base: &base };
                 let (labels, scores) = weights.classify(to, y, classes, self.transform)?;
                 Ok(labelled(labels, to.cast(scores, result)?))
             }
@@ -125,7 +125,7 @@ impl<'m> Operator<'m> for TreeEnsemble<'m> {
 struct Sums {
     /// `[samples, targets]`.
     y: ValueId,
-    told: Vec<Told>,
+    coverage: Vec<Coverage>,
     /// The leaves at which samples arrive.
     leaves: ValueId,
     /// Whether each leaf says something of each target, where that differs from leaf to leaf.
@@ -140,14 +140,14 @@ impl Sums {
         aggregate: Aggregate,
         mut base: Vec<f64>,
     ) -> RuleResult<ValueId> {
-        let Self { y, told, leaves, tells } = self;
-        let count = told.len();
-        let mut asks = !aggregate.is_sum() && told.iter().any(|told| *told != Told::Always);
-        for (base, told) in base.iter_mut().zip(&told) {
-            match told {
-                Told::Always => {}
-                Told::Never => *base = 0.0,
-                Told::Sometimes => asks |= *base != 0.0,
+        let Self { y, coverage, leaves, tells } = self;
+        let count = coverage.len();
+        let mut asks = !aggregate.is_sum() && coverage.iter().any(|coverage| *coverage != Coverage::Always);
+        for (base, coverage) in base.iter_mut().zip(&coverage) {
+            match coverage {
+                Coverage::Always => {}
+                Coverage::Never => *base = 0.0,
+                Coverage::Sometimes => asks |= *base != 0.0,
             }
         }
         if !asks {
@@ -159,10 +159,10 @@ impl Sums {
         let tells = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[tells, leaves])?;
         let tells = to.reduce(ReduceOp::Max, tells, &[1], false)?;
         let zero = to.number_like(tells, 0.0);
-        let told = to.compare(CompareOp::Greater, tells, zero)?;
+        let is_covered = to.compare(CompareOp::Greater, tells, zero)?;
         let based = plus(to, y, &base)?;
         let untold = to.number_like(based, 0.0);
-        to.select(told, based, untold)
+        to.select(is_covered, based, untold)
     }
 }
 
@@ -182,7 +182,7 @@ fn sums(
     {
         return Err(misfit("nodes_featureids", format!("has {last} for {features} features")));
     }
-    let Targets { weights, layout, told, tells } = lay_out(to, forest, &mut tables, count, aggregate)?;
+    let Targets { weights, layout, coverage, tells } = lay_out(to, forest, &mut tables, count, aggregate)?;
     let leaves = leaves(to, x, &tables)?;
     let shape = match layout {
         Layout::Grouped { .. } => vec![weights.len()],
@@ -192,19 +192,19 @@ fn sums(
     let weights = to.parameter_of("leaf_weights", weights)?;
     let mut y = to.add(Op::Take(op::Take { axis: 0, wrapped: false }), &[weights, leaves])?;
     y = match layout {
-        Layout::Grouped { .. } if count == 1 => to.reduce(aggregate.fold(), y, &[1], true)?,
+        Layout::Grouped { .. } if count == 1 => to.reduce(aggregate.reduction(), y, &[1], true)?,
         Layout::Grouped { trees } => {
             let samples = to.dims(x).first().cloned().unwrap_or_else(|| Dim::constant(1));
             let grouped = to.reshape(y, vec![samples, Dim::from(count), Dim::from(trees)])?;
-            to.reduce(aggregate.fold(), grouped, &[2], false)?
+            to.reduce(aggregate.reduction(), grouped, &[2], false)?
         }
-        Layout::Dense => to.reduce(aggregate.fold(), y, &[1], false)?,
+        Layout::Dense => to.reduce(aggregate.reduction(), y, &[1], false)?,
     };
     if aggregate == Aggregate::Average {
         let trees = to.number_like(y, forest.roots.len() as f64);
         y = to.binary(BinaryOp::Div, y, trees)?;
     }
-    Ok(Sums { y, told, leaves, tells })
+    Ok(Sums { y, coverage, leaves, tells })
 }
 
 /// The leaves at which samples arrive: `[samples, trees]`.

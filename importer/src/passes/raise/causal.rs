@@ -97,7 +97,7 @@ fn triangle(cx: &Rewrite<'_>, id: ValueId, depth: usize) -> Option<Triangle> {
             Some(swapped) => compared(*op, swapped),
             None => {
                 let bound = number(1)?;
-                of(0).map(|t| t.map(|x| f64::from(u8::from(holds(*op, x, bound)))))
+                of(0).map(|t| t.map(|x| f64::from(u8::from(op.holds(x, bound)))))
             }
         },
         Op::Where => {
@@ -205,17 +205,6 @@ fn keeps_truth(from: DType, to: DType) -> bool {
 
 fn truth(x: f64) -> f64 {
     f64::from(u8::from(x != 0.0))
-}
-
-fn holds(op: CompareOp, a: f64, b: f64) -> bool {
-    match op {
-        CompareOp::Equal => a == b,
-        CompareOp::NotEqual => a != b,
-        CompareOp::Greater => a > b,
-        CompareOp::GreaterEqual => a >= b,
-        CompareOp::Lower => a < b,
-        CompareOp::LowerEqual => a <= b,
-    }
 }
 
 /// `column op row`, or, swapped, `row op column`.

@@ -1,6 +1,6 @@
 //! Layers of integers from products and convolutions whose sums are scaled, and sums of what integers stand for.
 
-use crate::ir::{Cast, LayerOperands, Op, Provenance, QuantizedLinear, Reshape, ScaledConv, ValueId};
+use crate::ir::{Cast, LayerOperands, Op, Provenance, QuantizedConv, QuantizedLinear, Reshape, ValueId};
 use crate::passes::movement::constant_as;
 use crate::passes::{Rewrite, Rule};
 use kiln_types::{Activation, BinaryOp, DType, TensorData};
@@ -18,7 +18,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op() {
         Op::Binary(BinaryOp::Mul) => layer(cx),
         Op::Binary(BinaryOp::Add) => bias(cx),
-        Op::QuantizedLinear(_) | Op::ScaledConv(_) => of_floats(cx),
+        Op::QuantizedLinear(_) | Op::QuantizedConv(_) => of_floats(cx),
         Op::Dequantize => fake_quantized(cx),
         Op::Quantize => requantized(cx).or_else(|| sum_of_integers(cx)),
         _ => None,
@@ -55,9 +55,9 @@ fn requantized(cx: &mut Rewrite<'_>) -> Option<&'static str> {
             let activation = activation.or(relu);
             (Op::QuantizedLinear(QuantizedLinear { activation }), activation)
         }
-        Op::ScaledConv(ScaledConv { options, activation }) => {
+        Op::QuantizedConv(QuantizedConv { options, activation }) => {
             let activation = activation.or(relu);
-            (Op::ScaledConv(ScaledConv { options, activation }), activation)
+            (Op::QuantizedConv(QuantizedConv { options, activation }), activation)
         }
         _ => return None,
     };
@@ -201,7 +201,7 @@ fn bias(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let (bias, y) = cx.commutative(cx.output()?, BinaryOp::Add, constant)?;
     let conv = cx
         .producer(y)
-        .filter(|node| matches!(node.op, Op::ScaledConv(ScaledConv { activation: None, .. })))?;
+        .filter(|node| matches!(node.op, Op::QuantizedConv(QuantizedConv { activation: None, .. })))?;
     let mut operands = conv.inputs.clone();
     if operands.iter().skip(LayerOperands::BIAS).take(2).any(Option::is_some) || !cx.used_once(y) {
         return None;
@@ -244,7 +244,7 @@ fn layer(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     let SumOf { op, operands, integer_bias } = sum(cx, sums)?;
     let [Some(x), Some(weight), x_zero, weight_zero] = operands[..] else { return None };
     let shape = cx.constant(weight)?.data.shape.clone();
-    let is_conv = matches!(op, Op::QuantizedConv(_));
+    let is_conv = matches!(op, Op::ConvInteger(_));
     let (outputs, shape) = match *shape.as_slice() {
         [outputs, ..] if is_conv => (outputs, shape),
         [ref lead @ .., inputs, outputs] if !is_conv && lead.iter().all(|&size| size == 1) => {
@@ -312,9 +312,9 @@ fn layer(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         operands.push(integer_bias);
     }
     let (op, what) = match op {
-        Op::QuantizedConv(conv) => {
-            let conv = ScaledConv { options: conv.options, activation: None };
-            (Op::ScaledConv(conv), "convolution of integers")
+        Op::ConvInteger(conv) => {
+            let conv = QuantizedConv { options: conv.options, activation: None };
+            (Op::QuantizedConv(conv), "convolution of integers")
         }
         _ => (Op::QuantizedLinear(QuantizedLinear { activation: None }), "linear layer of integers"),
     };
@@ -338,8 +338,8 @@ fn sum(cx: &Rewrite<'_>, id: ValueId) -> Option<SumOf> {
     };
     let node = cx.producer(product)?;
     let is_conv = match node.op {
-        Op::QuantizedMatMul => false,
-        Op::QuantizedConv(_) => true,
+        Op::MatMulInteger => false,
+        Op::ConvInteger(_) => true,
         _ => return None,
     };
     if let Some(bias) = integer_bias {
@@ -385,8 +385,8 @@ fn reshaped(cx: &Rewrite<'_>, mut id: ValueId) -> ValueId {
 #[cfg(test)]
 mod tests {
     use crate::ir::{
-        Builder, Cast, Graph, LayerOperands, Op, Origin, QuantizedConv, QuantizedLinear, Reshape, ScaledConv,
-        ScopeEntry, ValueId,
+        Builder, Cast, ConvInteger, Graph, LayerOperands, Op, Origin, QuantizedConv, QuantizedLinear,
+        Reshape, ScopeEntry, ValueId,
     };
     use crate::passes::testing::{checked, constant, graph, kinds, single};
     use kiln_types::{Activation, BinaryOp, ConvOptions, DType, TensorData};
@@ -405,7 +405,7 @@ mod tests {
         let zero = integers(b, "zero", &dims(zeros), DType::I8);
         let &[bytes, own, shift] = quantized else { panic!("{quantized:?}") };
         let operands = [bytes, weight, shift, zero].map(Some);
-        let sums = b.add_one(Op::QuantizedMatMul, operands.to_vec()).unwrap();
+        let sums = b.add_one(Op::MatMulInteger, operands.to_vec()).unwrap();
         let sums = b.add(Op::Cast(Cast { to: DType::F32 }), &[sums]).unwrap();
         let dims = if scales == 1 { vec![] } else { vec![scales] };
         let scale = constant(b, Some("scale"), &dims, scale);
@@ -486,7 +486,7 @@ mod tests {
             let q = quantized(b, x[0]);
             let weight = integers(b, "w", &[4, 3], DType::I8);
             let sums =
-                b.add_one(Op::QuantizedMatMul, vec![Some(q[0]), Some(weight), Some(q[2]), None]).unwrap();
+                b.add_one(Op::MatMulInteger, vec![Some(q[0]), Some(weight), Some(q[2]), None]).unwrap();
             let floats = b.add(Op::Cast(Cast { to: DType::F32 }), &[sums]).unwrap();
             let scale = constant(b, None, &[1, 3], &[0.25, 0.5, 2.0]);
             vec![b.add(Op::Binary(BinaryOp::Mul), &[floats, scale]).unwrap(), sums]
@@ -500,7 +500,7 @@ mod tests {
         let zero = integers(b, "x_zero", &[], DType::U8);
         let options = ConvOptions::new([1, 1], [1, 1], [1, 1], 1);
         let operands = vec![Some(x), Some(weight), Some(zero), None];
-        let mut sums = b.add_one(Op::QuantizedConv(QuantizedConv { options }), operands).unwrap();
+        let mut sums = b.add_one(Op::ConvInteger(ConvInteger { options }), operands).unwrap();
         if integer_bias {
             let bias = integers(b, "conv.bias_quantized", &[1, 3, 1, 1], DType::I32);
             sums = b.add(Op::Binary(BinaryOp::Add), &[sums, bias]).unwrap();
@@ -528,7 +528,10 @@ mod tests {
         });
         let g = checked(g, &[("n", 2)]);
         let node = single(&g);
-        assert!(matches!(node.op, Op::ScaledConv(ScaledConv { activation: Some(Activation::Relu), .. })));
+        assert!(matches!(
+            node.op,
+            Op::QuantizedConv(QuantizedConv { activation: Some(Activation::Relu), .. })
+        ));
         assert!(node.inputs[LayerOperands::BIAS].is_some());
         assert_eq!(node.inputs[LayerOperands::RESIDUAL], Some(g.inputs[1]));
     }
@@ -546,7 +549,7 @@ mod tests {
             });
             let g = checked(g, &[("n", 2)]);
             let node = single(&g);
-            assert!(matches!(&node.op, Op::ScaledConv(conv) if conv.activation.is_some() == relu));
+            assert!(matches!(&node.op, Op::QuantizedConv(conv) if conv.activation.is_some() == relu));
             let scale = g.constant(node.inputs[LayerOperands::SCALE].unwrap()).unwrap();
             assert_eq!(scale.data.to_vec::<f32>().unwrap(), [0.0625, 0.125, 0.5]);
             assert!(node.inputs[LayerOperands::INTEGER_BIAS].is_some());

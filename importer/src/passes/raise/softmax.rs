@@ -55,13 +55,13 @@ mod tests {
         for with_maximum in [false, true] {
             let g = graph(&["f32[n, 7]"], |b, x| {
                 let mut x = x[0];
-                let fold = |op| Op::Reduce(Reduce { op, axes: vec![1], keep_dims: true });
+                let reduce = |op| Op::Reduce(Reduce { op, axes: vec![1], keep_dims: true });
                 if with_maximum {
-                    let most = b.add(fold(ReduceOp::Max), &[x]).unwrap();
+                    let most = b.add(reduce(ReduceOp::Max), &[x]).unwrap();
                     x = b.add(Op::Binary(BinaryOp::Sub), &[x, most]).unwrap();
                 }
                 let e = b.add(Op::Unary(UnaryOp::Exp), &[x]).unwrap();
-                let s = b.add(fold(ReduceOp::Sum), &[e]).unwrap();
+                let s = b.add(reduce(ReduceOp::Sum), &[e]).unwrap();
                 let p = b.add(Op::Binary(BinaryOp::Div), &[e, s]).unwrap();
                 vec![b.add(Op::Unary(UnaryOp::Log), &[p]).unwrap()]
             });

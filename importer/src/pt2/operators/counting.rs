@@ -17,8 +17,6 @@ pub(super) const RULES: Table = &[
     ("_unique.default", unique),
     ("_unique2.default", unique),
     ("bincount.default", bincount),
-    ("bucketize.Scalar", |call| search(call, "boundaries")),
-    ("bucketize.Tensor", |call| search(call, "boundaries")),
     ("combinations.default", combinations),
     ("embedding_bag.default", embedding_bag),
     ("embedding_bag.padding_idx", embedding_bag),
@@ -32,12 +30,17 @@ pub(super) const RULES: Table = &[
         Ok(vec![repeated_places(call, &repeats)?])
     }),
     ("repeat_interleave.self_Tensor", repeat_interleave),
-    ("searchsorted.Scalar", |call| search(call, "sorted_sequence")),
-    ("searchsorted.Tensor", |call| search(call, "sorted_sequence")),
     ("tril_indices.default", |call| triangle(call, false)),
     ("triu_indices.default", |call| triangle(call, true)),
     ("unique_consecutive.default", unique_consecutive),
     ("unique_dim.default", unique),
+];
+
+pub(super) const INDEX_RULES: Table = &[
+    ("bucketize.Scalar", |call| search(call, "boundaries")),
+    ("bucketize.Tensor", |call| search(call, "boundaries")),
+    ("searchsorted.Scalar", |call| search(call, "sorted_sequence")),
+    ("searchsorted.Tensor", |call| search(call, "sorted_sequence")),
 ];
 
 /// Operators whose results share elements with what they are given.
@@ -198,8 +201,8 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let number = made(call.cast_tensor(&x, wide), wide, x.sizes.clone());
     let (low, high) = if low == high {
         // The range of the elements, and one to either side where all are equal.
-        let fold = |operator| call.op(operator, &[&number], vec![flag("keepdims", false)]);
-        let [low, high] = ["ReduceMin", "ReduceMax"].map(fold);
+        let reduce = |operator| call.op(operator, &[&number], vec![flag("keepdims", false)]);
+        let [low, high] = ["ReduceMin", "ReduceMax"].map(reduce);
         let equal = call.op("Equal", &[&low, &high], Vec::new());
         let more = call.cast(&equal, DType::Bool, wide);
         (call.op("Sub", &[&low, &more], Vec::new()), call.op("Add", &[&high, &more], Vec::new()))

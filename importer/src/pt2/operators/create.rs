@@ -11,14 +11,14 @@ pub(super) const RULES: Table = &[
     ("arange.default", arange),
     ("arange.start", arange),
     ("arange.start_step", arange),
-    ("bartlett_window.default", |call| window(call, Window::Triangle)),
-    ("bartlett_window.periodic", |call| window(call, Window::Triangle)),
+    ("bartlett_window.default", |call| window(call, WindowFunction::Triangle)),
+    ("bartlett_window.periodic", |call| window(call, WindowFunction::Triangle)),
     ("bernoulli.Tensor", |call| bernoulli(call, "p")),
     ("bernoulli.default", |call| bernoulli(call, "self")),
     ("bernoulli.float", |call| bernoulli(call, "p")),
     ("bernoulli.p", |call| bernoulli(call, "p")),
-    ("blackman_window.default", |call| window(call, Window::Cosines([0.42, 0.5, 0.08]))),
-    ("blackman_window.periodic", |call| window(call, Window::Cosines([0.42, 0.5, 0.08]))),
+    ("blackman_window.default", |call| window(call, WindowFunction::Cosines([0.42, 0.5, 0.08]))),
+    ("blackman_window.periodic", |call| window(call, WindowFunction::Cosines([0.42, 0.5, 0.08]))),
     ("empty.memory_format", |call| uniform(call, Scalar::Int(0))),
     ("empty_like.default", |call| uniform_like(call, Scalar::Int(0))),
     ("empty_permuted.default", |call| uniform(call, Scalar::Int(0))),
@@ -41,8 +41,8 @@ pub(super) const RULES: Table = &[
     ("hamming_window.periodic", hamming),
     ("hamming_window.periodic_alpha", hamming),
     ("hamming_window.periodic_alpha_beta", hamming),
-    ("hann_window.default", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
-    ("hann_window.periodic", |call| window(call, Window::Cosines([0.5, 0.5, 0.0]))),
+    ("hann_window.default", |call| window(call, WindowFunction::Cosines([0.5, 0.5, 0.0]))),
+    ("hann_window.periodic", |call| window(call, WindowFunction::Cosines([0.5, 0.5, 0.0]))),
     ("linalg_vander.default", vander),
     ("linspace.Scalar_Tensor", |call| spaced(call, false)),
     ("linspace.Tensor_Scalar", |call| spaced(call, false)),
@@ -264,7 +264,7 @@ fn vander(call: &mut Call<'_, '_>) -> Result<Outputs> {
 // ---- windows ----
 
 #[derive(Clone, Copy)]
-enum Window {
+enum WindowFunction {
     /// A constant, less a cosine, and a cosine of the double angle, each with its coefficient.
     Cosines([f64; 3]),
     Triangle,
@@ -272,10 +272,10 @@ enum Window {
 
 fn hamming(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (alpha, beta) = (call.float_or("alpha", 0.54)?, call.float_or("beta", 0.46)?);
-    window(call, Window::Cosines([alpha, beta, 0.0]))
+    window(call, WindowFunction::Cosines([alpha, beta, 0.0]))
 }
 
-fn window(call: &mut Call<'_, '_>, window: Window) -> Result<Outputs> {
+fn window(call: &mut Call<'_, '_>, window: WindowFunction) -> Result<Outputs> {
     /// Longer windows than this are no windows.
     const MOST: i64 = 1 << 20;
     let dtype = call.result_dtype()?;
@@ -283,7 +283,7 @@ fn window(call: &mut Call<'_, '_>, window: Window) -> Result<Outputs> {
     if !(0..=MOST).contains(&length) {
         return Err(unsupported(format!("a window of {length} numbers")));
     }
-    if let Window::Cosines([constant, first, second]) = window
+    if let WindowFunction::Cosines([constant, first, second]) = window
         && length > 1
         && constant == 0.5
         && first == 0.5
@@ -300,8 +300,8 @@ fn window(call: &mut Call<'_, '_>, window: Window) -> Result<Outputs> {
         match window {
             // A window of one number is 1.
             _ if length == 1 => 1.0,
-            Window::Triangle => 1.0 - (2.0 * part - 1.0).abs(),
-            Window::Cosines([constant, first, second]) => {
+            WindowFunction::Triangle => 1.0 - (2.0 * part - 1.0).abs(),
+            WindowFunction::Cosines([constant, first, second]) => {
                 let angle = std::f64::consts::TAU * part;
                 constant - first * angle.cos() + second * (2.0 * angle).cos()
             }

@@ -1,6 +1,6 @@
 //! Operators on matrices: diagonals, inverses, determinants.
 
-use super::reduce::{flattened, fold, operand};
+use super::reduce::{flattened, operand, reduce_axes};
 use super::shape::{joined, reshaped};
 use super::{Sharing, Table, ViewTable};
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, axis, int, unsupported};
@@ -254,7 +254,7 @@ fn trace(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let mask = call.op("EyeLike", &[&x], vec![int("dtype", 9)]);
     let zero = call.scalar(Scalar::Int(0), x.dtype);
     let diagonal = call.op("Where", &[&mask, &x, &zero], Vec::new());
-    Ok(vec![fold(call, "ReduceSum", &Tensor { name: diagonal, ..x }, &[], false)])
+    Ok(vec![reduce_axes(call, "ReduceSum", &Tensor { name: diagonal, ..x }, &[], false)])
 }
 
 fn matrix(call: &mut Call<'_, '_>) -> Result<Tensor> {

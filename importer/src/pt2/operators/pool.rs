@@ -29,13 +29,13 @@ pub(super) const RULES: Table = &[
 ];
 
 /// The windows of a call.
-struct Windows {
+struct PoolArguments {
     kernel: Vec<i64>,
     strides: Vec<i64>,
     padding: Vec<i64>,
 }
 
-impl Windows {
+impl PoolArguments {
     fn of(call: &mut Call<'_, '_>, axes: usize) -> Result<Self> {
         let kernel = call.spread("kernel_size", 1, axes)?;
         let given = !call.ints_or("stride", &[])?.is_empty();
@@ -63,7 +63,7 @@ fn with_batch(x: &Tensor, name: &str, added: bool) -> Tensor {
 
 fn max(call: &mut Call<'_, '_>, axes: usize, indices: bool) -> Result<Outputs> {
     let x = call.tensor("self")?;
-    let windows = Windows::of(call, axes)?;
+    let windows = PoolArguments::of(call, axes)?;
     let (value, added) = batched(call, &x, axes + 2);
     let attributes = vec![
         ints("kernel_shape", windows.kernel),
@@ -126,7 +126,7 @@ fn average(call: &mut Call<'_, '_>, axes: usize) -> Result<Outputs> {
     if !x.dtype.is_float() {
         return Err(unsupported("averages of windows of integers, which are rounded"));
     }
-    let windows = Windows::of(call, axes)?;
+    let windows = PoolArguments::of(call, axes)?;
     let (mut value, added) = batched(call, &x, axes + 2);
     let mut ceil = call.bool_or("ceil_mode", false)?;
     let mut padding = pads(&windows.padding);
@@ -158,7 +158,7 @@ fn average(call: &mut Call<'_, '_>, axes: usize) -> Result<Outputs> {
 }
 
 /// A tensor with zeros around it, as many as the windows of the result reach.
-fn padded(call: &mut Call<'_, '_>, x: &Tensor, windows: &Windows) -> Result<String> {
+fn padded(call: &mut Call<'_, '_>, x: &Tensor, windows: &PoolArguments) -> Result<String> {
     let result = call.result(0)?;
     let mut ends = Vec::new();
     let last = result.rank().saturating_sub(windows.kernel.len());

@@ -1,4 +1,4 @@
-//! Operators that fold axes, run along them, or put them in order.
+//! Operators that reduce axes, run along them, or put them in order.
 
 use super::Table;
 use super::shape::{place, reshaped};
@@ -23,10 +23,6 @@ pub(super) const RULES: Table = &[
     ("any.default", |call| truth(call, "ReduceMax")),
     ("any.dim", |call| truth(call, "ReduceMax")),
     ("any.dims", |call| truth(call, "ReduceMax")),
-    ("argmax.default", |call| position(call, "ArgMax")),
-    ("argmin.default", |call| position(call, "ArgMin")),
-    ("argsort.default", argsort),
-    ("argsort.stable", argsort),
     ("count_nonzero.default", count_nonzero),
     ("count_nonzero.dim_IntList", count_nonzero),
     ("cummax.default", |call| running_extreme(call, "Max")),
@@ -94,6 +90,13 @@ pub(super) const RULES: Table = &[
     ("var_mean.dim", |call| variance(call, false)),
 ];
 
+pub(super) const INDEX_RULES: Table = &[
+    ("argmax.default", |call| position(call, "ArgMax")),
+    ("argmin.default", |call| position(call, "ArgMin")),
+    ("argsort.default", argsort),
+    ("argsort.stable", argsort),
+];
+
 // ---- tensors without dims ----
 
 /// A tensor with at least one axis, as PyTorch treats those without.
@@ -109,10 +112,16 @@ pub(super) fn as_before(call: &mut Call<'_, '_>, x: &Tensor, result: &str) -> St
     if x.rank() > 0 { result.to_owned() } else { call.squeeze(result, &[0]) }
 }
 
-// ---- folds ----
+// ---- reductions ----
 
-/// Folds axes, all of them if none is given.
-pub(super) fn fold(call: &mut Call<'_, '_>, operator: &str, x: &Tensor, axes: &[i64], keep: bool) -> String {
+/// Reduces axes, all of them if none is given.
+pub(super) fn reduce_axes(
+    call: &mut Call<'_, '_>,
+    operator: &str,
+    x: &Tensor,
+    axes: &[i64],
+    keep: bool,
+) -> String {
     let keep = vec![flag("keepdims", keep)];
     if axes.is_empty() || x.rank() == 0 {
         return call.op(operator, &[x], keep);
@@ -121,7 +130,7 @@ pub(super) fn fold(call: &mut Call<'_, '_>, operator: &str, x: &Tensor, axes: &[
     call.op(operator, &[x, &axes], keep)
 }
 
-/// The first argument in the dtype of the result, in which PyTorch folds.
+/// The first argument in the dtype of the result, in which PyTorch reduces.
 pub(super) fn operand(call: &mut Call<'_, '_>) -> Result<Tensor> {
     let x = call.tensor("self")?;
     let dtype = call.result_dtype()?;
@@ -131,7 +140,7 @@ pub(super) fn operand(call: &mut Call<'_, '_>) -> Result<Tensor> {
 fn reduce(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     let x = operand(call)?;
     let (axes, keep) = (call.axes("dim", &x)?, call.bool_or("keepdim", false)?);
-    Ok(vec![fold(call, operator, &x, &axes, keep)])
+    Ok(vec![reduce_axes(call, operator, &x, &axes, keep)])
 }
 
 /// Whether all or any elements are not zero.
@@ -142,7 +151,7 @@ fn truth(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
     let (axes, keep) = (call.axes("dim", &x)?, call.bool_or("keepdim", false)?);
     // Here no axes at all are none, not all of them.
     let none = call.has("dim") && axes.is_empty();
-    let found = if none { x.name } else { fold(call, operator, &x, &axes, keep) };
+    let found = if none { x.name } else { reduce_axes(call, operator, &x, &axes, keep) };
     Ok(vec![call.cast(&found, DType::Bool, dtype)])
 }
 
@@ -150,7 +159,7 @@ fn truth(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
 fn extreme(call: &mut Call<'_, '_>, [of_values, of_indices]: [&str; 2]) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let (axis, keep) = (call.axis("dim", 0, &x)?, call.bool_or("keepdim", false)?);
-    let value = fold(call, of_values, &x, &[axis], keep);
+    let value = reduce_axes(call, of_values, &x, &[axis], keep);
     let listed = with_axis(call, &x);
     let index = arg(call, of_indices, &listed, axis, keep);
     let index = if keep { as_before(call, &x, &index) } else { index };
@@ -204,7 +213,7 @@ fn count_nonzero(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let axes = call.axes("dim", &x)?;
     let nonzero = call.cast_tensor(&x, DType::Bool);
     x.name = call.cast(&nonzero, DType::Bool, DType::I64);
-    Ok(vec![fold(call, "ReduceSum", &x, &axes, false)])
+    Ok(vec![reduce_axes(call, "ReduceSum", &x, &axes, false)])
 }
 
 /// Sums, and means, of the elements that are numbers.
@@ -212,22 +221,22 @@ fn without_nan(call: &mut Call<'_, '_>, mean: bool) -> Result<Outputs> {
     let mut x = operand(call)?;
     let (axes, keep) = (call.axes("dim", &x)?, call.bool_or("keepdim", false)?);
     if !x.dtype.is_float() {
-        return Ok(vec![fold(call, "ReduceSum", &x, &axes, keep)]);
+        return Ok(vec![reduce_axes(call, "ReduceSum", &x, &axes, keep)]);
     }
     let nan = call.op("IsNaN", &[&x], Vec::new());
     let zero = call.number_of(0.0, x.dtype);
     x.name = call.op("Where", &[&nan, &zero, &x], Vec::new());
-    let sum = fold(call, "ReduceSum", &x, &axes, keep);
+    let sum = reduce_axes(call, "ReduceSum", &x, &axes, keep);
     if !mean {
         return Ok(vec![sum]);
     }
     let number = call.op("Not", &[&nan], Vec::new());
     x.name = call.cast(&number, DType::Bool, x.dtype);
-    let count = fold(call, "ReduceSum", &x, &axes, keep);
+    let count = reduce_axes(call, "ReduceSum", &x, &axes, keep);
     Ok(vec![call.op("Div", &[&sum, &count], Vec::new())])
 }
 
-/// The number of elements that are folded, less so many, and 0 at the least.
+/// The number of elements that are reduced, less so many, and 0 at the least.
 fn count_less(call: &mut Call<'_, '_>, x: &Tensor, axes: &[i64], less: f64) -> String {
     let all: Vec<i64> = (0..).take(x.rank()).collect();
     let axes = if axes.is_empty() || x.rank() == 0 { &all } else { axes };
@@ -261,14 +270,14 @@ fn variance(call: &mut Call<'_, '_>, root: bool) -> Result<Outputs> {
     let (axes, keep) = (call.axes("dim", &x)?, call.bool_or("keepdim", false)?);
     let unbiased = if call.bool_or("unbiased", true)? { 1.0 } else { 0.0 };
     let correction = call.float_or("correction", unbiased)?;
-    let mean = fold(call, "ReduceMean", &x, &axes, true);
+    let mean = reduce_axes(call, "ReduceMean", &x, &axes, true);
     let difference = call.op("Sub", &[&x, &mean], Vec::new());
     let square = call.op("Mul", &[&difference, &difference], Vec::new());
     let square = Tensor { name: square, ..x.clone() };
     let mut result = if correction == 0.0 {
-        fold(call, "ReduceMean", &square, &axes, keep)
+        reduce_axes(call, "ReduceMean", &square, &axes, keep)
     } else {
-        let sum = fold(call, "ReduceSum", &square, &axes, keep);
+        let sum = reduce_axes(call, "ReduceSum", &square, &axes, keep);
         let count = count_less(call, &x, &axes, correction);
         call.op("Div", &[&sum, &count], Vec::new())
     };
@@ -347,7 +356,7 @@ fn running_extreme(call: &mut Call<'_, '_>, of: &str) -> Result<Outputs> {
     let listed = with_axis(call, &x);
     let ordered = comparable(call, &listed);
     let so_far = prefixes(call, &ordered, axis, bound(ordered.dtype, of == "Min"));
-    let running = fold(call, &format!("Reduce{of}"), &so_far, &[axis + 1], false);
+    let running = reduce_axes(call, &format!("Reduce{of}"), &so_far, &[axis + 1], false);
     let values = call.cast(&running, ordered.dtype, x.dtype);
     // Where the running extreme is an element itself; the last such place so far is its index.
     let mut record = call.op("Equal", &[&ordered, &running], Vec::new());
@@ -363,7 +372,7 @@ fn running_extreme(call: &mut Call<'_, '_>, of: &str) -> Result<Outputs> {
     let name = call.op("Where", &[&record, &places, &zero], Vec::new());
     let places = Tensor { name, dtype: DType::I64, sizes: listed.sizes };
     let places = prefixes(call, &places, axis, Scalar::Int(0));
-    let indices = fold(call, "ReduceMax", &places, &[axis + 1], false);
+    let indices = reduce_axes(call, "ReduceMax", &places, &[axis + 1], false);
     Ok(vec![as_before(call, &x, &values), as_before(call, &x, &indices)])
 }
 
@@ -372,7 +381,7 @@ fn running_log_sum(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let axis = call.axis("dim", 0, &x)?;
     let listed = with_axis(call, &x);
     let prefixes = prefixes(call, &listed, axis, Scalar::Float(f64::NEG_INFINITY));
-    let sums = fold(call, "ReduceLogSumExp", &prefixes, &[axis + 1], false);
+    let sums = reduce_axes(call, "ReduceLogSumExp", &prefixes, &[axis + 1], false);
     Ok(vec![as_before(call, &x, &sums)])
 }
 
@@ -518,7 +527,7 @@ fn or_nan(call: &mut Call<'_, '_>, x: &Tensor, axis: i64, keep: bool, value: &st
         return value.to_owned();
     }
     let none = call.op("IsNaN", &[x], Vec::new());
-    let none = fold(
+    let none = reduce_axes(
         call,
         "ReduceMax",
         &Tensor { name: none, dtype: DType::Bool, sizes: x.sizes.clone() },
@@ -529,8 +538,8 @@ fn or_nan(call: &mut Call<'_, '_>, x: &Tensor, axis: i64, keep: bool, value: &st
     call.op("Where", &[&none, &nan, value], Vec::new())
 }
 
-/// The tensor whose axis an operator folds: flat, if the call names no axis.
-fn folded(call: &mut Call<'_, '_>) -> Result<(Tensor, i64)> {
+/// The tensor whose axis an operator reduces: flat, if the call names no axis.
+fn reduced_along_one(call: &mut Call<'_, '_>) -> Result<(Tensor, i64)> {
     let x = call.tensor("self")?;
     if !call.has("dim") {
         return Ok((flattened(call, &x), 0));
@@ -540,7 +549,7 @@ fn folded(call: &mut Call<'_, '_>) -> Result<(Tensor, i64)> {
 }
 
 fn median(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let (x, axis) = folded(call)?;
+    let (x, axis) = reduced_along_one(call)?;
     let keep = call.bool_or("keepdim", false)? && call.tensor("self")?.rank() > 0;
     let size = call.size_of(&x, axis);
     let k = middle(call, &size);
@@ -563,11 +572,11 @@ fn numbers_in_order(call: &mut Call<'_, '_>, x: &Tensor, axis: i64) -> (Vec<Stri
     let number = call.op("Not", &[&nan], Vec::new());
     let number = call.cast(&number, DType::Bool, DType::I64);
     let number = Tensor { name: number, dtype: DType::I64, sizes: x.sizes.clone() };
-    (sorted, fold(call, "ReduceSum", &number, &[axis], true))
+    (sorted, reduce_axes(call, "ReduceSum", &number, &[axis], true))
 }
 
 fn nanmedian(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    let (x, axis) = folded(call)?;
+    let (x, axis) = reduced_along_one(call)?;
     if !x.dtype.is_float() {
         return median(call);
     }
@@ -632,9 +641,9 @@ fn weighed(call: &mut Call<'_, '_>, sorted: &str, between: &Between, operator: &
     call.op("Add", &[&lower, &part], Vec::new())
 }
 
-/// The tensor with the axis that is folded last, and which quantiles are wanted.
+/// The tensor with the axis that is reduced last, and which quantiles are wanted.
 fn quantile_operands(call: &mut Call<'_, '_>) -> Result<(Tensor, Tensor)> {
-    let (x, axis) = folded(call)?;
+    let (x, axis) = reduced_along_one(call)?;
     let mut order: Vec<i64> = (0..).take(x.rank()).filter(|&other| other != axis).collect();
     order.push(axis);
     let sizes = order.iter().map(|&axis| x.size(axis)).collect();
@@ -647,7 +656,7 @@ fn quantile_operands(call: &mut Call<'_, '_>) -> Result<(Tensor, Tensor)> {
     Ok((moved, q))
 }
 
-/// Quantiles along the last axis, where PyTorch has them: several come first, and a folded axis may be kept.
+/// Quantiles along the last axis, where PyTorch has them: several come first, and a reduced axis may be kept.
 fn placed(call: &mut Call<'_, '_>, result: String, several: bool) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let keep = call.bool_or("keepdim", false)?;
@@ -723,7 +732,7 @@ fn mode(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let equal = call.op("Equal", &[&rows, &columns], Vec::new());
     let equal = call.cast(&equal, DType::Bool, DType::I64);
     let equal = Tensor { name: equal, dtype: DType::I64, sizes: vec![None; listed.rank() + 1] };
-    let often = fold(call, "ReduceSum", &equal, &[axis + 1], false);
+    let often = reduce_axes(call, "ReduceSum", &equal, &[axis + 1], false);
     let place = call.op("ArgMax", &[&often], vec![int("axis", axis), flag("keepdims", true)]);
     let value = call.op("GatherElements", &[sorted, &place], vec![int("axis", axis)]);
     let found = call.op("Equal", &[&ordered, &value], Vec::new());

@@ -1,12 +1,11 @@
 //! Operators that move elements, or give a tensor another shape.
 
 use super::{Sharing, Table, ViewTable};
-use crate::error::quoted;
 use crate::pt2::call::{
     Call, Int, MAX_RANK, Outputs, Result, Tensor, axis, int, invalid, string, unsupported,
 };
 use crate::pt2::views::put_back;
-use kiln_types::Scalar;
+use kiln_types::{Scalar, quoted};
 
 pub(super) const RULES: Table = &[
     ("cat.default", concatenate),

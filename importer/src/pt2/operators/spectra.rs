@@ -5,10 +5,9 @@
 use super::complex::{self, pairs_of_parts, parts_of_pairs};
 use super::shape::rolled;
 use super::{Table, family};
-use crate::error::quoted;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, ints, invalid, string, unsupported};
 use crate::pt2::value::{Output, Value};
-use kiln_types::{DType, Scalar};
+use kiln_types::{DType, Scalar, quoted};
 
 macro_rules! all_real {
     ($rule:expr) => {

@@ -1,13 +1,12 @@
 //! Results that calls write into tensors that are there: their own operands, or some that are given for results.
 
 use super::{Translation, names_of};
-use crate::error::quoted;
 use crate::pt2::call::{Result, unsupported};
 use crate::pt2::schema::Node;
 use crate::pt2::value::Output;
 use crate::pt2::views::{self, By, View};
 use crate::pt2::{dtype, operators};
-use kiln_types::DType;
+use kiln_types::{DType, quoted};
 
 impl<'p> Translation<'p> {
     /// The results of a call that changes one of its arguments: all are that one.
@@ -49,13 +48,9 @@ impl<'p> Translation<'p> {
         }
         let given = self.described(target)?.dtype;
         let [tensors, without_dims] = &groups;
-        let is_place = matches!(
-            operators::family(&node.target),
-            "argmax" | "argmin" | "argsort" | "bucketize" | "searchsorted"
-        );
         let is_computed = groups.iter().all(Vec::is_empty)
             || given == DType::Bool
-            || is_place && given == DType::I64
+            || given == DType::I64 && operators::yields_indices(&node.target)
             || given == dtype::promoted([tensors, without_dims, &[]]);
         if is_computed {
             return Ok(());

@@ -1,11 +1,11 @@
 //! The operations of [`Autodiff`](crate::Autodiff), a file a family.
 
 pub(crate) mod elementwise;
-pub(crate) mod fold;
 pub(crate) mod indexing;
 pub(crate) mod linear;
 pub(crate) mod loss;
 pub(crate) mod norm;
+pub(crate) mod reduce;
 pub(crate) mod sequence;
 pub(crate) mod shape;
 pub(crate) mod spatial;

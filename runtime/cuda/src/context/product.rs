@@ -154,9 +154,9 @@ impl Context {
         shape: &ConvolutionShape<'_>,
         channels_last: bool,
     ) -> driver::ConvolutionShape {
-        let &ConvolutionShape { dtype, pass, windows, batch, groups, channels } = shape;
+        let &ConvolutionShape { dtype, direction, windows, batch, groups, channels } = shape;
         let (tf32, windows) = (self.tf32.load(Ordering::Relaxed), windows.clone());
-        driver::ConvolutionShape { dtype, tf32, pass, windows, batch, groups, channels, channels_last }
+        driver::ConvolutionShape { dtype, tf32, direction, windows, batch, groups, channels, channels_last }
     }
 
     /// Whether libraries may compute an activation, should they have it.

@@ -5,7 +5,7 @@
 
 use super::{ALWAYS, Convolution, ConvolutionShape, DriverError, Epilogue, is_named};
 use cudarc::cudnn::{result, sys};
-use kiln_gpu::runtime::ConvolutionPass;
+use kiln_gpu::runtime::ConvolutionDirection;
 use kiln_tensor::{DType, Windows};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
@@ -296,33 +296,38 @@ struct Advice {
 impl Algorithm {
     /// Those that yield the same numbers each time and sum in f32; floats of 16 bits are not transformed (Winograd), which would round them
     /// once more.
-    fn of(pass: ConvolutionPass, number: u32, is_f32: bool) -> Option<Self> {
+    fn of(direction: ConvolutionDirection, number: u32, is_f32: bool) -> Option<Self> {
         use sys::cudnnConvolutionBwdDataAlgo_t::*;
         use sys::cudnnConvolutionBwdFilterAlgo_t::*;
         use sys::cudnnConvolutionFwdAlgo_t::*;
-        match (pass, number) {
-            (ConvolutionPass::Forward, 0) => Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM)),
-            (ConvolutionPass::Forward, 1) => {
+        match (direction, number) {
+            (ConvolutionDirection::Forward, 0) => {
+                Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM))
+            }
+            (ConvolutionDirection::Forward, 1) => {
                 Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM))
             }
-            (ConvolutionPass::Forward, 6) if is_f32 => {
+            (ConvolutionDirection::Forward, 6) if is_f32 => {
                 Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD))
             }
-            (ConvolutionPass::Forward, 7) if is_f32 => {
+            (ConvolutionDirection::Forward, 7) if is_f32 => {
                 Some(Self::Forward(CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED))
             }
-            (ConvolutionPass::Input, 1) => Some(Self::Input(CUDNN_CONVOLUTION_BWD_DATA_ALGO_1)),
-            (ConvolutionPass::Input, 4) if is_f32 => {
+            (ConvolutionDirection::Input, 1) => Some(Self::Input(CUDNN_CONVOLUTION_BWD_DATA_ALGO_1)),
+            (ConvolutionDirection::Input, 4) if is_f32 => {
                 Some(Self::Input(CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD))
             }
-            (ConvolutionPass::Input, 5) if is_f32 => {
+            (ConvolutionDirection::Input, 5) if is_f32 => {
                 Some(Self::Input(CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED))
             }
-            (ConvolutionPass::Weight, 1) => Some(Self::Weight(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1)),
-            (ConvolutionPass::Weight, 5) if is_f32 => {
+            (ConvolutionDirection::Weight, 1) => Some(Self::Weight(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1)),
+            (ConvolutionDirection::Weight, 5) if is_f32 => {
                 Some(Self::Weight(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED))
             }
-            (ConvolutionPass::Forward | ConvolutionPass::Input | ConvolutionPass::Weight, _) => None,
+            (
+                ConvolutionDirection::Forward | ConvolutionDirection::Input | ConvolutionDirection::Weight,
+                _,
+            ) => None,
         }
     }
 
@@ -537,7 +542,7 @@ fn by_tensor_cores(shape: &ConvolutionShape) -> bool {
 
 /// The same convolution of images with as many channels as tensor cores take at once, where zeros may stand behind those that there are.
 fn filled(mut shape: ConvolutionShape) -> ConvolutionShape {
-    if shape.pass != ConvolutionPass::Input && shape.groups == 1 {
+    if shape.direction != ConvolutionDirection::Input && shape.groups == 1 {
         shape.channels[0] = shape.channels[0].next_multiple_of(ALIGNMENT_OF_CHANNELS / shape.dtype.size());
     }
     shape
@@ -555,7 +560,7 @@ fn is_large(shape: &ConvolutionShape) -> bool {
         let products = depth.zip(results).and_then(|(depth, results)| depth.checked_mul(results));
         products.is_none_or(|products| products >= least)
     };
-    if shape.pass != ConvolutionPass::Forward {
+    if shape.direction != ConvolutionDirection::Forward {
         return has(LEAST_PRODUCTS);
     }
     let least = match (by_tensor_cores(shape), shape.channels_last) {
@@ -681,7 +686,7 @@ impl Dnn {
     /// Where the library has no memory to tell.
     fn plan(&self, asked: &Asked, most_workspace: usize) -> Result<Option<Plan>, DriverError> {
         let Some(described) = Described::of(&asked.0) else { return Ok(None) };
-        match self.advice(&described, asked.0.pass) {
+        match self.advice(&described, asked.0.direction) {
             Ok(advised) => Ok(described.plan(asked, &advised, most_workspace)),
             Err(status) if lacks_memory(status) => Err(failed("cudnnGetConvolutionAlgorithm", status)),
             Err(_) => Ok(None),
@@ -692,7 +697,7 @@ impl Dnn {
     fn advice(
         &self,
         described: &Described,
-        pass: ConvolutionPass,
+        direction: ConvolutionDirection,
     ) -> Result<Vec<Advice>, sys::cudnnStatus_t> {
         let Described { image, weight, result, convolution, .. } = described;
         let (mut advised, mut count) = ([Advice::default(); MOST_ADVISED], 0);
@@ -700,8 +705,8 @@ impl Dnn {
         let (i, w, r, c, handle) = (image.raw, weight.raw, result.raw, convolution.raw, self.handle);
         // SAFETY: all are valid, and there is room for as much advice as is said, which lies as the library's does.
         let status = unsafe {
-            match pass {
-                ConvolutionPass::Forward => sys::cudnnGetConvolutionForwardAlgorithm_v7(
+            match direction {
+                ConvolutionDirection::Forward => sys::cudnnGetConvolutionForwardAlgorithm_v7(
                     handle,
                     i,
                     w,
@@ -711,7 +716,7 @@ impl Dnn {
                     &raw mut count,
                     into.cast(),
                 ),
-                ConvolutionPass::Input => sys::cudnnGetConvolutionBackwardDataAlgorithm_v7(
+                ConvolutionDirection::Input => sys::cudnnGetConvolutionBackwardDataAlgorithm_v7(
                     handle,
                     w,
                     r,
@@ -721,7 +726,7 @@ impl Dnn {
                     &raw mut count,
                     into.cast(),
                 ),
-                ConvolutionPass::Weight => sys::cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+                ConvolutionDirection::Weight => sys::cudnnGetConvolutionBackwardFilterAlgorithm_v7(
                     handle,
                     i,
                     r,
@@ -764,7 +769,7 @@ impl Described {
             channels: [of_image, of_result],
             tf32,
             channels_last: last,
-            pass: _,
+            direction: _,
         } = shape;
         let data_type = data_type(*dtype)?;
         // Images have two dims at least.
@@ -802,7 +807,7 @@ impl Described {
         let mut ways = advised.iter().filter_map(|advice| {
             let fits =
                 advice.status == 0 && advice.determinism == deterministic && advice.memory <= most_workspace;
-            let algorithm = Algorithm::of(shape.pass, advice.algorithm, is_f32).filter(|_| fits)?;
+            let algorithm = Algorithm::of(shape.direction, advice.algorithm, is_f32).filter(|_| fits)?;
             Some((algorithm, math(advice.math, is_exact)?, advice.memory))
         });
         let (algorithm, math, workspace) = ways.nth(*way)?;
@@ -822,7 +827,7 @@ impl Described {
 #[cfg(test)]
 mod tests {
     use super::{Advice, ConvolutionShape, filled, is_large, strides, sys};
-    use kiln_gpu::runtime::ConvolutionPass;
+    use kiln_gpu::runtime::ConvolutionDirection;
     use kiln_tensor::{DType, Windows};
     use std::mem::offset_of;
 
@@ -831,7 +836,7 @@ mod tests {
         ConvolutionShape {
             dtype: DType::F16,
             tf32: false,
-            pass: ConvolutionPass::Forward,
+            direction: ConvolutionDirection::Forward,
             windows: Windows::new(&[224; 2], &[3; 2], &[2; 2], &[(1, 1); 2], &[1; 2], false),
             batch: 1,
             groups: 1,
@@ -856,9 +861,12 @@ mod tests {
         assert_eq!(channels(first()), [8, 32]);
         assert_eq!(channels(ConvolutionShape { dtype: DType::F32, ..first() }), [4, 32]);
         assert_eq!(channels(ConvolutionShape { channels: [16, 32], ..first() }), [16, 32]);
-        assert_eq!(channels(ConvolutionShape { pass: ConvolutionPass::Weight, ..first() }), [8, 32]);
+        assert_eq!(
+            channels(ConvolutionShape { direction: ConvolutionDirection::Weight, ..first() }),
+            [8, 32]
+        );
         for unchanged in [
-            ConvolutionShape { pass: ConvolutionPass::Input, ..first() },
+            ConvolutionShape { direction: ConvolutionDirection::Input, ..first() },
             ConvolutionShape { groups: 3, channels: [3, 33], ..first() },
         ] {
             assert_eq!(channels(unchanged.clone()), unchanged.channels);

@@ -12,7 +12,7 @@ use crate::fields::{
     Field, Variant, backend_bounds, has_backend, other_types, read_fields, read_variants, suffixed,
     union_error, unraw, with_predicates,
 };
-use crate::record::{RecordType, declare_struct, is_tuple};
+use crate::record::{RecordDeclaration, declare_struct, is_tuple};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use subject::Subject;
@@ -169,7 +169,7 @@ fn declare_record(
         Parts::Enum(_) => None,
     };
     let derived = derived.map(|field| field.key.as_str());
-    let record = RecordType { kiln, vis, name: record_name, generics, derived };
+    let record = RecordDeclaration { kiln, vis, name: record_name, generics, derived };
     let of_module = |ty: &syn::Type| quote!(<#ty as #kiln::module::Module<B>>::Record);
     let (declaration, implementation) = match parts {
         Parts::Struct { fields, tuple } => {

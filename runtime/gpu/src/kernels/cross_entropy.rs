@@ -1,7 +1,7 @@
 //! Softmax and cross-entropy as one: a workgroup reads a row of logits and yields its loss, with what its gradient needs.
 
 use super::index::{named_row, read_where};
-use super::reduce::{Fold, Group, subgroups_of};
+use super::reduce::{Group, Reducer, subgroups_of};
 use super::rows::{Sums, lanes_of_row};
 use super::{elementwise, launch, line_of_groups, program};
 use crate::language::{Builder, Builtin, Kernel};
@@ -56,14 +56,14 @@ impl CrossEntropy {
             let row = group.min(rows - 1_u32);
             let logit = |at| x.at(start + row * length + at);
             let sums = Sums { group: Group::new(k, ty, local, self.lanes, self.subgroups), ty, length };
-            let largest = sums.fold(Fold::Max, logit);
-            let log_sum = sums.fold(Fold::Sum, |at| (logit(at) - largest).exp()).log();
+            let largest = sums.reduce(Reducer::Max, logit);
+            let log_sum = sums.reduce(Reducer::Sum, |at| (logit(at) - largest).exp()).log();
             let weight = |at| weights.map(|(weights, first)| weights.at(first + at));
             let loss_of = |at| {
                 let loss = log_sum - (logit(at) - largest);
                 weight(at).map_or(loss, |weight| loss * weight)
             };
-            let all = shares.map(|_| sums.fold(Fold::Sum, loss_of));
+            let all = shares.map(|_| sums.reduce(Reducer::Sum, loss_of));
             k.when(group.below(rows) & local.equals(0_u32), || {
                 let target = targets.at(targets_start + row);
                 let (class, is_class) = named_row(target, length);

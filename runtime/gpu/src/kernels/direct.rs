@@ -5,8 +5,8 @@
 //! read once for all of them. Both sides are read four elements at a time where they lie so.
 
 use super::access::Access;
+use super::epilogue::{self, EpilogueProgram};
 use super::product::ProductParameters;
-use super::then::{self, Then};
 use super::tiling::Epilogue;
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Type, Value};
 use crate::tensor::held_as;
@@ -56,7 +56,7 @@ pub struct Direct {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// An operand that is read one or four elements at a time.
@@ -122,8 +122,8 @@ impl Direct {
                 Reading::Columns => (None, Some(k.output_of_fours(storage))),
                 Reading::Depth | Reading::Single => (Some(k.output(storage)), None),
             };
-            let product = ProductParameters::declare(k, self.batch, bias, None, &self.then, false);
-            let ProductParameters { block, size: [rows, columns, depth], bias, then, .. } = product;
+            let product = ProductParameters::declare(k, self.batch, bias, None, &self.epilogues, false);
+            let ProductParameters { block, size: [rows, columns, depth], bias, epilogues, .. } = product;
             let [block_column, block_row, batch] = block;
             let ((left, left_strides), (right, right_strides)) = (product.left, product.right);
             let epilogue = Epilogue { bias: bias.zip(self.bias), activation: self.activation };
@@ -190,7 +190,7 @@ impl Direct {
                             let value = |n: usize| {
                                 let column = column + n as u32;
                                 let sum = finished(&epilogue, sums[n].get(), row, column);
-                                then::apply(&then, start + column, sum)
+                                epilogue::apply(&epilogues, start + column, sum)
                             };
                             output.set((start + column) / 4_u32, [0, 1, 2, 3].map(value));
                         });
@@ -200,7 +200,7 @@ impl Direct {
                         let column = single(n as u32);
                         k.when(row.below(rows) & column.below(columns), || {
                             let sum = finished(&epilogue, sum.get(), row, column);
-                            output.set(start + column, then::apply(&then, start + column, sum));
+                            output.set(start + column, epilogue::apply(&epilogues, start + column, sum));
                         });
                     }
                 }

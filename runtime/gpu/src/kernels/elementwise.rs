@@ -2,10 +2,10 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::direct::Side;
+use super::epilogue::{self, EpilogueProgram};
 use super::order;
 pub(crate) use super::program::activation;
 use super::program::{Operands, append_parameters, declare_parameters, evaluate};
-use super::then::{self, Then};
 use super::{LINE, launch, launch_open, line_of, transpose};
 use crate::language::{Buffer, Builder, Builtin, Fours, Kernel, Value};
 use crate::runtime::Runtime;
@@ -32,7 +32,7 @@ pub struct Elementwise {
     /// read and written four at a time. Without any it computes one element.
     pub fours: u32,
     /// What is done to the one result after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// Elements from which on an invocation computes four: so many that there are enough invocations to fill a device.
@@ -72,7 +72,7 @@ impl Elementwise {
 
     /// How many buffers there are of what it reads.
     pub(super) fn buffers(&self) -> usize {
-        self.operands.len() + self.then.iter().map(|then| then.operands.len()).sum::<usize>()
+        self.operands.len() + self.epilogues.iter().map(|epilogue| epilogue.operands.len()).sum::<usize>()
     }
 
     /// The next buffers and parameters as its own; without the buffers of the results where they are not written. What lies one after another is
@@ -116,7 +116,7 @@ impl Elementwise {
             counters: self.counters.iter().map(|&access| declare(access)).collect(),
             results: self.results.iter().map(|&(_, access)| declare(access)).collect(),
             parameters: declare_parameters(k, &self.expression),
-            then: then::declare(k, &self.then),
+            epilogues: epilogue::declare(k, &self.epilogues),
         }
     }
 }
@@ -145,7 +145,7 @@ pub(super) struct Declared<'t, 'k> {
     counters: Vec<Operand<'k>>,
     results: Vec<Operand<'k>>,
     parameters: Vec<Vec<Value<'k>>>,
-    then: Vec<then::Declared<'t, 'k>>,
+    epilogues: Vec<epilogue::Declared<'t, 'k>>,
 }
 
 /// What a program yields at a position with these coordinates, and at its neighbours: of each neighbour each result.
@@ -201,7 +201,7 @@ impl<'k> Declared<'_, 'k> {
             let operands = Operands { values: &operands, dtypes: &dtypes };
             let steps = evaluate(position.kernel(), expression, &operands, &counters, &self.parameters);
             let position = access::behind(position, n);
-            let value = |step| then::apply(&self.then, position, steps[usize::from(step)]);
+            let value = |step| epilogue::apply(&self.epilogues, position, steps[usize::from(step)]);
             expression.results().into_iter().map(value).collect()
         };
         (0..neighbours).map(of_neighbour).collect()
@@ -278,7 +278,7 @@ pub(crate) fn consume<R: Runtime>(
             return run_row_major(expression, operands, parameters, &shape, &dtypes);
         };
         let dtype = dtypes[usize::from(result)];
-        match then::within_last(expression, operands, parameters, &shape, dtype) {
+        match epilogue::within_last(expression, operands, parameters, &shape, dtype) {
             Some(result) => [result].into(),
             None => run_row_major(expression, operands, parameters, &shape, &dtypes),
         }
@@ -504,7 +504,7 @@ fn describe<R: Runtime>(
         results: results.iter().map(|&(dtype, _)| dtype).zip(written.iter().copied()).collect(),
         rank: if strided { walk.dims.len() } else { 0 },
         fours,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     };
     Described { template, words }
 }

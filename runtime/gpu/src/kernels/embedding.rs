@@ -1,7 +1,7 @@
 //! The gradient of a table of which rows were taken: the sum of what arrives at each.
 
 use super::index::named_row;
-use super::reduce::{Fold, Group, fold_leading, subgroups_of};
+use super::reduce::{Group, Reducer, reduce_leading, subgroups_of};
 use super::{LINE, elementwise, line_of_groups, run};
 use crate::language::{Builder, Builtin, Kernel, Type};
 use crate::runtime::{Runtime, Subgroups};
@@ -47,7 +47,7 @@ impl EmbeddingGradient {
                 k.when(row_of(at).equals(named), || before.set(k.value(1_u32)))
             });
             let workgroup = Group::new(k, Type::U32, local, LINE, self.subgroups);
-            let is_first = workgroup.join(Fold::Max, before.get()).equals(0_u32);
+            let is_first = workgroup.join(Reducer::Max, before.get()).equals(0_u32);
 
             let column = (group % chunks) * LINE + local;
             let there = group.below(count * chunks) & column.below(width);
@@ -90,7 +90,7 @@ pub(crate) fn gradient<R: Runtime>(
     let result = if runs == 1 { dtype } else { computed_in(dtype) };
     let tables = elementwise::full(Shape::from([runs, rows * width]), Scalar::Int(0), result, device);
     if gradient.is_empty() {
-        return Some(fold_leading(tables, dtype, &shape));
+        return Some(reduce_leading(tables, dtype, &shape));
     }
     let (gradient, indices) =
         (elementwise::contiguous(gradient.clone()), elementwise::contiguous(indices.clone()));
@@ -105,5 +105,5 @@ pub(crate) fn gradient<R: Runtime>(
         + tables.bytes_in_memory().min(gradient.bytes_in_memory());
     let groups = line_of_groups::<R>(device, count * chunks);
     run::<R>(device, template.into(), &[&indices, &gradient, &tables], &words, groups, moved, None);
-    Some(fold_leading(tables, dtype, &shape))
+    Some(reduce_leading(tables, dtype, &shape))
 }

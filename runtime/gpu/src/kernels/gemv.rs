@@ -7,8 +7,8 @@ mod warps;
 pub(super) use warps::Division;
 
 use super::access::Access;
+use super::epilogue::{self, EpilogueProgram};
 use super::product::ProductParameters;
-use super::then::{self, Then};
 use super::tiling::Epilogue;
 use super::wide::Runs;
 use crate::language::{Binary, Builder, Builtin, Kernel, Type, Value, Variable};
@@ -52,7 +52,7 @@ pub struct Gemv {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Gemv {
@@ -78,13 +78,13 @@ impl Gemv {
             let bias = self.bias.then(|| k.input(storage));
             let ends = self.groups.map(|index| k.input(held_as(index)));
             let output = k.output(storage);
-            let product = ProductParameters::declare(k, self.batch, bias, ends, &self.then, false);
+            let product = ProductParameters::declare(k, self.batch, bias, ends, &self.epilogues, false);
             let ProductParameters {
                 block: [block_column, _, batch],
                 size: [rows, columns, mut depth],
                 bias,
                 groups,
-                then,
+                epilogues,
                 ..
             } = product;
             let ((left, left_strides), (mut right, right_strides)) = (product.left, product.right);
@@ -109,7 +109,7 @@ impl Gemv {
                 k.when(row.below(rows) & column.below(columns), || {
                     let sum = epilogue.apply(sum, |(bias, start, stride)| bias.at(start + column * stride));
                     let position: Value<'_> = (batch * rows + row) * columns + column;
-                    output.set(position, then::apply(&then, position, sum));
+                    output.set(position, epilogue::apply(&epilogues, position, sum));
                 });
             };
             match self.subgroups {

@@ -1,7 +1,7 @@
 //! Reads and writes at positions that a tensor names.
 
 use super::access::{self, Access, Operand, Walk};
-use super::then::{self, Then};
+use super::epilogue::{self, EpilogueProgram};
 use super::{LINE, elementwise, launch, line_of, run};
 use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
@@ -44,7 +44,7 @@ pub struct Gather {
     /// How the index and the other dims of the table are walked, and over how many dims strides are told.
     pub access: (Access, Access, usize),
     /// What is done to each element after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Gather {
@@ -59,7 +59,7 @@ impl Gather {
             let named = Operand::declare(k, self.access.0, rank);
             let start = Operand::declare(k, self.access.1, rank);
             let (stride, rows) = (k.parameter(), k.parameter());
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let coordinates = access::coordinates(position, &dims);
@@ -67,7 +67,7 @@ impl Gather {
                 let start = start.at(position, &coordinates);
                 let ty = held_as(self.dtype).value();
                 let element = read_where(is_there, ty, || table.at(start + row * stride));
-                output.set(position, then::apply(&then, position, element));
+                output.set(position, epilogue::apply(&epilogues, position, element));
             });
         })
     }
@@ -153,7 +153,7 @@ fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTenso
     let Walked { access, rank, mut words } = Walked::new(out.dims(), &operands);
     words.extend([access::word(tensor.layout.strides[dim]), tensor.dims()[dim] as u32]);
     let (dtype, index, access) = (tensor.dtype, indices.dtype, (access[0], access[1], rank));
-    let template = Gather { dtype, index, access, then: Vec::new() };
+    let template = Gather { dtype, index, access, epilogues: Vec::new() };
     let tensors = [tensor, indices, &out];
     // Of the table no more is read than is written.
     let moved = indices.bytes_in_memory()

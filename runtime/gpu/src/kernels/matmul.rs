@@ -2,12 +2,12 @@
 
 use super::access::{self, Access, Walk};
 use super::direct::{Bias, Direct, LANES, Reading, fours_along, least_left_over};
+use super::epilogue::{self, EpilogueProgram};
 use super::gemv::{self, Gemv};
 use super::grouped::{self, Grouped};
 use super::product::ProductParameters;
 use super::reduce::subgroups_of;
 use super::right::Columns;
-use super::then::{self, Then};
 use super::tiling::{Division, Epilogue, Tile, Tiling};
 use super::tune::{self, Name, Variant};
 use super::wide::{self, is_wide};
@@ -45,7 +45,7 @@ pub struct Matmul {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Matmul {
@@ -58,9 +58,11 @@ impl Matmul {
             let bias = self.bias.then(|| k.input(storage));
             let ends = self.groups.map(|(_, index)| k.input(held_as(index)));
             let output = k.output(if self.in_parts { held_as(computed_in(self.dtype)) } else { storage });
-            let product = ProductParameters::declare(k, self.batch, bias, ends, &self.then, self.in_parts);
-            let ProductParameters { block: [block_column, block_row, batch], mut size, bias, then, .. } =
-                product;
+            let product =
+                ProductParameters::declare(k, self.batch, bias, ends, &self.epilogues, self.in_parts);
+            let ProductParameters {
+                block: [block_column, block_row, batch], mut size, bias, epilogues, ..
+            } = product;
             let ((mut left, left_strides), (mut right, right_strides)) = (product.left, product.right);
             let epilogue = Epilogue { bias, activation: self.activation };
             let [high, wide] = self.tiling.tile();
@@ -92,7 +94,7 @@ impl Matmul {
                 |row, column, sum| {
                     let sum = epilogue.apply(sum, |(bias, start, stride)| bias.at(start + column * stride));
                     let position = (batch * size[0] + row) * size[1] + column;
-                    output.set(position, then::apply(&then, position, sum));
+                    output.set(position, epilogue::apply(&epilogues, position, sum));
                 },
             );
         })
@@ -434,7 +436,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             bias: self.of.bias.is_some(),
             groups: self.of.groups.map(|(_, ends)| ends.dtype),
             activation: self.of.activation,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         let tile = [template.rows, template.columns()];
         self.variant(Name::Gemv, template, tile)
@@ -450,7 +452,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             groups: self.of.groups.map(|(grouped, ends)| (grouped, ends.dtype)),
             bias: self.of.bias.is_some(),
             activation: self.of.activation,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         self.variant(Name::Tiles(tiling), template, tiling.tile())
     }
@@ -485,7 +487,7 @@ impl<R: Runtime> Kernels<'_, '_, R> {
             columns: wide,
             bias: self.of.bias.map(|(_, side)| side),
             activation: self.of.activation,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         self.variant(Name::Blocks([high, wide]), template, [high, wide * LANES])
     }

@@ -1,8 +1,8 @@
 //! Gradients of norms over the last dims: a row's gradient and its statistics from one look at it.
 
-use super::reduce::{Fold, Group, subgroups_of};
+use super::epilogue::{self, EpilogueProgram};
+use super::reduce::{Group, Reducer, subgroups_of};
 use super::rows::{Division, Elements, Sums};
-use super::then::{self, Then};
 use super::{elementwise, launch_open, program};
 use crate::language::{Builder, Kernel, Value};
 use crate::runtime::{Runtime, Subgroups};
@@ -29,7 +29,7 @@ pub struct NormGradient {
     /// What joins the numbers of a row's invocations.
     pub subgroups: Subgroups,
     /// What is done to each result after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl NormGradient {
@@ -53,7 +53,7 @@ impl NormGradient {
         let (rows, length) = (k.parameter(), k.parameter());
         let [of_gradient, of_x, of_weight] = [(); 3].map(|()| k.parameter());
         let epsilon = k.parameter_of(ty);
-        let then = then::declare(k, &self.then);
+        let epilogues = epilogue::declare(k, &self.epilogues);
 
         let (local, number) = Division::place(k, self.lanes, self.rows);
         // What is beyond the last row repeats it, so that no invocation leaves before numbers are joined.
@@ -77,7 +77,7 @@ impl NormGradient {
             let [slope, level] = sums.sum_all(&elements, |[x, g]| [g * normalized(x), g]);
             (slope / count, Some(level / count))
         } else {
-            (sums.fold_all(Fold::Sum, &elements, |[x, g]| g * normalized(x)) / count, None)
+            (sums.reduce_all(Reducer::Sum, &elements, |[x, g]| g * normalized(x)) / count, None)
         };
         k.when(number.below(rows), || {
             k.when(local.equals(0_u32), || {
@@ -89,7 +89,7 @@ impl NormGradient {
             sums.each(&elements, |at, [x, g]| {
                 let g = level.map_or(g, |level| g - level);
                 let found = (g - normalized(x) * slope) * inverse;
-                output.set(start + at, then::apply(&then, start + at, found));
+                output.set(start + at, epilogue::apply(&epilogues, start + at, found));
             });
         });
     }
@@ -122,7 +122,7 @@ pub(crate) fn norm_gradient<R: Runtime>(
     let output = GpuTensor::empty(x.shape(), dtype, device);
     let Division { lanes, rows, kept, groups } = Division::of::<R>(device, dtype, rows, length);
     let subgroups = subgroups_of::<R>(device, dtype);
-    let template = NormGradient { centered, dtype, lanes, rows, kept, subgroups, then: Vec::new() };
+    let template = NormGradient { centered, dtype, lanes, rows, kept, subgroups, epilogues: Vec::new() };
     let written = statistics.center.iter().chain([&statistics.inverse, &output]);
     let tensors: Vec<_> = read.iter().chain(written).collect();
     launch_open::<R>(device, template, &tensors, &words, groups);

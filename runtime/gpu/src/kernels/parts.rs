@@ -1,7 +1,7 @@
 //! Sums that were computed in parts, by workgroups side by side.
 
 use super::elementwise;
-use super::reduce::fold_leading;
+use super::reduce::reduce_leading;
 use crate::runtime::Runtime;
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::{Layout, Primitive};
@@ -18,8 +18,8 @@ pub(super) fn joined<R: Runtime>(
 ) -> GpuTensor<R> {
     let computed = parts.dtype();
     if computed == dtype {
-        // What follows may become part of the fold, and what follows that.
-        return elementwise::finished(fold_leading(parts, dtype, shape), bias, activation);
+        // What follows may become part of the reduction, and what follows that.
+        return elementwise::finished(reduce_leading(parts, dtype, shape), bias, activation);
     }
     // Floats of 16 bits are rounded once, at the end, in a kernel that takes no more.
     let (count, elements) = (parts.dims()[0], shape.num_elements());

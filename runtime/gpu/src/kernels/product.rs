@@ -2,8 +2,8 @@
 
 use super::access::{self, Access, Operand};
 use super::block;
+use super::epilogue::{self, Declared, EpilogueProgram};
 use super::grouped::Groups;
-use super::then::{self, Declared, Then};
 use crate::language::{Buffer, Builder, Value};
 
 /// A batch of products, as a workgroup sees it.
@@ -21,7 +21,7 @@ pub(super) struct ProductParameters<'t, 'k> {
     /// The groups of rows, if there are such.
     pub groups: Option<Groups<'k>>,
     /// What is done to each result before it is written.
-    pub then: Vec<Declared<'t, 'k>>,
+    pub epilogues: Vec<Declared<'t, 'k>>,
 }
 
 impl<'t, 'k> ProductParameters<'t, 'k> {
@@ -33,7 +33,7 @@ impl<'t, 'k> ProductParameters<'t, 'k> {
         (left, right, rank): (Access, Access, usize),
         bias: Option<Buffer<'k>>,
         ends: Option<Buffer<'k>>,
-        then: &'t [Then],
+        epilogues: &'t [EpilogueProgram],
         in_parts: bool,
     ) -> Self {
         let two = || [k.parameter(), k.parameter()];
@@ -45,7 +45,7 @@ impl<'t, 'k> ProductParameters<'t, 'k> {
         let [left_strides, right_strides] = [two(), two()];
         let bias = bias.map(|bias| (bias, k.parameter(), k.parameter()));
         let groups = ends.map(|ends| Groups::declare(k, ends));
-        let then = then::declare(k, then);
+        let epilogues = epilogue::declare(k, epilogues);
         let mut number = block[2];
         let mut first = None;
         if let Some([parts, run, count]) = parts {
@@ -61,6 +61,14 @@ impl<'t, 'k> ProductParameters<'t, 'k> {
             left = left + first * left_strides[1];
             right = right + first * right_strides[0];
         }
-        Self { block, size, left: (left, left_strides), right: (right, right_strides), bias, groups, then }
+        Self {
+            block,
+            size,
+            left: (left, left_strides),
+            right: (right, right_strides),
+            bias,
+            groups,
+            epilogues,
+        }
     }
 }

@@ -55,7 +55,7 @@ fn computed_as(dtype: DType) -> Type {
 /// A number as a dtype holds it, in the type in which that is computed. (F16 alone is not rounded: what is told of it, such as the ε of
 /// an optimizer, may be less than its least number.)
 #[derive(Clone, Copy)]
-enum Told {
+enum ScalarArgument {
     F64(f64),
     F32(f32),
     I64(i64),
@@ -65,21 +65,21 @@ enum Told {
     Bool(bool),
 }
 
-impl Told {
+impl ScalarArgument {
     fn of(value: Scalar, dtype: DType) -> Self {
         match held_as(dtype) {
-            Storage::F64 => Told::F64(value.to_f64()),
-            Storage::F32 | Storage::F16 => Told::F32(value.to_f64() as f32),
-            Storage::BF16 => Told::F32(bf16::from_scalar(value).to_f32()),
-            Storage::I64 => Told::I64(i64::from_scalar(value)),
-            Storage::I32 => Told::I32(i32::from_scalar(value)),
-            Storage::I16 => Told::I32(i16::from_scalar(value).into()),
-            Storage::I8 => Told::I32(i8::from_scalar(value).into()),
-            Storage::U64 => Told::U64(u64::from_scalar(value)),
-            Storage::U32 => Told::U32(u32::from_scalar(value)),
-            Storage::U16 => Told::U32(u16::from_scalar(value).into()),
-            Storage::U8 => Told::U32(u8::from_scalar(value).into()),
-            Storage::Bool => Told::Bool(value.to_bool()),
+            Storage::F64 => ScalarArgument::F64(value.to_f64()),
+            Storage::F32 | Storage::F16 => ScalarArgument::F32(value.to_f64() as f32),
+            Storage::BF16 => ScalarArgument::F32(bf16::from_scalar(value).to_f32()),
+            Storage::I64 => ScalarArgument::I64(i64::from_scalar(value)),
+            Storage::I32 => ScalarArgument::I32(i32::from_scalar(value)),
+            Storage::I16 => ScalarArgument::I32(i16::from_scalar(value).into()),
+            Storage::I8 => ScalarArgument::I32(i8::from_scalar(value).into()),
+            Storage::U64 => ScalarArgument::U64(u64::from_scalar(value)),
+            Storage::U32 => ScalarArgument::U32(u32::from_scalar(value)),
+            Storage::U16 => ScalarArgument::U32(u16::from_scalar(value).into()),
+            Storage::U8 => ScalarArgument::U32(u8::from_scalar(value).into()),
+            Storage::Bool => ScalarArgument::Bool(value.to_bool()),
         }
     }
 }
@@ -87,26 +87,26 @@ impl Told {
 /// The words in which a number of a dtype is told, the lower first.
 pub(super) fn scalar_words(value: Scalar, dtype: DType) -> InlineVec<u32> {
     let both = |bits: u64| [bits as u32, (bits >> 32) as u32].into();
-    match Told::of(value, dtype) {
-        Told::F64(x) => both(x.to_bits()),
-        Told::F32(x) => [x.to_bits()].into(),
-        Told::I64(x) => both(x as u64),
-        Told::I32(x) => [x as u32].into(),
-        Told::U64(x) => both(x),
-        Told::U32(x) => [x].into(),
-        Told::Bool(x) => [u32::from(x)].into(),
+    match ScalarArgument::of(value, dtype) {
+        ScalarArgument::F64(x) => both(x.to_bits()),
+        ScalarArgument::F32(x) => [x.to_bits()].into(),
+        ScalarArgument::I64(x) => both(x as u64),
+        ScalarArgument::I32(x) => [x as u32].into(),
+        ScalarArgument::U64(x) => both(x),
+        ScalarArgument::U32(x) => [x].into(),
+        ScalarArgument::Bool(x) => [u32::from(x)].into(),
     }
 }
 
 fn constant(k: &Builder, value: Scalar, dtype: DType) -> Value<'_> {
-    match Told::of(value, dtype) {
-        Told::F64(x) => k.double(x),
-        Told::F32(x) => k.value(x),
-        Told::I64(x) => k.value(x),
-        Told::I32(x) => k.value(x),
-        Told::U64(x) => k.value(x),
-        Told::U32(x) => k.value(x),
-        Told::Bool(x) => k.value(x),
+    match ScalarArgument::of(value, dtype) {
+        ScalarArgument::F64(x) => k.double(x),
+        ScalarArgument::F32(x) => k.value(x),
+        ScalarArgument::I64(x) => k.value(x),
+        ScalarArgument::I32(x) => k.value(x),
+        ScalarArgument::U64(x) => k.value(x),
+        ScalarArgument::U32(x) => k.value(x),
+        ScalarArgument::Bool(x) => k.value(x),
     }
 }
 

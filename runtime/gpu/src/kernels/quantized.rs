@@ -4,8 +4,8 @@
 //! points are taken from the sums at last, where `Σ (a - p) (b - q) = Σ a b - q Σ a - p Σ b + Σ p q`.
 
 use super::access::{self, Access, Operand, Walk};
+use super::epilogue::{self, EpilogueProgram};
 use super::right::Columns;
-use super::then::{self, Then};
 use super::warps::{self, Sum, WarpTile};
 use super::{block, launch_blocks};
 use crate::language::{Buffer, Builder, Factors, Kernel, Storage, Type, Value};
@@ -149,7 +149,7 @@ pub(super) fn corrected<'k>(
 
 /// A batch of products of matrices of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct QuantizedMatmul {
+pub struct MatmulInteger {
     /// Both sides.
     pub sides: [Side; 2],
     /// How the batches of both sides are walked, and over how many dims strides are told.
@@ -157,10 +157,10 @@ pub struct QuantizedMatmul {
     /// Rows and columns of a warp, in 16s.
     pub each: [u32; 2],
     /// What came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
-impl QuantizedMatmul {
+impl MatmulInteger {
     /// The kernel. Parameters: its `block`; rows, columns, depth; both sides (`Bytes::declare`); the batch's dims and both operands; the
     /// strides of both sides, outer before inner.
     pub fn kernel(&self) -> Kernel {
@@ -175,7 +175,7 @@ impl QuantizedMatmul {
                 [self.batch.0, self.batch.1].map(|access| Operand::declare(k, access, self.batch.2));
             let left_strides = [k.parameter(), k.parameter()];
             let right_strides = [k.parameter(), k.parameter()];
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let coordinates = access::coordinates(batch, &dims);
             let (left, right) = (left.at(batch, &coordinates), right.at(batch, &coordinates));
             let [high, wide] = warps::tile(self.each);
@@ -202,7 +202,7 @@ impl QuantizedMatmul {
                 |sum| {
                     let value = corrected(&sum, depth, lhs.zero(sum.row), rhs.zero(sum.column));
                     let position = (batch * rows + sum.row) * columns + sum.column;
-                    output.set(position, then::apply(&then, position, value));
+                    output.set(position, epilogue::apply(&epilogues, position, value));
                 },
             );
         })
@@ -326,11 +326,11 @@ pub(crate) fn matmul<R: Runtime>(
     words.extend([inner(&left), inner(&right)].as_flattened());
     let mut tensors: Vec<_> = left_side.tensors().chain(right_side.tensors()).collect();
     tensors.push(&out);
-    let template = QuantizedMatmul {
+    let template = MatmulInteger {
         sides: [left_side.side, right_side.side],
         batch: (access[0], access[1], if strided { walk.dims.len() } else { 0 }),
         each: OF_WARP,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     };
     let [high, wide] = warps::tile(OF_WARP).map(|n| n as usize);
     let blocks = [columns.div_ceil(wide), rows.div_ceil(high), batch.num_elements()];

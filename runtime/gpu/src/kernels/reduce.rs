@@ -1,10 +1,10 @@
-//! Folds of dims.
+//! Reductions of dims.
 
 use super::access::{self, Access, Operand, Walk};
 use super::elementwise;
+use super::epilogue::{self, EpilogueProgram};
 use super::rows::Division;
 use super::source::{Computed, Program, Reader, Reads, Source};
-use super::then::{self, Then};
 use super::tiles::WARP;
 use super::{LINE, line_of, line_of_groups, program};
 use crate::language::{Array, Binary, Builder, Builtin, Kernel, Storage, Type, Value};
@@ -31,7 +31,7 @@ pub(crate) use sums::sums;
 
 /// How two numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fold {
+pub enum Reducer {
     /// Sum.
     Sum,
     /// Product.
@@ -46,26 +46,26 @@ pub enum Fold {
     All,
 }
 
-impl Fold {
+impl Reducer {
     pub(super) fn of(op: CumulativeOp) -> Self {
         match op {
-            CumulativeOp::Sum => Fold::Sum,
-            CumulativeOp::Prod => Fold::Prod,
-            CumulativeOp::Max => Fold::Max,
-            CumulativeOp::Min => Fold::Min,
+            CumulativeOp::Sum => Reducer::Sum,
+            CumulativeOp::Prod => Reducer::Prod,
+            CumulativeOp::Max => Reducer::Max,
+            CumulativeOp::Min => Reducer::Min,
         }
     }
 
     /// What changes no element of a kind, and is one itself.
     pub(super) fn neutral_of(self, k: &Builder, storage: Storage) -> Value<'_> {
         match (self, storage) {
-            (Fold::Max, Storage::I16) => k.value(i32::from(i16::MIN)),
-            (Fold::Max, Storage::I8) => k.value(i32::from(i8::MIN)),
-            (Fold::Min, Storage::I16) => k.value(i32::from(i16::MAX)),
-            (Fold::Min, Storage::I8) => k.value(i32::from(i8::MAX)),
-            (Fold::Min, Storage::U16) => k.value(u32::from(u16::MAX)),
-            (Fold::Min, Storage::U8) => k.value(u32::from(u8::MAX)),
-            (Fold::Sum | Fold::Prod | Fold::Max | Fold::Min | Fold::Any | Fold::All, _) => {
+            (Reducer::Max, Storage::I16) => k.value(i32::from(i16::MIN)),
+            (Reducer::Max, Storage::I8) => k.value(i32::from(i8::MIN)),
+            (Reducer::Min, Storage::I16) => k.value(i32::from(i16::MAX)),
+            (Reducer::Min, Storage::I8) => k.value(i32::from(i8::MAX)),
+            (Reducer::Min, Storage::U16) => k.value(u32::from(u16::MAX)),
+            (Reducer::Min, Storage::U8) => k.value(u32::from(u8::MAX)),
+            (Reducer::Sum | Reducer::Prod | Reducer::Max | Reducer::Min | Reducer::Any | Reducer::All, _) => {
                 self.neutral(k, storage.value())
             }
         }
@@ -74,22 +74,22 @@ impl Fold {
     /// What changes no number of a type.
     pub(super) fn neutral(self, k: &Builder, ty: Type) -> Value<'_> {
         match (self, ty) {
-            (Fold::Max, Type::F64) => k.double(f64::NEG_INFINITY),
-            (Fold::Min, Type::F64) => k.double(f64::INFINITY),
-            (Fold::Max, Type::F32) => k.value(f32::NEG_INFINITY),
-            (Fold::Min, Type::F32) => k.value(f32::INFINITY),
-            (Fold::Max, Type::I64) => k.value(i64::MIN),
-            (Fold::Min, Type::I64) => k.value(i64::MAX),
-            (Fold::Max, Type::I32) => k.value(i32::MIN),
-            (Fold::Min, Type::I32) => k.value(i32::MAX),
-            (Fold::Min, Type::U64) => k.value(u64::MAX),
-            (Fold::Min, Type::U32) => k.value(u32::MAX),
+            (Reducer::Max, Type::F64) => k.double(f64::NEG_INFINITY),
+            (Reducer::Min, Type::F64) => k.double(f64::INFINITY),
+            (Reducer::Max, Type::F32) => k.value(f32::NEG_INFINITY),
+            (Reducer::Min, Type::F32) => k.value(f32::INFINITY),
+            (Reducer::Max, Type::I64) => k.value(i64::MIN),
+            (Reducer::Min, Type::I64) => k.value(i64::MAX),
+            (Reducer::Max, Type::I32) => k.value(i32::MIN),
+            (Reducer::Min, Type::I32) => k.value(i32::MAX),
+            (Reducer::Min, Type::U64) => k.value(u64::MAX),
+            (Reducer::Min, Type::U32) => k.value(u32::MAX),
             // A sum of truth values is their "or", a product their "and".
-            (Fold::Any, _) | (Fold::Sum | Fold::Max, Type::Bool) => k.value(false),
-            (Fold::All, _) | (Fold::Prod | Fold::Min, Type::Bool) => k.value(true),
-            (Fold::Sum, Type::F64 | Type::F32 | Type::I64 | Type::I32 | Type::U64 | Type::U32)
-            | (Fold::Max, Type::U64 | Type::U32) => k.whole(0, ty),
-            (Fold::Prod, Type::F64 | Type::F32 | Type::I64 | Type::I32 | Type::U64 | Type::U32) => {
+            (Reducer::Any, _) | (Reducer::Sum | Reducer::Max, Type::Bool) => k.value(false),
+            (Reducer::All, _) | (Reducer::Prod | Reducer::Min, Type::Bool) => k.value(true),
+            (Reducer::Sum, Type::F64 | Type::F32 | Type::I64 | Type::I32 | Type::U64 | Type::U32)
+            | (Reducer::Max, Type::U64 | Type::U32) => k.whole(0, ty),
+            (Reducer::Prod, Type::F64 | Type::F32 | Type::I64 | Type::I32 | Type::U64 | Type::U32) => {
                 k.whole(1, ty)
             }
         }
@@ -98,14 +98,14 @@ impl Fold {
     /// Two numbers as one.
     pub(super) fn join<'k>(self, a: Value<'k>, b: Value<'k>) -> Value<'k> {
         match self {
-            Fold::Sum | Fold::Max | Fold::Any if a.ty() == Type::Bool => a | b,
-            Fold::Prod | Fold::Min | Fold::All if a.ty() == Type::Bool => a & b,
-            Fold::Sum => a + b,
-            Fold::Prod => a * b,
-            Fold::Max => a.maximum(b),
-            Fold::Min => a.minimum(b),
-            Fold::Any => a | b,
-            Fold::All => a & b,
+            Reducer::Sum | Reducer::Max | Reducer::Any if a.ty() == Type::Bool => a | b,
+            Reducer::Prod | Reducer::Min | Reducer::All if a.ty() == Type::Bool => a & b,
+            Reducer::Sum => a + b,
+            Reducer::Prod => a * b,
+            Reducer::Max => a.maximum(b),
+            Reducer::Min => a.minimum(b),
+            Reducer::Any => a | b,
+            Reducer::All => a & b,
         }
     }
 
@@ -118,31 +118,33 @@ impl Fold {
     fn join_subgroup(self, x: Value<'_>) -> Value<'_> {
         let truths = x.ty() == Type::Bool;
         let op = match self {
-            Fold::Sum if !truths => Binary::Add,
-            Fold::Prod if !truths => Binary::Mul,
-            Fold::Any | Fold::Sum => Binary::Or,
-            Fold::All | Fold::Prod => Binary::And,
-            Fold::Max if truths => Binary::Or,
-            Fold::Min if truths => Binary::And,
-            Fold::Max => Binary::Max,
-            Fold::Min => Binary::Min,
+            Reducer::Sum if !truths => Binary::Add,
+            Reducer::Prod if !truths => Binary::Mul,
+            Reducer::Any | Reducer::Sum => Binary::Or,
+            Reducer::All | Reducer::Prod => Binary::And,
+            Reducer::Max if truths => Binary::Or,
+            Reducer::Min if truths => Binary::And,
+            Reducer::Max => Binary::Max,
+            Reducer::Min => Binary::Min,
         };
         let joined = x.join_subgroup(op);
         // What a device makes of NaN is its own.
         match self {
-            Fold::Max | Fold::Min if x.ty().is_float() => {
+            Reducer::Max | Reducer::Min if x.ty().is_float() => {
                 x.is_nan().join_subgroup(Binary::Or).select(f32::NAN, joined)
             }
-            Fold::Sum | Fold::Prod | Fold::Max | Fold::Min | Fold::Any | Fold::All => joined,
+            Reducer::Sum | Reducer::Prod | Reducer::Max | Reducer::Min | Reducer::Any | Reducer::All => {
+                joined
+            }
         }
     }
 }
 
-/// A fold of a run of positions into one, for each of the dims that stay.
+/// A reduction of a run of positions into one, for each of the dims that stay.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     /// How.
-    pub fold: Fold,
+    pub reducer: Reducer,
     /// Whether the result is divided by a number that is told.
     pub mean: bool,
     /// The elements' dtype.
@@ -151,13 +153,13 @@ pub struct Reduce {
     pub result: DType,
     /// How the dims that stay are walked, and over how many dims strides are told.
     pub kept: (Access, usize),
-    /// Likewise the dims that are folded.
-    pub folded: (Access, usize),
-    /// What folds a run.
+    /// Likewise the dims that are reduced.
+    pub reduced: (Access, usize),
+    /// What reduces a run.
     pub by: By,
-    /// What joins the numbers of a workgroup that folds one.
+    /// What joins the numbers of a workgroup that reduces one.
     pub subgroups: Subgroups,
-    /// What yields the elements. Each of its results is folded, the results of one after those of the other.
+    /// What yields the elements. Each of its results is reduced, the results of one after those of the other.
     pub from: Program,
     /// What yields an operand of that, of which each element is read once.
     pub computed: Option<Computed>,
@@ -166,10 +168,10 @@ pub struct Reduce {
     /// What is made of the numbers of all tensors, if they are not the results.
     pub finish: Option<Finish>,
     /// What is done to each result after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
-/// What folds a run.
+/// What reduces a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum By {
     /// An invocation.
@@ -202,7 +204,7 @@ impl Reduce {
     /// The kernel. Buffers: of what yields the elements; what is found of runs, if it joins that; the result, or those of what [finishes](Finish) it.
     /// Parameters: those of what yields the elements; the number of results (of [columns](By::Columns): of one tensor's, without their
     /// runs), of runs a result, the length of a run and that of all of a result's runs; dims and operand of what stays, dims and operand of what is
-    /// folded; the divisor; those of what finishes.
+    /// reduced; the divisor; those of what finishes.
     pub fn kernel(&self) -> Kernel {
         let ty = held_as(self.dtype).value();
         Builder::kernel("reduce", [LINE, 1], |k| {
@@ -217,23 +219,23 @@ impl Reduce {
             let (results, runs, run, total) = (k.parameter(), k.parameter(), k.parameter(), k.parameter());
             let kept_dims = k.parameters(self.kept.1);
             let kept = Operand::declare(k, self.kept.0, self.kept.1);
-            let folded_dims = k.parameters(self.folded.1);
-            let folded = Operand::declare(k, self.folded.0, self.folded.1);
+            let reduced_dims = k.parameters(self.reduced.1);
+            let reduced = Operand::declare(k, self.reduced.0, self.reduced.1);
             let divisor = self.mean.then(|| k.parameter_of(ty));
             let finish = self.finish.as_ref().map(|finish| finish.declare(k));
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
 
-            // Folds a run of each tensor from its `first` position on, in steps.
-            let neutral = self.fold.neutral_of(k, held_as(self.dtype));
-            let fold = |result: Value<'_>, first: Value<'_>, step: Value<'_>| -> Vec<_> {
+            // Reduces a run of each tensor from its `first` position on, in steps.
+            let neutral = self.reducer.neutral_of(k, held_as(self.dtype));
+            let reduce = |result: Value<'_>, first: Value<'_>, step: Value<'_>| -> Vec<_> {
                 let (place, part) = (result / runs, result % runs);
                 let base = kept.at(place, &access::coordinates(place, &kept_dims));
                 let [start, end] = run_of(part, run, total);
                 let sums: Vec<_> = (0..tensors).map(|_| k.variable(neutral)).collect();
                 k.range(start + first, end, step, |position| {
-                    let at = folded.at(position, &access::coordinates(position, &folded_dims));
+                    let at = reduced.at(position, &access::coordinates(position, &reduced_dims));
                     let elements = input.neighbours(base + at, 1);
-                    sums.iter().zip(elements).for_each(|(sum, x)| sum.set(self.fold.join(sum.get(), x)));
+                    sums.iter().zip(elements).for_each(|(sum, x)| sum.set(self.reducer.join(sum.get(), x)));
                 });
                 sums.iter().map(|sum| sum.get()).collect()
             };
@@ -246,7 +248,7 @@ impl Reduce {
                     (None, Some(output)) => {
                         for (tensor, &sum) in (0_u32..).zip(&sums) {
                             let result = if tensor > 0 { place + places * tensor } else { place };
-                            output.set(result, then::apply(&then, result, sum));
+                            output.set(result, epilogue::apply(&epilogues, result, sum));
                         }
                     }
                     (None, None) => {}
@@ -256,7 +258,7 @@ impl Reduce {
                 By::Invocation => {
                     let result = k.position(LINE);
                     k.when(result.below(results), || {
-                        write_all(result, results, &fold(result, k.value(0_u32), k.value(1_u32)));
+                        write_all(result, results, &reduce(result, k.value(0_u32), k.value(1_u32)));
                     });
                 }
                 By::Warp | By::Workgroup => {
@@ -264,22 +266,22 @@ impl Reduce {
                     let (lane, result) = Division::place(k, lanes, LINE / lanes);
                     // Who is beyond the last repeats it, so that none leaves before the barriers.
                     let result_in = result.min(results - 1_u32);
-                    let mut sums = fold(result_in, lane, k.value(lanes));
+                    let mut sums = reduce(result_in, lane, k.value(lanes));
                     let group = Group::new(k, ty, lane, lanes, self.subgroups);
                     for (tensor, sum) in sums.iter_mut().enumerate() {
                         if tensor > 0 {
                             group.settle();
                         }
-                        *sum = group.join(self.fold, *sum);
+                        *sum = group.join(self.reducer, *sum);
                     }
                     k.when(lane.equals(0_u32) & result.below(results), || write_all(result, results, &sums));
                 }
                 By::Columns { .. } => {
                     let base = |column| kept.at(column, &access::coordinates(column, &kept_dims));
-                    let at = |row| folded.at(row, &access::coordinates(row, &folded_dims));
-                    let (fold, input, size) = (self.fold, &input, [results, runs, run, total]);
+                    let at = |row| reduced.at(row, &access::coordinates(row, &reduced_dims));
+                    let (reducer, input, size) = (self.reducer, &input, [results, runs, run, total]);
                     let parts = left.map(|buffer| Parts { buffer, results, runs });
-                    let columns = Columns { k, fold, input, tensors, neighbours, size, parts };
+                    let columns = Columns { k, reducer, input, tensors, neighbours, size, parts };
                     let places = if self.joins { results } else { results * runs };
                     columns.write((neutral, ty), base, at, |column, part, sums| {
                         let place = if self.joins { column } else { column * runs + part };
@@ -335,18 +337,18 @@ impl<'k> Group<'k> {
     }
 
     /// What the numbers of all invocations make together; for all of them. What was shared before was read.
-    pub(super) fn join(&self, fold: Fold, own: Value<'k>) -> Value<'k> {
-        let [joined] = self.join_all(fold, [own]);
+    pub(super) fn join(&self, reducer: Reducer, own: Value<'k>) -> Value<'k> {
+        let [joined] = self.join_all(reducer, [own]);
         joined
     }
 
     /// [`Group::join`] of several numbers of each, between the same barriers: of as many as there is room for.
-    pub(super) fn join_all<const N: usize>(&self, fold: Fold, own: [Value<'k>; N]) -> [Value<'k>; N] {
+    pub(super) fn join_all<const N: usize>(&self, reducer: Reducer, own: [Value<'k>; N]) -> [Value<'k>; N] {
         let (k, local) = (self.k, self.local);
         let own = own.map(|own| match self.subgroups {
             Subgroups::None => own,
-            Subgroups::OfAnySize => fold.join_subgroup(own),
-            Subgroups::Warps => fold.join_warp(own),
+            Subgroups::OfAnySize => reducer.join_subgroup(own),
+            Subgroups::Warps => reducer.join_warp(own),
         });
         let Some((shared, length)) = self.shared else { return own };
         // The numbers of all invocations one after another, then the next ones.
@@ -365,7 +367,7 @@ impl<'k> Group<'k> {
                         for n in all {
                             let own = at(n, local);
                             let left = shared.at(own);
-                            shared.set(own, fold.join(left, shared.at(at(n, local + half))));
+                            shared.set(own, reducer.join(left, shared.at(at(n, local + half))));
                         }
                     });
                     half /= 2;
@@ -382,7 +384,7 @@ impl<'k> Group<'k> {
                 let joined = all.map(|n| k.variable(shared.at(k.value(n as u32 * length))));
                 k.range(1_u32, k.builtin(Builtin::Subgroups), 1_u32, |subgroup| {
                     for (n, joined) in joined.iter().enumerate() {
-                        joined.set(fold.join(joined.get(), shared.at(at(n, subgroup))));
+                        joined.set(reducer.join(joined.get(), shared.at(at(n, subgroup))));
                     }
                 });
                 joined.map(|joined| joined.get())
@@ -392,7 +394,7 @@ impl<'k> Group<'k> {
                 k.barrier();
                 all.map(|n| {
                     let of_warp = |warp: u32| shared.at(k.value(n as u32 * length + warp));
-                    (1..self.lanes / WARP).fold(of_warp(0), |all, warp| fold.join(all, of_warp(warp)))
+                    (1..self.lanes / WARP).fold(of_warp(0), |all, warp| reducer.join(all, of_warp(warp)))
                 })
             }
         }
@@ -407,9 +409,9 @@ pub(super) fn subgroups_of<R: Runtime>(device: &R::Device, dtype: DType) -> Subg
     }
 }
 
-/// The longest run that one invocation folds: the error of a sum grows with it.
+/// The longest run that one invocation reduces: the error of a sum grows with it.
 const LONGEST: usize = 1024;
-/// Elements that a warp folds, where there are warps: a workgroup would have nothing for most of its invocations to do.
+/// Elements that a warp reduces, where there are warps: a workgroup would have nothing for most of its invocations to do.
 const OF_WARP: RangeInclusive<usize> = 16..=LINE as usize;
 /// Results of which invocations for each fill a device.
 const MANY: usize = 1 << 15;
@@ -422,7 +424,7 @@ fn run_of<'k>(part: Value<'k>, run: Value<'k>, total: Value<'k>) -> [Value<'k>; 
     [start, start + run.min(total - start)]
 }
 
-/// Folds the dims in `axes`, which stay with size 1.
+/// Reduces the dims in `axes`, which stay with size 1.
 pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usize]) -> GpuTensor<R> {
     counted(&tensor.shape(), MOST_READ);
     let shape = without(&tensor.shape(), axes);
@@ -431,19 +433,19 @@ pub(crate) fn reduce<R: Runtime>(op: ReduceOp, tensor: GpuTensor<R>, axes: &[usi
     if count == 0 && mean && tensor.dtype.is_float() {
         return elementwise::full(shape, Scalar::Float(f64::NAN), tensor.dtype, &tensor.device);
     }
-    let fold = match op {
-        ReduceOp::Sum | ReduceOp::Mean => Fold::Sum,
-        ReduceOp::Prod => Fold::Prod,
-        ReduceOp::Max => Fold::Max,
-        ReduceOp::Min => Fold::Min,
-        ReduceOp::Any => Fold::Any,
-        ReduceOp::All => Fold::All,
+    let reducer = match op {
+        ReduceOp::Sum | ReduceOp::Mean => Reducer::Sum,
+        ReduceOp::Prod => Reducer::Prod,
+        ReduceOp::Max => Reducer::Max,
+        ReduceOp::Min => Reducer::Min,
+        ReduceOp::Any => Reducer::Any,
+        ReduceOp::All => Reducer::All,
     };
     let (layout, split) = kept_first(&tensor.layout, axes);
     let divisor = mean.then_some(count.max(1));
     let dtype = tensor.dtype;
-    let folded = fold_last(fold, divisor, tensor.with_layout(layout), split, dtype);
-    folded.with_layout(Layout::contiguous(shape))
+    let reduced = reduce_last(reducer, divisor, tensor.with_layout(layout), split, dtype);
+    reduced.with_layout(Layout::contiguous(shape))
 }
 
 /// A shape in which the dims in `axes` have size 1.
@@ -461,46 +463,46 @@ fn kept_first(layout: &Layout, axes: &[usize]) -> (Layout, usize) {
     (layout.permute(&order), rank - axes.len())
 }
 
-/// How a tensor is walked whose last dims are folded.
+/// How a tensor is walked whose last dims are reduced.
 struct Walks {
     /// The dims that stay.
     kept: Walk,
-    folded: Walk,
+    reduced: Walk,
     /// Number of positions along the dims that stay.
     results: usize,
-    /// And along those that are folded.
+    /// And along those that are reduced.
     total: usize,
     /// Where the first element is.
     start: usize,
 }
 
 impl Walks {
-    /// The dims from `split` on are folded.
+    /// The dims from `split` on are reduced.
     fn new(layout: &Layout, split: usize) -> Self {
-        let (kept, folded) = layout.shape.dims.split_at(split);
-        let (kept_strides, folded_strides) = layout.strides.split_at(split);
+        let (kept, reduced) = layout.shape.dims.split_at(split);
+        let (kept_strides, reduced_strides) = layout.strides.split_at(split);
         Self {
             kept: Walk::new(kept, &[kept_strides]),
-            folded: Walk::new(folded, &[folded_strides]),
+            reduced: Walk::new(reduced, &[reduced_strides]),
             results: kept.iter().product(),
-            total: folded.iter().product(),
+            total: reduced.iter().product(),
             start: layout.offset,
         }
     }
 
-    /// Whether what is folded lies together: then neighbouring invocations read neighbours along the run, else along the results.
+    /// Whether what is reduced lies together: then neighbouring invocations read neighbours along the run, else along the results.
     fn lie_together(&self) -> bool {
-        self.folded.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1)
+        self.reduced.strides[0].last().is_none_or(|stride| stride.unsigned_abs() == 1)
     }
 
-    /// How many columns an invocation reads, if a device folds them [as such](columns).
+    /// How many columns an invocation reads, if a device reduces them [as such](columns).
     fn columns<R: Runtime>(&self, device: &R::Device) -> Option<u32> {
         let may = !self.lie_together() && R::limits(device).shared_memory;
-        if may { columns::neighbours(&self.kept, &self.folded, self.start) } else { None }
+        if may { columns::neighbours(&self.kept, &self.reduced, self.start) } else { None }
     }
 }
 
-/// What folds runs, how many of them there are a result, and how long they are.
+/// What reduces runs, how many of them there are a result, and how long they are.
 #[derive(Clone, Copy)]
 struct Cut {
     by: By,
@@ -530,7 +532,7 @@ impl Cut {
     }
 }
 
-/// What folds the dims that `walks` goes over, of so many tensors of elements of a dtype.
+/// What reduces the dims that `walks` goes over, of so many tensors of elements of a dtype.
 fn cut<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks, tensors: usize) -> Cut {
     if let Some(neighbours) = walks.columns::<R>(device) {
         return Cut::of_columns::<R>(device, neighbours, walks, tensors);
@@ -549,9 +551,9 @@ fn cut<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks, tensors: usi
     Cut::new(by, runs, total)
 }
 
-/// Folds the dims from `split` on into one number of `dtype`, and divides the result.
-fn fold_last<R: Runtime>(
-    fold: Fold,
+/// Reduces the dims from `split` on into one number of `dtype`, and divides the result.
+fn reduce_last<R: Runtime>(
+    reducer: Reducer,
     divisor: Option<usize>,
     tensor: GpuTensor<R>,
     split: usize,
@@ -560,11 +562,11 @@ fn fold_last<R: Runtime>(
     let walks = Walks::new(&tensor.layout, split);
     let cut = cut::<R>(&tensor.device, tensor.dtype, &walks, 1);
     if cut.left() == 1 {
-        return fold_walked(fold, divisor, tensor, &walks, cut, dtype);
+        return reduce_walked(reducer, divisor, tensor, &walks, cut, dtype);
     }
-    // What is folded so far is kept as it is computed: narrow integers would wrap, halves lose digits.
-    let parts = fold_walked(fold, None, tensor, &walks, cut, computed_in(dtype));
-    fold_last(fold, divisor, parts, 1, dtype)
+    // What is reduced so far is kept as it is computed: narrow integers would wrap, halves lose digits.
+    let parts = reduce_walked(reducer, None, tensor, &walks, cut, computed_in(dtype));
+    reduce_last(reducer, divisor, parts, 1, dtype)
 }
 
 impl<R: Runtime> GpuTensor<R> {
@@ -576,31 +578,31 @@ impl<R: Runtime> GpuTensor<R> {
 }
 
 /// The sums of parts, `[parts, …]`, as a tensor of `dtype` and a shape; a single part, which has the dtype, is that.
-pub(super) fn fold_leading<R: Runtime>(parts: GpuTensor<R>, dtype: DType, shape: &Shape) -> GpuTensor<R> {
+pub(super) fn reduce_leading<R: Runtime>(parts: GpuTensor<R>, dtype: DType, shape: &Shape) -> GpuTensor<R> {
     if parts.dims()[0] == 1 {
         let layout = Layout { offset: parts.layout.offset, ..Layout::contiguous(shape.clone()) };
         return parts.with_layout(layout);
     }
     let layout = parts.layout.permute(&[1, 0]);
-    let folded = fold_last(Fold::Sum, None, parts.with_layout(layout), 1, dtype);
-    folded.with_layout(Layout::contiguous(shape.clone()))
+    let reduced = reduce_last(Reducer::Sum, None, parts.with_layout(layout), 1, dtype);
+    reduced.with_layout(Layout::contiguous(shape.clone()))
 }
 
-/// Folds the dims from `split` on in `runs` of a length, a workgroup each, into one number of `dtype`: `[results, runs]`.
-pub(super) fn fold_runs<R: Runtime>(
-    fold: Fold,
+/// Reduces the dims from `split` on in `runs` of a length, a workgroup each, into one number of `dtype`: `[results, runs]`.
+pub(super) fn reduce_runs<R: Runtime>(
+    reducer: Reducer,
     tensor: GpuTensor<R>,
     split: usize,
     (runs, run): (usize, usize),
     dtype: DType,
 ) -> GpuTensor<R> {
     let walks = Walks::new(&tensor.layout, split);
-    fold_walked(fold, None, tensor, &walks, Cut { by: By::Workgroup, runs, run, joins: false }, dtype)
+    reduce_walked(reducer, None, tensor, &walks, Cut { by: By::Workgroup, runs, run, joins: false }, dtype)
 }
 
-/// Folds runs of a tensor.
-fn fold_walked<R: Runtime>(
-    fold: Fold,
+/// Reduces runs of a tensor.
+fn reduce_walked<R: Runtime>(
+    reducer: Reducer,
     divisor: Option<usize>,
     tensor: GpuTensor<R>,
     walks: &Walks,
@@ -615,8 +617,8 @@ fn fold_walked<R: Runtime>(
     let left = cut
         .joins
         .then(|| GpuTensor::empty(Shape::from([cut.runs, walks.results]), computed_in(tensor.dtype), device));
-    let Folding { template, words, groups } =
-        Folding::new::<R>(device, (fold, divisor), (tensor.dtype, dtype), walks, cut);
+    let Reduction { template, words, groups } =
+        Reduction::new::<R>(device, (reducer, divisor), (tensor.dtype, dtype), walks, cut);
     let neighbours = match cut.by {
         By::Columns { neighbours } => neighbours,
         By::Invocation | By::Warp | By::Workgroup => 1,
@@ -626,8 +628,8 @@ fn fold_walked<R: Runtime>(
     reader.launch(tensor, out, |from, _| Reduce { from, ..template.clone() })
 }
 
-/// A fold of runs, but for what yields the elements.
-struct Folding {
+/// A reduction of runs, but for what yields the elements.
+struct Reduction {
     /// The kernel, of elements in memory.
     template: Reduce,
     /// Its parameters.
@@ -635,13 +637,13 @@ struct Folding {
     groups: [u32; 3],
 }
 
-impl Folding {
-    /// A fold of elements of one dtype into numbers of another, which are divided at last if there is a divisor.
+impl Reduction {
+    /// A reduction of elements of one dtype into numbers of another, which are divided at last if there is a divisor.
     fn new<R: Runtime>(
         device: &R::Device,
-        (fold, divisor): (Fold, Option<usize>),
+        (reducer, divisor): (Reducer, Option<usize>),
         (own, dtype): (DType, DType),
-        &Walks { ref kept, ref folded, results, total, start }: &Walks,
+        &Walks { ref kept, ref reduced, results, total, start }: &Walks,
         Cut { by, runs, run, joins }: Cut,
     ) -> Self {
         let word = |n: usize| n as u32;
@@ -656,7 +658,7 @@ impl Folding {
             By::Columns { .. } => (results, line_of_groups::<R>(device, columns::groups(results) * runs)),
         };
         words.extend([word(counted), word(runs), word(run), word(total)]);
-        for (walk, start) in [(kept, start), (folded, 0)] {
+        for (walk, start) in [(kept, start), (reduced, 0)] {
             if walk.access(0) == Access::Strided {
                 words.extend(walk.dim_words());
             }
@@ -675,25 +677,25 @@ impl Folding {
             By::Invocation | By::Columns { .. } => Subgroups::None,
         };
         let template = Reduce {
-            fold,
+            reducer,
             mean: divisor.is_some(),
             dtype: own,
             result: dtype,
             kept: rank(kept),
-            folded: rank(folded),
+            reduced: rank(reduced),
             by,
             subgroups,
             from: None,
             computed: None,
             joins,
             finish: None,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         Self { template, words, groups }
     }
 
-    /// What a fold of columns, in runs of so many rows, is told of them.
+    /// What a reduction of columns, in runs of so many rows, is told of them.
     fn of_columns<R: Runtime>(device: &R::Device, dtype: DType, walks: &Walks, cut: Cut) -> Self {
-        Self::new::<R>(device, (Fold::Sum, None), (dtype, computed_in(dtype)), walks, cut)
+        Self::new::<R>(device, (Reducer::Sum, None), (dtype, computed_in(dtype)), walks, cut)
     }
 }

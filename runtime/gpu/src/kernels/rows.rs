@@ -1,9 +1,9 @@
 //! What is computed of whole rows: softmax and norms over the last dim.
 
 use super::direct::LANES;
-use super::reduce::{Fold, Group, subgroups_of};
+use super::epilogue::{self, EpilogueProgram};
+use super::reduce::{Group, Reducer, subgroups_of};
 use super::source::{Program, Reader, Reads, Source};
-use super::then::{self, Then};
 use super::tiles::WARP;
 use super::{LINE, elementwise, line_of_groups, program};
 use crate::language::{Builder, Builtin, Kernel, Type, Value};
@@ -59,7 +59,7 @@ pub struct Rows {
     /// Whether they are written too, for who else reads them: of those that are kept.
     pub shares: bool,
     /// What is done to each result after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl Rows {
@@ -85,7 +85,7 @@ impl Rows {
         let epsilon = weighted.then(|| k.parameter_of(ty));
         let weight = weight.map(|weight| (weight, k.parameter()));
         let bias = bias.map(|bias| (bias, k.parameter()));
-        let then = then::declare(k, &self.then);
+        let epilogues = epilogue::declare(k, &self.epilogues);
 
         let (local, number) = Division::place(k, self.lanes, self.rows);
         // What is beyond the last row repeats it, so that no invocation leaves before numbers are joined.
@@ -102,14 +102,15 @@ impl Rows {
                 sums.each(&elements, |at, element| x.write_shared(start + row + at, element))
             });
         }
-        let write = |at: Value<'k>, y: Value<'k>| output.set(row + at, then::apply(&then, row + at, y));
+        let write =
+            |at: Value<'k>, y: Value<'k>| output.set(row + at, epilogue::apply(&epilogues, row + at, y));
         let each = |result: &dyn Fn(Value<'k>, Value<'k>) -> Value<'k>| {
             k.when(number.below(rows), || sums.each(&elements, |at, x| write(at, result(at, x))));
         };
         match self.op {
             RowOp::Softmax | RowOp::LogSoftmax => {
-                let largest = sums.fold_all(Fold::Max, &elements, |x| x);
-                let sum = sums.fold_all(Fold::Sum, &elements, |x| (x - largest).exp());
+                let largest = sums.reduce_all(Reducer::Max, &elements, |x| x);
+                let sum = sums.reduce_all(Reducer::Sum, &elements, |x| (x - largest).exp());
                 let logarithm = sum.log();
                 each(&|_, x| {
                     let shifted = x - largest;
@@ -184,7 +185,7 @@ impl<'k> Center<'k> {
     }
 }
 
-/// Folds of a row by the invocations that share it.
+/// Reductions of a row by the invocations that share it.
 pub(super) struct Sums<'k> {
     pub group: Group<'k>,
     pub ty: Type,
@@ -192,33 +193,33 @@ pub(super) struct Sums<'k> {
 }
 
 impl<'k> Sums<'k> {
-    /// The fold of what `element` yields of each position; for all invocations.
-    pub fn fold(&self, fold: Fold, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
+    /// The reduction of what `element` yields of each position; for all invocations.
+    pub fn reduce(&self, reducer: Reducer, element: impl Fn(Value<'k>) -> Value<'k>) -> Value<'k> {
         let Group { k, local, lanes, .. } = self.group;
-        let own = k.variable(fold.neutral(k, self.ty));
-        k.range(local, self.length, lanes, |at| own.set(fold.join(own.get(), element(at))));
+        let own = k.variable(reducer.neutral(k, self.ty));
+        k.range(local, self.length, lanes, |at| own.set(reducer.join(own.get(), element(at))));
         self.group.settle();
-        self.group.join(fold, own.get())
+        self.group.join(reducer, own.get())
     }
 
-    /// The fold of what `number` makes of each element.
-    pub fn fold_all<T: Copy>(
+    /// The reduction of what `number` makes of each element.
+    pub fn reduce_all<T: Copy>(
         &self,
-        fold: Fold,
+        reducer: Reducer,
         elements: &Elements<'_, 'k, T>,
         number: impl Fn(T) -> Value<'k>,
     ) -> Value<'k> {
         let kept = match elements {
-            Elements::Read(read) => return self.fold(fold, |at| number(read(at))),
+            Elements::Read(read) => return self.reduce(reducer, |at| number(read(at))),
             Elements::Kept(kept) => kept,
         };
-        let neutral = fold.neutral(self.group.k, self.ty);
+        let neutral = reducer.neutral(self.group.k, self.ty);
         let own = kept.iter().fold(neutral, |own, &(_, x, is_there)| {
             let number = number(x);
-            fold.join(own, is_there.map_or(number, |is_there| is_there.select(number, neutral)))
+            reducer.join(own, is_there.map_or(number, |is_there| is_there.select(number, neutral)))
         });
         self.group.settle();
-        self.group.join(fold, own)
+        self.group.join(reducer, own)
     }
 
     /// The sums of what `numbers` makes of each element; of as many as the group has room for.
@@ -228,7 +229,7 @@ impl<'k> Sums<'k> {
         numbers: impl Fn(T) -> [Value<'k>; N],
     ) -> [Value<'k>; N] {
         let Group { k, local, lanes, .. } = self.group;
-        let zero = Fold::Sum.neutral(k, self.ty);
+        let zero = Reducer::Sum.neutral(k, self.ty);
         let own = match elements {
             Elements::Read(read) => {
                 let own = [(); N].map(|()| k.variable(zero));
@@ -245,7 +246,7 @@ impl<'k> Sums<'k> {
             }),
         };
         self.group.settle();
-        self.group.join_all(Fold::Sum, own)
+        self.group.join_all(Reducer::Sum, own)
     }
 
     /// The mean of a number of each element, if that is to be taken away, and the mean of the squares of what is left. A group has room for two sums where
@@ -259,9 +260,9 @@ impl<'k> Sums<'k> {
         let count = self.length.to(self.ty);
         if !centered {
             let square = |x| number(x) * number(x);
-            return (None, self.fold_all(Fold::Sum, elements, square) / count);
+            return (None, self.reduce_all(Reducer::Sum, elements, square) / count);
         }
-        let rounded = self.fold_all(Fold::Sum, elements, &number) / count;
+        let rounded = self.reduce_all(Reducer::Sum, elements, &number) / count;
         let [rest, squares] = self.sum_all(elements, |x| {
             let apart = number(x) - rounded;
             [apart, apart * apart]
@@ -372,8 +373,8 @@ fn run<R: Runtime>(
         groups,
     };
     let template = |from, shares| {
-        let then = Vec::new();
-        Rows { op, dtype, lanes, rows, kept, subgroups, from, shares, then }
+        let epilogues = Vec::new();
+        Rows { op, dtype, lanes, rows, kept, subgroups, from, shares, epilogues }
     };
     reader.launch(x, out, template)
 }

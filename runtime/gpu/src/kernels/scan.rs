@@ -1,7 +1,7 @@
-//! Running folds, and what is built on running sums: the positions where something is true.
+//! Scans, and what is built on running sums: the positions where something is true.
 
 use super::access::{self, Access, Operand, Walk};
-use super::reduce::{Fold, fold_runs};
+use super::reduce::{Reducer, reduce_runs};
 use super::{LINE, elementwise, launch, line_of, line_of_groups};
 use crate::language::{Builder, Builtin, Kernel, Storage, Type};
 use crate::runtime::Runtime;
@@ -9,12 +9,12 @@ use crate::tensor::{GpuTensor, computed_in, element_bytes, held_as};
 use kiln_tensor::backend::{Layout, Primitive};
 use kiln_tensor::{CumulativeOp, DType, Shape};
 
-/// A running fold along one dim; a workgroup goes along each lane, or each part of one, as many elements at a time as it has
+/// A scan along one dim; a workgroup goes along each lane, or each part of one, as many elements at a time as it has
 /// invocations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scan {
     /// How elements join.
-    pub fold: Fold,
+    pub reducer: Reducer,
     /// The elements' dtype.
     pub dtype: DType,
     /// Whether the element itself is left out.
@@ -50,7 +50,7 @@ impl Scan {
                 None => lanes - 1_u32,
             };
             let part = group.min(last);
-            let neutral = self.fold.neutral_of(k, held_as(self.dtype));
+            let neutral = self.reducer.neutral_of(k, held_as(self.dtype));
             let (lane, first, end, before) = match befores {
                 Some((befores, parts, size)) => {
                     let first = part % parts * size;
@@ -74,7 +74,7 @@ impl Scan {
                     let far = local.at_least(distance);
                     let other = far.select(shared.at(local.max(distance) - distance), neutral);
                     k.barrier();
-                    shared.set(local, self.fold.join(other, shared.at(local)));
+                    shared.set(local, self.reducer.join(other, shared.at(local)));
                     distance *= 2;
                 }
                 k.barrier();
@@ -83,9 +83,9 @@ impl Scan {
                 } else {
                     shared.at(local)
                 };
-                let result = self.fold.join(before.get(), running);
+                let result = self.reducer.join(before.get(), running);
                 k.when(inside & group.at_most(last), || output.set(to + position * to_stride, result));
-                before.set(self.fold.join(before.get(), shared.at(k.value(LINE - 1))));
+                before.set(self.reducer.join(before.get(), shared.at(k.value(LINE - 1))));
                 k.barrier();
             });
         })
@@ -118,7 +118,7 @@ fn reversed(layout: &Layout, dim: usize) -> Layout {
     layout
 }
 
-/// A running fold along `dim`. A lane of which few make a long tensor is folded in parts: what each makes in all, the running fold of
+/// A scan along `dim`. A lane of which few make a long tensor is reduced in parts: what each makes in all, the scan of
 /// that, then each part from there on.
 pub(crate) fn cumulative<R: Runtime>(
     op: CumulativeOp,
@@ -136,12 +136,18 @@ pub(crate) fn cumulative<R: Runtime>(
         false => [&tensor.layout, &out.layout].map(|layout| (**layout).clone()),
     };
     let [from, to] = layouts;
-    scan(Fold::of(op), &tensor.clone().with_layout(from), &out.clone().with_layout(to), dim, exclusive);
+    scan(Reducer::of(op), &tensor.clone().with_layout(from), &out.clone().with_layout(to), dim, exclusive);
     out
 }
 
-/// Writes the running fold of `tensor` along `dim` to `out`, whose elements are as many.
-fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: usize, exclusive: bool) {
+/// Writes the scan of `tensor` along `dim` to `out`, whose elements are as many.
+fn scan<R: Runtime>(
+    reducer: Reducer,
+    tensor: &GpuTensor<R>,
+    out: &GpuTensor<R>,
+    dim: usize,
+    exclusive: bool,
+) {
     let mut dims = tensor.dims().to_vec();
     let length = core::mem::replace(&mut dims[dim], 1);
     let walk = Walk::new(&dims, &[&tensor.layout.strides, &out.layout.strides]);
@@ -152,9 +158,10 @@ fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: 
     let befores = (parts > 1).then(|| {
         let lane_last: Vec<usize> = (0..dims.len()).filter(|&axis| axis != dim).chain([dim]).collect();
         let lanes_first = tensor.clone().with_layout(tensor.layout.permute(&lane_last));
-        let totals = fold_runs(fold, lanes_first, dims.len() - 1, (parts, size), computed_in(tensor.dtype));
+        let totals =
+            reduce_runs(reducer, lanes_first, dims.len() - 1, (parts, size), computed_in(tensor.dtype));
         let befores = GpuTensor::empty(totals.shape(), totals.dtype, &totals.device);
-        scan(fold, &totals, &befores, 1, true);
+        scan(reducer, &totals, &befores, 1, true);
         befores
     });
 
@@ -171,7 +178,7 @@ fn scan<R: Runtime>(fold: Fold, tensor: &GpuTensor<R>, out: &GpuTensor<R>, dim: 
     }
     let rank = if strided { walk.dims.len() } else { 0 };
     let kept = (access[0], access[1], rank);
-    let template = Scan { fold, dtype: tensor.dtype, exclusive, kept, parts: befores.is_some() };
+    let template = Scan { reducer, dtype: tensor.dtype, exclusive, kept, parts: befores.is_some() };
     let tensors: Vec<&GpuTensor<R>> =
         [Some(tensor), befores.as_ref(), Some(out)].into_iter().flatten().collect();
     let groups = line_of_groups::<R>(&tensor.device, lanes * parts);

@@ -214,7 +214,7 @@ fn is_as_fast_as_reading(program: &Elementwise) -> bool {
     let is_fast = |expression: &Expression| expression.steps.iter().all(is_arithmetic);
     program.expression.steps.len() > 1
         && is_fast(&program.expression)
-        && program.then.iter().all(|then| is_fast(&then.expression))
+        && program.epilogues.iter().all(|epilogue| is_fast(&epilogue.expression))
 }
 
 fn is_arithmetic(step: &Step) -> bool {

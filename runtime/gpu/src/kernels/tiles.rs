@@ -485,10 +485,10 @@ impl<'k> Rows<'k> {
     }
 }
 
-/// A fold of what the four lanes of a row have.
-pub(super) fn among_row<'k>(x: Value<'k>, fold: impl Fn(Value<'k>, Value<'k>) -> Value<'k>) -> Value<'k> {
-    let pair = fold(x, x.exchanged(1));
-    fold(pair, pair.exchanged(2))
+/// A reduction of what the four lanes of a row have.
+pub(super) fn among_row<'k>(x: Value<'k>, join: impl Fn(Value<'k>, Value<'k>) -> Value<'k>) -> Value<'k> {
+    let pair = join(x, x.exchanged(1));
+    join(pair, pair.exchanged(2))
 }
 
 /// Words of shared memory that every GPU has for a workgroup.

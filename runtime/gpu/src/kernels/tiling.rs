@@ -181,7 +181,7 @@ struct Cost {
 }
 
 /// What it costs to add up the sums of parts, in nanoseconds: a launch, and each number.
-const FOLD: [f64; 2] = [2500.0, 0.002];
+const JOINING: [f64; 2] = [2500.0, 0.002];
 /// Parts of a depth.
 const MOST_PARTS: usize = 16;
 
@@ -190,12 +190,12 @@ impl Cost {
     fn of(self, division: &Division, numbers: usize, tiles: usize, multiprocessors: usize) -> f64 {
         let beside = (tiles * division.parts).div_ceil(multiprocessors) as f64;
         let steps = division.run.div_ceil(DEPTH as usize) as f64;
-        let [launch, each] = FOLD;
-        let fold = match division.parts {
+        let [launch, each] = JOINING;
+        let joining = match division.parts {
             1 => 0.0,
             parts => launch + each * (parts * numbers) as f64,
         };
-        steps * self.latency.max(beside * self.work) + fold
+        steps * self.latency.max(beside * self.work) + joining
     }
 }
 

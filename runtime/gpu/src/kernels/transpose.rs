@@ -2,7 +2,7 @@
 //! read neighbours as well as write them.
 
 use super::access::{self, Walk, word};
-use super::then::{self, Then};
+use super::epilogue::{self, EpilogueProgram};
 use super::{LINE, block, launch_blocks};
 use crate::language::{Builder, Builtin, Kernel};
 use crate::runtime::Runtime;
@@ -18,7 +18,7 @@ pub struct Transpose {
     /// Number of dims that batches have.
     pub batch: usize,
     /// What is done to each result after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// Elements from which on a tile is worth its barrier: fewer are in a cache when their neighbours are asked for.
@@ -45,7 +45,7 @@ impl Transpose {
             let batches = access::coordinates(block_batch, &k.parameters(self.batch));
             let first_read = access::offset(start, &batches, &k.parameters(self.batch));
             let first_written = access::offset(k.value(0_u32), &batches, &k.parameters(self.batch));
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
 
             // What one invocation reads of a row after another goes to a bank of its own, where elements are held as numbers of 32 bits, as CUDA
             // does it.
@@ -70,7 +70,7 @@ impl Transpose {
                 let row = first_row + line;
                 k.when(row.below(rows) & column.below(columns), || {
                     let at = first_written + row * row_step + column;
-                    output.set(at, then::apply(&then, at, tile.at(lane * pitch + line)));
+                    output.set(at, epilogue::apply(&epilogues, at, tile.at(lane * pitch + line)));
                 });
             }
         })
@@ -100,7 +100,7 @@ pub(super) fn copy_into<R: Runtime>(from: &GpuTensor<R>, view: &Layout, to: &Gpu
     let side = side(held_as(to.dtype).bytes()) as usize;
     let count = batch().map(|axis| dims[axis]).product();
     let blocks = [columns.div_ceil(side), rows.div_ceil(side), count];
-    let template = Transpose { dtype: to.dtype, batch: dims.len() - 1, then: Vec::new() };
+    let template = Transpose { dtype: to.dtype, batch: dims.len() - 1, epilogues: Vec::new() };
     launch_blocks::<R>(&to.device, template, &[from, to], &words, blocks, true);
     true
 }

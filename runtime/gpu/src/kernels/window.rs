@@ -23,14 +23,14 @@ pub use im2col::Im2col;
 pub use pointwise::NarrowConv;
 pub use pool::{Pool, Pooling};
 pub use pool_gradient::{AdaptivePoolGradient, Flow, PoolGradient};
-pub use quantized::QuantizedConv;
+pub use quantized::ConvInteger;
 pub use rows::RowConv;
 
 pub(crate) use conv::{conv, conv_added, conv_input_gradient, conv_transpose, conv_transpose_input_gradient};
 pub(crate) use gradient::{conv_transpose_weight_gradient, conv_weight_gradient};
 pub(crate) use pool::pool;
 pub(crate) use pool_gradient::{adaptive_average_gradient, pool_gradient};
-pub(crate) use quantized::quantized_conv;
+pub(crate) use quantized::conv_integer;
 
 use super::LINE;
 use super::elementwise::from_start;

@@ -18,8 +18,10 @@ pub fn products(dtype: DType) -> Vec<Template> {
         (false, Reading::Single),
     ] {
         for bias in [None, Some(Bias::OfRows), Some(Bias::OfColumns)] {
-            let then = after(dtype);
-            all.push(Direct { dtype, batch, lhs_fours, rhs, rows, columns, bias, activation, then }.into());
+            let epilogues = after(dtype);
+            all.push(
+                Direct { dtype, batch, lhs_fours, rhs, rows, columns, bias, activation, epilogues }.into(),
+            );
         }
     }
     all

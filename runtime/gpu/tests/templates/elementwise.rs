@@ -14,7 +14,7 @@ pub fn plain(steps: Vec<Step>, operands: &[(DType, Access)], result: DType, rank
         results: [(result, Linear)].into(),
         rank,
         fours: 0,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     }
 }
 
@@ -112,7 +112,7 @@ pub fn mixed() -> Template {
         results: [(DType::F32, Linear), (DType::I32, Strided)].into(),
         rank: 2,
         fours: 0,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     }
     .into()
 }

@@ -6,7 +6,7 @@ use kiln_gpu::kernels::access::Access::{Linear, Runs, Strided};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::index::Gather;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
-use kiln_gpu::kernels::reduce::{ArgReduce, By, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, By, Reduce, Reducer};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::source::Computed;
 use kiln_gpu::kernels::transpose::Transpose;
@@ -48,27 +48,27 @@ pub fn joins() -> Vec<Template> {
 pub fn fused(dtype: DType) -> Vec<Template> {
     let steps = vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Mul, 0, 1)];
     let program = Elementwise {
-        then: after(dtype),
+        epilogues: after(dtype),
         ..elementwise::plain(steps, &[(dtype, Strided), (dtype, Linear)], dtype, 2)
     };
     let from = || Some(Box::new(program.clone()));
-    let then = || after(dtype);
+    let epilogues = || after(dtype);
     let fours = |fours| Elementwise { fours, ..program.clone() };
     let runs = Elementwise {
         operands: [(dtype, Runs), (dtype, Linear)].into(),
         results: [(dtype, Runs)].into(),
-        then: Vec::new(),
+        epilogues: Vec::new(),
         ..fours(1)
     };
-    let mean = reduce::plain(Fold::Sum, dtype);
+    let mean = reduce::plain(Reducer::Sum, dtype);
     let columns = |neighbours| Reduce {
         by: reduce::columns(neighbours),
         kept: (Linear, 0),
-        folded: (Strided, 1),
+        reduced: (Strided, 1),
         ..mean.clone()
     };
     // The sums of two results at once.
-    let both = |fours| both(Elementwise { fours, then: Vec::new(), ..program.clone() }, [2, 1]);
+    let both = |fours| both(Elementwise { fours, epilogues: Vec::new(), ..program.clone() }, [2, 1]);
     // An operand of it is what another program yields.
     let computed =
         |fours| Some(Computed { operand: 1, by: Box::new(Elementwise { fours, ..program.clone() }) });
@@ -79,11 +79,12 @@ pub fn fused(dtype: DType) -> Vec<Template> {
     };
     let largest = reduce::extreme(ArgReduceOp::Max, dtype);
     let mut all: Vec<Template> = vec![
-        Transpose { dtype, batch: 1, then: then() }.into(),
+        Transpose { dtype, batch: 1, epilogues: epilogues() }.into(),
         fours(1).into(),
         fours(2).into(),
         runs.into(),
-        Reduce { mean: true, kept: (Strided, 2), from: from(), then: then(), ..mean.clone() }.into(),
+        Reduce { mean: true, kept: (Strided, 2), from: from(), epilogues: epilogues(), ..mean.clone() }
+            .into(),
         Reduce { from: Some(Box::new(fours(1))), ..columns(4) }.into(),
         sums(columns(4), 1).into(),
         sums(Reduce { computed: computed(1), ..columns(4) }, 1).into(),
@@ -94,15 +95,15 @@ pub fn fused(dtype: DType) -> Vec<Template> {
         sums(finished(columns(4)), 1).into(),
         sums(Reduce { by: By::Invocation, ..mean }, 0).into(),
         ArgReduce { from: from(), ..largest }.into(),
-        Gather { then: then(), ..index::gather(dtype, DType::I32) }.into(),
+        Gather { epilogues: epilogues(), ..index::gather(dtype, DType::I32) }.into(),
     ];
     if dtype.is_float() {
         for op in [RowOp::Softmax, RowOp::LayerNorm { bias: true }] {
-            let row = Rows { from: from(), then: then(), ..rows::plain(op, dtype, 8) };
+            let row = Rows { from: from(), epilogues: epilogues(), ..rows::plain(op, dtype, 8) };
             all.push(Rows { kept: Some(3), shares: true, ..row.clone() }.into());
             all.push(row.into());
         }
-        all.push(NormGradient { then: then(), ..norm_gradient::plain(true, dtype, 8) }.into());
+        all.push(NormGradient { epilogues: epilogues(), ..norm_gradient::plain(true, dtype, 8) }.into());
     }
     all
 }

@@ -10,14 +10,26 @@ use kiln_tensor::DType;
 /// A product of one row, with nothing after it.
 pub fn plain(dtype: DType, by_columns: bool) -> Gemv {
     let (batch, subgroups, activation) = ((Single, Single, 0), Subgroups::None, None);
-    let (wide, across, bias, then) = ([false; 2], 1, false, Vec::new());
-    Gemv { dtype, batch, rows: 1, by_columns, subgroups, wide, across, bias, groups: None, activation, then }
+    let (wide, across, bias, epilogues) = ([false; 2], 1, false, Vec::new());
+    Gemv {
+        dtype,
+        batch,
+        rows: 1,
+        by_columns,
+        subgroups,
+        wide,
+        across,
+        bias,
+        groups: None,
+        activation,
+        epilogues,
+    }
 }
 
 /// A batch of products of two rows, with what may come after.
 pub fn full(dtype: DType, by_columns: bool) -> Template {
     let batch = (Strided, Linear, 2);
-    Gemv { batch, rows: 2, across: 4, bias: true, then: after(dtype), ..plain(dtype, by_columns) }.into()
+    Gemv { batch, rows: 2, across: 4, bias: true, epilogues: after(dtype), ..plain(dtype, by_columns) }.into()
 }
 
 /// Products on devices with warps, which read 16 bytes at once.

@@ -12,7 +12,7 @@ use kiln_tensor::DType;
 /// Products in tiles, whose groups are those of rows or of the depth.
 pub fn tiled(dtype: DType, index: DType, tiling: Tiling) -> [Template; 2] {
     let of = |grouped| Matmul { groups: Some((grouped, index)), ..matmul::plain(dtype, tiling) };
-    let rows = Matmul { then: after(dtype), ..of(Grouped::Rows) };
+    let rows = Matmul { epilogues: after(dtype), ..of(Grouped::Rows) };
     [rows.into(), of(Grouped::Depth).into()]
 }
 
@@ -20,7 +20,7 @@ pub fn tiled(dtype: DType, index: DType, tiling: Tiling) -> [Template; 2] {
 pub fn rows(dtype: DType, index: DType) -> [Template; 2] {
     let of = |by_columns| {
         let (batch, groups) = ((Strided, Single, 1), Some(index));
-        Gemv { batch, groups, then: after(dtype), ..gemv::plain(dtype, by_columns) }.into()
+        Gemv { batch, groups, epilogues: after(dtype), ..gemv::plain(dtype, by_columns) }.into()
     };
     [true, false].map(of)
 }

@@ -6,7 +6,7 @@ use kiln_gpu::kernels::index::{Assign, Gather, Last, LastPlaces, Scatter};
 use kiln_tensor::{DType, ScatterOp};
 
 pub fn gather(dtype: DType, index: DType) -> Gather {
-    Gather { dtype, index, access: (Linear, Strided, 3), then: Vec::new() }
+    Gather { dtype, index, access: (Linear, Strided, 3), epilogues: Vec::new() }
 }
 
 /// Writes of every kind.

@@ -18,14 +18,14 @@ pub fn plain(dtype: DType, tiling: Tiling) -> Matmul {
         groups: None,
         bias: false,
         activation: None,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     }
 }
 
 /// A batch of products, with all that may come after.
 pub fn full(dtype: DType, tiling: Tiling) -> Template {
     let (batch, activation) = ((Strided, Linear, 2), dtype.is_float().then_some(Activation::Gelu));
-    Matmul { batch, bias: true, activation, then: after(dtype), ..plain(dtype, tiling) }.into()
+    Matmul { batch, bias: true, activation, epilogues: after(dtype), ..plain(dtype, tiling) }.into()
 }
 
 /// A batch of products of which workgroups compute parts of the depth: nothing comes after those.

@@ -26,9 +26,9 @@ mod window;
 
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::Strided;
+use kiln_gpu::kernels::epilogue::EpilogueProgram;
 use kiln_gpu::kernels::random::Draw;
-use kiln_gpu::kernels::reduce::Fold;
-use kiln_gpu::kernels::then::Then;
+use kiln_gpu::kernels::reduce::Reducer;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_tensor::{BinaryOp, DType, Expression, Step};
 
@@ -39,16 +39,16 @@ const OTHERS: [DType; 8] =
     [DType::F64, DType::BF16, DType::I64, DType::I16, DType::I8, DType::U64, DType::U16, DType::U8];
 
 /// A sum with a row for all, then a product with a number.
-fn after(dtype: DType) -> Vec<Then> {
+fn after(dtype: DType) -> Vec<EpilogueProgram> {
     let sum = Expression::new(vec![Step::Input(0), Step::Input(1), Step::Binary(BinaryOp::Add, 0, 1)]);
     let product = vec![Step::Input(0), Step::Parameter(0, dtype), Step::Binary(BinaryOp::Mul, 0, 1)];
     vec![
-        Then { dtype, expression: sum, own: 1, operands: [(dtype, Strided)].into(), rank: 2 },
-        Then { dtype, expression: Expression::new(product), own: 0, operands: [].into(), rank: 0 },
+        EpilogueProgram { dtype, expression: sum, own: 1, operands: [(dtype, Strided)].into(), rank: 2 },
+        EpilogueProgram { dtype, expression: Expression::new(product), own: 0, operands: [].into(), rank: 0 },
     ]
 }
 
-/// The dtype in which parts of folds are kept.
+/// The dtype in which parts of reductions are kept.
 fn wide_of(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -58,13 +58,13 @@ fn wide_of(dtype: DType) -> DType {
     }
 }
 
-/// Folds of every kind, and what is made of them.
-fn folds(dtypes: &[DType]) -> Vec<Template> {
+/// Reductions of every kind, and what is made of them.
+fn reductions(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
     for &dtype in dtypes {
-        for fold in [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min] {
-            all.extend(reduce::folds(fold, dtype));
-            all.extend(scan::scans(fold, dtype));
+        for reducer in [Reducer::Sum, Reducer::Prod, Reducer::Max, Reducer::Min] {
+            all.extend(reduce::reductions(reducer, dtype));
+            all.extend(scan::scans(reducer, dtype));
         }
         all.extend(reduce::extremes(dtype));
         all.extend(sort::steps(dtype));
@@ -131,7 +131,7 @@ pub fn all() -> Vec<Template> {
         elementwise::casts(&DTYPES, &DTYPES),
         elementwise::activations(DType::F32),
         vec![elementwise::mixed(), scan::positions(DType::U32)],
-        folds(&DTYPES),
+        reductions(&DTYPES),
         reduce::truths(),
         indexing(&DTYPES, [DType::I32, DType::U32]),
         fused::fused(DType::F32),
@@ -159,7 +159,7 @@ pub fn of_64_bits() -> Vec<Template> {
         elementwise::casts(&DTYPES, &all),
         elementwise::activations(DType::F64),
         vec![scan::positions(DType::I64)],
-        folds(&all[..2]),
+        reductions(&all[..2]),
         indexing(&all[..1], [DType::I64, DType::U64]),
         products_and_windows(&all[..2]),
         direct(&all[..2]),
@@ -186,7 +186,7 @@ pub fn of_integers_of_64_bits() -> Vec<Template> {
         elementwise::casts(&integers, &DTYPES),
         elementwise::casts(&DTYPES, &integers),
         vec![scan::positions(DType::I64)],
-        folds(&integers),
+        reductions(&integers),
         indexing(&[DType::F32, DType::I64], integers),
         products_and_windows(&integers[..1]),
         direct(&integers[..1]),
@@ -206,7 +206,7 @@ pub fn of_cuda_alone() -> Vec<Template> {
         elementwise::casts(&DTYPES, &OTHERS),
         elementwise::activations(DType::F64),
         vec![scan::positions(DType::I64)],
-        folds(&some),
+        reductions(&some),
         some.iter().chain(&DTYPES).copied().flat_map(reduce::joins).collect(),
         fused::joins(),
         indexing(&some, [DType::I64, DType::U8]),

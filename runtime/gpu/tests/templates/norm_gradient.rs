@@ -7,7 +7,15 @@ use kiln_tensor::DType;
 
 /// Rows of which each is a workgroup's, with nothing after.
 pub fn plain(centered: bool, dtype: DType, lanes: u32) -> NormGradient {
-    NormGradient { centered, dtype, lanes, rows: 1, kept: None, subgroups: Subgroups::None, then: Vec::new() }
+    NormGradient {
+        centered,
+        dtype,
+        lanes,
+        rows: 1,
+        kept: None,
+        subgroups: Subgroups::None,
+        epilogues: Vec::new(),
+    }
 }
 
 pub fn gradients(dtype: DType) -> [Template; 3] {

@@ -4,8 +4,8 @@ use super::after;
 use super::window::GEOMETRY;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Strided};
-use kiln_gpu::kernels::quantized::{QuantizedMatmul, Side, Zero};
-use kiln_gpu::kernels::window::QuantizedConv;
+use kiln_gpu::kernels::quantized::{MatmulInteger, Side, Zero};
+use kiln_gpu::kernels::window::ConvInteger;
 use kiln_tensor::DType;
 
 pub fn products_and_convs() -> Vec<Template> {
@@ -14,8 +14,8 @@ pub fn products_and_convs() -> Vec<Template> {
         [0, 1].map(|n| Side { zero: zeros[n], in_words: in_words[n] })
     };
     let (each, batch) = ([2, 2], (Strided, Linear, 2));
-    let product = |sides| QuantizedMatmul { sides, batch, each, then: after(DType::I32) };
-    let conv = |sides| QuantizedConv { sides, geometry: GEOMETRY, each, then: after(DType::I32) };
+    let product = |sides| MatmulInteger { sides, batch, each, epilogues: after(DType::I32) };
+    let conv = |sides| ConvInteger { sides, geometry: GEOMETRY, each, epilogues: after(DType::I32) };
     vec![
         product(sides([Zero::Tensor; 2], [bytes; 2])).into(),
         product(sides([Zero::Number, Zero::None], [words; 2])).into(),

@@ -6,7 +6,7 @@ use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
 use kiln_gpu::kernels::direct::{Bias, Direct, Reading};
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::gemv::Gemv;
-use kiln_gpu::kernels::reduce::{Fold, Found, Reduce};
+use kiln_gpu::kernels::reduce::{Found, Reduce, Reducer};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{Flow, Geometry, PoolGradient, RowWeightGradient};
@@ -23,7 +23,7 @@ pub fn in_both() -> [(&'static str, Template); 6] {
     ];
     let sum = elementwise::plain(steps, &[(DType::F32, Linear), (DType::F16, Strided)], DType::F32, 2);
     let dtype = DType::F32;
-    let mean = Reduce { mean: true, ..reduce::plain(Fold::Sum, dtype) };
+    let mean = Reduce { mean: true, ..reduce::plain(Reducer::Sum, dtype) };
     let product = matmul::plain(dtype, Tiling::Invocations([2, 2]));
     let direct = Direct {
         dtype: DType::F16,
@@ -34,7 +34,7 @@ pub fn in_both() -> [(&'static str, Template); 6] {
         columns: 4,
         bias: Some(Bias::OfColumns),
         activation: Some(Activation::Relu),
-        then: after(DType::F32),
+        epilogues: after(DType::F32),
     };
     let geometry = Geometry { kernel: [1, 1, 3], stride: [1, 1, 2], dilation: [1; 3] };
     let (result, channels, pixels) = (dtype, 1, 2);
@@ -75,14 +75,14 @@ pub fn in_cuda_alone() -> [(&'static str, Template); 10] {
     ];
     let rounded = vec![Step::Input(0), Step::Cast(DType::BF16, 0)];
     let (dtype, subgroups) = (DType::F32, Subgroups::Warps);
-    let summed = Reduce { subgroups, ..reduce::plain(Fold::Sum, dtype) };
+    let summed = Reduce { subgroups, ..reduce::plain(Reducer::Sum, dtype) };
     let columns =
-        Reduce { by: reduce::columns(4), folded: (Strided, 1), ..reduce::plain(Fold::Sum, DType::BF16) };
+        Reduce { by: reduce::columns(4), reduced: (Strided, 1), ..reduce::plain(Reducer::Sum, DType::BF16) };
     let sums_of_both = Reduce {
         by: reduce::columns(4),
-        folded: (Strided, 1),
+        reduced: (Strided, 1),
         from: Some(Box::new(Elementwise { fours: 1, ..fused::summed_products() })),
-        ..reduce::plain(Fold::Sum, dtype)
+        ..reduce::plain(Reducer::Sum, dtype)
     };
     let moments = reduce::moments_of(DType::BF16, 4, Found::OfRuns);
     let joined = Found::Joined(reduce::finish(dtype, 2, DType::BF16));

@@ -1,28 +1,28 @@
-//! Folds of dims, and positions of extremes.
+//! Reductions of dims, and positions of extremes.
 
 use super::wide_of;
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::access::Access::{Linear, Single, Strided};
-use kiln_gpu::kernels::reduce::{ArgReduce, By, Finish, Fold, Found, JoinMoments, Moments, Reduce};
+use kiln_gpu::kernels::reduce::{ArgReduce, By, Finish, Found, JoinMoments, Moments, Reduce, Reducer};
 use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::{ArgReduceOp, BinaryOp, DType, Expression, Step};
 
-/// A fold of runs that lie as they are folded, each by a workgroup, with nothing before and after.
-pub fn plain(fold: Fold, dtype: DType) -> Reduce {
+/// A reduction of runs that lie as they are reduced, each by a workgroup, with nothing before and after.
+pub fn plain(reducer: Reducer, dtype: DType) -> Reduce {
     Reduce {
-        fold,
+        reducer,
         mean: false,
         dtype,
         result: dtype,
         kept: (Linear, 0),
-        folded: (Linear, 0),
+        reduced: (Linear, 0),
         by: By::Workgroup,
         subgroups: Subgroups::None,
         from: None,
         computed: None,
         joins: false,
         finish: None,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     }
 }
 
@@ -54,9 +54,9 @@ pub fn columns(neighbours: u32) -> By {
     By::Columns { neighbours }
 }
 
-pub fn folds(fold: Fold, dtype: DType) -> Vec<Template> {
-    let (mean, kept, folded) = (!dtype.is_bool(), (Strided, 3), (Strided, 2));
-    let of = |(by, result)| Reduce { mean, result, kept, folded, by, ..plain(fold, dtype) }.into();
+pub fn reductions(reducer: Reducer, dtype: DType) -> Vec<Template> {
+    let (mean, kept, reduced) = (!dtype.is_bool(), (Strided, 3), (Strided, 2));
+    let of = |(by, result)| Reduce { mean, result, kept, reduced, by, ..plain(reducer, dtype) }.into();
     let results = [dtype, wide_of(dtype)];
     let all = [By::Invocation, By::Workgroup, columns(1), columns(4)];
     all.into_iter().flat_map(|by| results.map(|result| (by, result))).map(of).collect()
@@ -75,18 +75,18 @@ pub fn moments(dtype: DType) -> Vec<Template> {
 
 /// Means and variances of columns, of which an invocation reads so many.
 pub fn moments_of(dtype: DType, neighbours: u32, found: Found) -> Moments {
-    Moments { dtype, kept: (Linear, 0), folded: (Strided, 1), neighbours, found }
+    Moments { dtype, kept: (Linear, 0), reduced: (Strided, 1), neighbours, found }
 }
 
 /// A sum of columns whose runs the last workgroup joins.
 pub fn joined(dtype: DType, neighbours: u32) -> Reduce {
-    Reduce { joins: true, by: columns(neighbours), folded: (Strided, 1), ..plain(Fold::Sum, dtype) }
+    Reduce { joins: true, by: columns(neighbours), reduced: (Strided, 1), ..plain(Reducer::Sum, dtype) }
 }
 
 /// What workgroups find of runs of columns, and the last of them joins.
 pub fn joins(dtype: DType) -> Vec<Template> {
     let mut all: Vec<Template> = [1, 4].map(|neighbours| joined(dtype, neighbours).into()).into();
-    all.push(Reduce { fold: Fold::Max, mean: !dtype.is_bool(), ..joined(dtype, 4) }.into());
+    all.push(Reduce { reducer: Reducer::Max, mean: !dtype.is_bool(), ..joined(dtype, 4) }.into());
     if dtype.is_float() {
         let found = || Found::Joined(finish(wide_of(dtype), 2, dtype));
         all.extend([1, 4].map(|neighbours| Template::from(moments_of(dtype, neighbours, found()))));
@@ -96,8 +96,8 @@ pub fn joins(dtype: DType) -> Vec<Template> {
 
 /// Whether any and whether all are true.
 pub fn truths() -> Vec<Template> {
-    let of = |fold| Reduce { folded: (Single, 0), ..plain(fold, DType::Bool) }.into();
-    vec![of(Fold::Any), of(Fold::All)]
+    let of = |reducer| Reduce { reduced: (Single, 0), ..plain(reducer, DType::Bool) }.into();
+    vec![of(Reducer::Any), of(Reducer::All)]
 }
 
 /// The first position of an extreme, which an invocation looks for.

@@ -16,7 +16,7 @@ pub fn plain(op: RowOp, dtype: DType, lanes: u32) -> Rows {
         subgroups: Subgroups::None,
         from: None,
         shares: false,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     }
 }
 

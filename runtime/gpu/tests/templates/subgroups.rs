@@ -1,12 +1,12 @@
 //! Kernels of several families as subgroups make them: numbers joined within one, matrices that its invocations hold together.
 
-use super::{DTYPES, folds, gemv, grouped, indexing, matmul, quantized, reduce, window};
+use super::{DTYPES, gemv, grouped, indexing, matmul, quantized, reduce, reductions, window};
 use kiln_gpu::kernels::Template;
 use kiln_gpu::kernels::cross_entropy::CrossEntropy;
 use kiln_gpu::kernels::embedding::EmbeddingGradient;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::norm_gradient::NormGradient;
-use kiln_gpu::kernels::reduce::{By, Fold, Reduce};
+use kiln_gpu::kernels::reduce::{By, Reduce, Reducer};
 use kiln_gpu::kernels::rows::Rows;
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::WeightGradient;
@@ -43,7 +43,7 @@ pub fn join_by(template: &mut Template, by: Subgroups) -> bool {
 /// Kernels of devices with subgroups of any size.
 #[allow(dead_code, reason = "WGSL alone has them")]
 pub fn of_any_size() -> Vec<Template> {
-    let mut all = folds(&DTYPES);
+    let mut all = reductions(&DTYPES);
     all.extend(reduce::truths());
     all.extend(indexing(&DTYPES, [DType::I32, DType::U32]));
     all.extend(
@@ -75,7 +75,7 @@ pub fn by_warps() -> Vec<Template> {
     let largest = matmul::full(DType::BF16, Tiling::Warps(Factors::BF16, [4, 2]));
     let of_warp = |dtype| {
         let (by, subgroups) = (By::Warp, Subgroups::Warps);
-        Reduce { by, subgroups, ..reduce::plain(Fold::Sum, dtype) }.into()
+        Reduce { by, subgroups, ..reduce::plain(Reducer::Sum, dtype) }.into()
     };
     let halves = Some(Tiling::Warps(Factors::F16, [2, 2]));
     let gradients = [window::conv(DType::F16, true, halves), window::weight_gradient(DType::F16, halves)];

@@ -15,14 +15,14 @@ pub const GEOMETRY: Geometry = Geometry { kernel: [1, 3, 3], stride: [1, 2, 1], 
 /// A convolution with nothing after it.
 fn plain(dtype: DType, transposed: bool, tiling: Option<Tiling>) -> Conv {
     let (geometry, channels_last) = (GEOMETRY, tiling.is_none());
-    let (bias, activation, in_parts, then) = (false, None, false, Vec::new());
-    Conv { dtype, geometry, transposed, channels_last, bias, activation, tiling, in_parts, then }
+    let (bias, activation, in_parts, epilogues) = (false, None, false, Vec::new());
+    Conv { dtype, geometry, transposed, channels_last, bias, activation, tiling, in_parts, epilogues }
 }
 
 /// A convolution with all that may come after.
 pub fn conv(dtype: DType, transposed: bool, tiling: Option<Tiling>) -> Template {
     let activation = dtype.is_float().then_some(Activation::Gelu);
-    Conv { bias: true, activation, then: after(dtype), ..plain(dtype, transposed, tiling) }.into()
+    Conv { bias: true, activation, epilogues: after(dtype), ..plain(dtype, transposed, tiling) }.into()
 }
 
 /// A convolution of which workgroups compute parts of the depth: nothing comes after those.
@@ -43,10 +43,10 @@ pub fn convs(dtype: DType, tiling: Tiling) -> Vec<Template> {
         all.push(weight_gradient(dtype, tiling));
     }
     let (bias, activation) = (dtype.is_float(), dtype.is_float().then_some(Activation::Gelu));
-    all.push(DepthwiseConv { dtype, geometry: GEOMETRY, bias, activation, then: after(dtype) }.into());
+    all.push(DepthwiseConv { dtype, geometry: GEOMETRY, bias, activation, epilogues: after(dtype) }.into());
     all.push(FillChannels { dtype }.into());
     all.push(Im2col { dtype, geometry: GEOMETRY }.into());
-    all.push(NarrowConv { dtype, channels: 3, bias, activation, then: after(dtype) }.into());
+    all.push(NarrowConv { dtype, channels: 3, bias, activation, epilogues: after(dtype) }.into());
     all
 }
 
@@ -85,10 +85,20 @@ pub fn by_rows(dtype: DType) -> Vec<Template> {
         for padded in [false, true] {
             // Of transposed ones any window may reach beyond the image.
             for transposed in [false, padded] {
-                let (pixels, bias, then) = (4, padded, after(dtype));
+                let (pixels, bias, epilogues) = (4, padded, after(dtype));
                 all.push(
-                    RowConv { dtype, geometry, transposed, padded, channels, pixels, bias, activation, then }
-                        .into(),
+                    RowConv {
+                        dtype,
+                        geometry,
+                        transposed,
+                        padded,
+                        channels,
+                        pixels,
+                        bias,
+                        activation,
+                        epilogues,
+                    }
+                    .into(),
                 );
             }
             let (result, pixels) = (wide_of(dtype), if padded { 7 } else { 4 });

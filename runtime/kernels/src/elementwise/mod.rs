@@ -11,7 +11,7 @@ mod scalar;
 
 pub use broadcast::{Strided, binary, binary_in_place, compare};
 pub use program::{Program, ProgramOperand};
-pub use scalar::{activation_of, binary_of, compare_of, unary_of};
+pub use scalar::{activation_of, binary_of, unary_of};
 
 use crate::math::{Map, map_slice};
 use crate::{InOut, threads};

@@ -1,6 +1,6 @@
 //! Operations on rows of elements: the inner loops of broadcasting and of programs.
 
-use super::scalar::{binary_of, compare_of};
+use super::scalar::binary_of;
 use crate::simd::{Simd, dispatched};
 use kiln_types::{BinaryOp, CompareOp};
 
@@ -234,7 +234,7 @@ unsafe fn compare<T>(op: CompareOp, a: Row, b: Row, n: usize, out: *mut T, say: 
                         }
                         _ => {
                             for i in 0..n {
-                                *out.add(i) = say(compare_of(op, a.at(i), b.at(i)));
+                                *out.add(i) = say(op.holds(a.at(i), b.at(i)));
                             }
                         }
                     }

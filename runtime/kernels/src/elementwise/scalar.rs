@@ -1,6 +1,6 @@
 //! One element at a time: the definition that the vector code is tested against, and the way for rare functions.
 
-use kiln_types::{Activation, BinaryOp, CompareOp, UnaryOp};
+use kiln_types::{Activation, BinaryOp, UnaryOp};
 use num_traits::Float;
 
 /// One unary operation on one number.
@@ -89,18 +89,6 @@ pub fn binary_of(op: BinaryOp, a: f32, b: f32) -> f32 {
         | BinaryOp::BitwiseXor
         | BinaryOp::ShiftLeft
         | BinaryOp::ShiftRight => panic!("`{}` is not an operation of f32", op.name()),
-    }
-}
-
-/// One comparison.
-pub fn compare_of(op: CompareOp, a: f32, b: f32) -> bool {
-    match op {
-        CompareOp::Equal => a == b,
-        CompareOp::NotEqual => a != b,
-        CompareOp::Greater => a > b,
-        CompareOp::GreaterEqual => a >= b,
-        CompareOp::Lower => a < b,
-        CompareOp::LowerEqual => a <= b,
     }
 }
 

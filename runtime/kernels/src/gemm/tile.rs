@@ -256,9 +256,9 @@ impl<const AHEAD: bool> Way for InPlace<AHEAD> {
 }
 
 /// Rows of `A` that are windows of an image.
-struct Windows;
+struct ImageWindows;
 
-impl Way for Windows {
+impl Way for ImageWindows {
     #[inline(always)]
     unsafe fn compute<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile) {
         // SAFETY: the caller's promise.
@@ -501,7 +501,7 @@ macro_rules! tables {
         static $table: Tables = Tables {
             packed: tables!(@rows $run, Packed, [$($narrower),*, $full], [$($rows),*], []),
             in_place: tables!(@rows $run, InPlace<false>, [$($narrower),*, $full], [$($rows),*], []),
-            windows: tables!(@rows $run, Windows, [$($narrower),*, $full], [$($rows),*], []),
+            windows: tables!(@rows $run, ImageWindows, [$($narrower),*, $full], [$($rows),*], []),
             ahead: &[$($run::<InPlace<true>, $rows, $full>),*],
         };
     };

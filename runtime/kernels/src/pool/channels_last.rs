@@ -1,6 +1,6 @@
 //! Pooling of images with their channels last: vectors of channels.
 
-use super::{Fold, PoolShape, join_row, with_counts};
+use super::{PoolShape, Reducer, join_row, with_counts};
 use crate::simd::dispatched;
 use crate::threads;
 use kiln_types::{PoolOp, bf16};
@@ -18,7 +18,7 @@ pub fn pool_channels_last(op: PoolOp, shape: &PoolShape, x: &[f32], out: &mut [f
     if out.is_empty() {
         return;
     }
-    with_counts(op, &shape.windows, |counts| pooled(Fold::of(op), shape, counts, x, out));
+    with_counts(op, &shape.windows, |counts| pooled(Reducer::of(op), shape, counts, x, out));
 }
 
 /// The maxima of rounded images, `[batch, spatial…, channels]`, which are rounded numbers too: what [`pool_channels_last`] yields of them. A NaN in a
@@ -39,18 +39,18 @@ pub fn max_pool_rounded(shape: &PoolShape, x: &[bf16], out: &mut [bf16]) {
 }
 
 /// [`pool_channels_last`], whose operands have their sizes.
-fn pooled(fold: Fold, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
+fn pooled(reducer: Reducer, shape: &PoolShape, counts: Option<[&[f32]; 3]>, x: &[f32], out: &mut [f32]) {
     each_window(shape, x, out, |image, pixels, [z, y, o], out| {
-        if let Fold::Powers(_) = fold {
+        if let Reducer::Powers(_) = reducer {
             out.fill(0.0);
-            pixels.for_each(|pixel| join_row(fold, &image[pixel..][..out.len()], out));
+            pixels.for_each(|pixel| join_row(reducer, &image[pixel..][..out.len()], out));
         } else {
             // One count for all channels of a pixel; a maximum has none.
             let count = counts.map_or(1.0, |[depths, heights, widths]| depths[z] * heights[y] * widths[o]);
             // SAFETY: pixels lie in the image, and each has as many channels as the result's.
-            unsafe { fold_pixels(matches!(fold, Fold::Max), image.as_ptr(), pixels, count, out) };
+            unsafe { reduce_pixels(matches!(reducer, Reducer::Max), image.as_ptr(), pixels, count, out) };
         }
-        fold.finish(out);
+        reducer.finish(out);
     });
 }
 
@@ -110,37 +110,37 @@ impl Pixels<'_> {
 }
 
 dispatched! {
-    /// `out[c] = (fold of image[pixel + c]) / count`: the maximum, in which NaN wins, or the sum.
+    /// `out[c] = (reduction of image[pixel + c]) / count`: the maximum, in which NaN wins, or the sum.
     ///
     /// # Safety
     /// The image holds as many channels as `out` from each pixel on.
-    unsafe fn fold_pixels<S>(s, max: bool, image: *const f32, pixels: &Pixels<'_>, count: f32, out: &mut [f32]) {
+    unsafe fn reduce_pixels<S>(s, max: bool, image: *const f32, pixels: &Pixels<'_>, count: f32, out: &mut [f32]) {
         const V: usize = 4;
         let (channels, out) = (out.len(), out.as_mut_ptr());
         let neutral = s.splat(if max { f32::NEG_INFINITY } else { 0.0 });
         let count = s.splat(count);
         let mut c = 0;
         while c + V * S::LANES <= channels {
-            let mut folds = [neutral; V];
+            let mut reductions = [neutral; V];
             pixels.for_each(#[inline(always)] |pixel| {
                 for v in 0..V {
                     let x = s.load(image.add(pixel + c + v * S::LANES));
-                    folds[v] = if max { s.select(s.eq(folds[v], folds[v]), s.max(folds[v], x), folds[v]) } else { s.add(folds[v], x) };
+                    reductions[v] = if max { s.select(s.eq(reductions[v], reductions[v]), s.max(reductions[v], x), reductions[v]) } else { s.add(reductions[v], x) };
                 }
             });
             for v in 0..V {
-                s.store(out.add(c + v * S::LANES), s.div(folds[v], count));
+                s.store(out.add(c + v * S::LANES), s.div(reductions[v], count));
             }
             c += V * S::LANES;
         }
         while c < channels {
             let lanes = S::LANES.min(channels - c);
-            let mut fold = neutral;
+            let mut reducer = neutral;
             pixels.for_each(#[inline(always)] |pixel| {
                 let x = s.load_up_to(image.add(pixel + c), lanes);
-                fold = if max { s.select(s.eq(fold, fold), s.max(fold, x), fold) } else { s.add(fold, x) };
+                reducer = if max { s.select(s.eq(reducer, reducer), s.max(reducer, x), reducer) } else { s.add(reducer, x) };
             });
-            s.store_up_to(out.add(c), lanes, s.div(fold, count));
+            s.store_up_to(out.add(c), lanes, s.div(reducer, count));
             c += S::LANES;
         }
     }

@@ -306,16 +306,16 @@ impl Level {
     fn detect() -> Level {
         #[cfg(all(feature = "std", target_arch = "x86_64"))]
         {
-            let wish = std::env::var("KILN_SIMD").unwrap_or_default();
+            let wish = crate::environment::choice("KILN_SIMD", &["scalar", "avx2", "avx512"]);
             let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
             let avx512 = avx2
                 && is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl");
-            return match wish.as_str() {
-                "scalar" => Level::Scalar,
-                "avx2" if avx2 => Level::Avx2,
+            return match wish {
+                Some("scalar") => Level::Scalar,
+                Some("avx2") if avx2 => Level::Avx2,
                 _ if avx512 => Level::Avx512,
                 _ if avx2 => Level::Avx2,
                 _ => Level::Scalar,

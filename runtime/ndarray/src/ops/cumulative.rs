@@ -1,4 +1,4 @@
-//! Running folds along a dim.
+//! Scans along a dim.
 
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
@@ -29,16 +29,16 @@ pub(crate) fn cumulative(
         CumulativeOp::Min => nothing(ReduceOp::Min, dtype),
     };
     let tensor = cast::cast(tensor, wide_dtype(dtype));
-    let folded = by_wide!(
+    let reduced = by_wide!(
         tensor.dtype(),
         // The error of a running sum grows with its length: in f64, as in PyTorch, it stays below f32's rounding.
         F32 => typed::<f32, f64>(op, nothing, tensor, lanes, exclusive, reverse, f64::from, |x| x as f32),
         T => typed::<T, T>(op, nothing, tensor, lanes, exclusive, reverse, |x| x, |x| x)
     );
-    cast::cast(folded, dtype)
+    cast::cast(reduced, dtype)
 }
 
-/// Folds elements of `T`, as numbers of `A`.
+/// Reduces elements of `T`, as numbers of `A`.
 #[allow(clippy::too_many_arguments, reason = "those of `cumulative`, and how elements become numbers")]
 fn typed<T: Compute, A: Compute>(
     op: CumulativeOp,

@@ -210,12 +210,12 @@ fn max_typed<T: Compute>(
 }
 
 /// One window over a channel.
-struct Window<'a> {
+struct PlacedWindow<'a> {
     windows: &'a Windows,
     at: [usize; 3],
 }
 
-impl Window<'_> {
+impl PlacedWindow<'_> {
     /// Where in the channel the elements lie that are inside the input.
     fn positions(&self) -> impl Iterator<Item = usize> {
         let &Self { windows, at } = self;
@@ -237,7 +237,7 @@ fn each_window<T: Compute>(
     source: &[T],
     out: &mut [T],
     windows: &Windows,
-    mut f: impl FnMut(&[T], &Window<'_>) -> T,
+    mut f: impl FnMut(&[T], &PlacedWindow<'_>) -> T,
 ) {
     let [depth, height, width] = windows.output;
     if windows.output_len() == 0 {
@@ -250,7 +250,7 @@ fn each_window<T: Compute>(
         for z in 0..depth {
             for y in 0..height {
                 for (x, out) in (0..width).zip(&mut out) {
-                    *out = f(channel, &Window { windows, at: [z, y, x] });
+                    *out = f(channel, &PlacedWindow { windows, at: [z, y, x] });
                 }
             }
         }

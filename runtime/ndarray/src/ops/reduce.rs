@@ -1,4 +1,4 @@
-//! Folding dims away.
+//! Reducing dims away.
 
 use crate::compute::{Compute, wide_dtype};
 use crate::ops::cast;
@@ -13,7 +13,7 @@ use kiln_tensor::{ArgReduceOp, DType, Dims, ReduceOp, Scalar, Shape};
 /// Elements summed in one go; sums of such blocks are then added up, which keeps rounding errors small.
 const BLOCK: usize = 1024;
 
-/// Folds the dims in `axes` (sorted, distinct); they stay with size 1.
+/// Reduces the dims in `axes` (sorted, distinct); they stay with size 1.
 pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdArrayTensor {
     if let Some(order) = memory_order(tensor.layout()) {
         // Along the memory, as of images whose channels are last.
@@ -29,12 +29,12 @@ pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdA
     let (tensor, lanes) = gathered(tensor, axes);
     let dtype = tensor.dtype();
     let tensor = cast::cast(tensor, wide_dtype(dtype));
-    let folded = by_wide!(
+    let reduced = by_wide!(
         tensor.dtype(),
         F32 => single(op, tensor, lanes, shape, nothing),
         T => typed::<T>(op, tensor, lanes, shape, nothing)
     );
-    cast::cast(folded, dtype)
+    cast::cast(reduced, dtype)
 }
 
 /// f32 by the kernels.
@@ -56,15 +56,19 @@ fn typed<T: Compute>(
 ) -> NdArrayTensor {
     let nothing = T::from_scalar(nothing);
     match op {
-        ReduceOp::Sum => fold(tensor, lanes, shape, nothing, T::add, |x, _| x),
-        ReduceOp::Mean => fold(tensor, lanes, shape, nothing, T::add, T::mean_of),
-        ReduceOp::Prod => fold(tensor, lanes, shape, nothing, T::mul, |x, _| x),
-        ReduceOp::Max | ReduceOp::Any => fold(tensor, lanes, shape, nothing, <T as Compute>::max, |x, _| x),
-        ReduceOp::Min | ReduceOp::All => fold(tensor, lanes, shape, nothing, <T as Compute>::min, |x, _| x),
+        ReduceOp::Sum => reduce_lanes(tensor, lanes, shape, nothing, T::add, |x, _| x),
+        ReduceOp::Mean => reduce_lanes(tensor, lanes, shape, nothing, T::add, T::mean_of),
+        ReduceOp::Prod => reduce_lanes(tensor, lanes, shape, nothing, T::mul, |x, _| x),
+        ReduceOp::Max | ReduceOp::Any => {
+            reduce_lanes(tensor, lanes, shape, nothing, <T as Compute>::max, |x, _| x)
+        }
+        ReduceOp::Min | ReduceOp::All => {
+            reduce_lanes(tensor, lanes, shape, nothing, <T as Compute>::min, |x, _| x)
+        }
     }
 }
 
-/// What a fold of nothing yields: a sum's 0, a product's 1, the least element for a maximum, the greatest for a minimum. Of a mean, its sum.
+/// What a reduction of nothing yields: a sum's 0, a product's 1, the least element for a maximum, the greatest for a minimum. Of a mean, its sum.
 pub(super) fn nothing(op: ReduceOp, dtype: DType) -> Scalar {
     match op {
         ReduceOp::Sum | ReduceOp::Mean => Scalar::Int(0),
@@ -84,7 +88,7 @@ fn bounds(dtype: DType) -> (Scalar, Scalar) {
     }
 }
 
-/// The tensor row-major with the folded axes side by side, moved last unless they are neighbours already.
+/// The tensor row-major with the reduced axes side by side, moved last unless they are neighbours already.
 fn gathered(tensor: NdArrayTensor, axes: &[usize]) -> (NdArrayTensor, Lanes) {
     let (Some(&first), Some(&last)) = (axes.first(), axes.last()) else {
         let lanes = Lanes { outer: tensor.len(), size: 1, inner: 1 };
@@ -104,7 +108,7 @@ fn gathered(tensor: NdArrayTensor, axes: &[usize]) -> (NdArrayTensor, Lanes) {
     (tensor, lanes)
 }
 
-fn fold<T: Compute>(
+fn reduce_lanes<T: Compute>(
     tensor: NdArrayTensor,
     lanes: Lanes,
     shape: Shape,
@@ -119,21 +123,21 @@ fn fold<T: Compute>(
             out.fill(finish(init, 0));
         } else if inner == 1 {
             for (out, row) in out.iter_mut().zip(source.chunks_exact(size)) {
-                *out = finish(fold_row(row, init, f), size);
+                *out = finish(reduce_row(row, init, f), size);
             }
         } else {
             for (out, rows) in
                 out.chunks_exact_mut(inner.max(1)).zip(source.chunks_exact((size * inner).max(1)))
             {
-                fold_columns(out, rows, init, f);
+                reduce_columns(out, rows, init, f);
                 out.iter_mut().for_each(|x| *x = finish(*x, size));
             }
         }
     })
 }
 
-/// Folds a contiguous row in eight interleaved lanes, which the compiler keeps in a vector register.
-pub(crate) fn fold_row<T: Compute>(row: &[T], init: T, f: impl Fn(T, T) -> T + Copy) -> T {
+/// Reduces a contiguous row in eight interleaved lanes, which the compiler keeps in a vector register.
+pub(crate) fn reduce_row<T: Compute>(row: &[T], init: T, f: impl Fn(T, T) -> T + Copy) -> T {
     let block = |row: &[T]| {
         let mut lanes = [init; 8];
         let mut chunks = row.chunks_exact(8);
@@ -148,8 +152,8 @@ pub(crate) fn fold_row<T: Compute>(row: &[T], init: T, f: impl Fn(T, T) -> T + C
     if row.len() <= BLOCK { block(row) } else { row.chunks(BLOCK).fold(init, |x, part| f(x, block(part))) }
 }
 
-/// Folds rows onto each other; long columns in blocks of rows, like [`fold_row`].
-fn fold_columns<T: Compute>(out: &mut [T], rows: &[T], init: T, f: impl Fn(T, T) -> T + Copy) {
+/// Reduces rows onto each other; long columns in blocks of rows, like [`reduce_row`].
+fn reduce_columns<T: Compute>(out: &mut [T], rows: &[T], init: T, f: impl Fn(T, T) -> T + Copy) {
     let inner = out.len();
     out.fill(init);
     let onto = |out: &mut [T], rows: &[T]| {

@@ -125,7 +125,7 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
         Self::wrap(erased::matmul::<B>(a, b))
     }
 
-    /// The running fold along a dim. `exclusive` leaves out the element itself, `reverse` runs from the end.
+    /// The scan (a running sum, product or extreme) along a dim. `exclusive` leaves out the element itself, `reverse` runs from the end.
     pub fn cumulative(self, op: CumulativeOp, dim: impl AsIndex, exclusive: bool, reverse: bool) -> Self {
         let dim = check::dim(op.name(), dim.as_index(), D);
         Self::wrap(B::cumulative(op, self.into_backend(), dim, exclusive, reverse))

@@ -1,4 +1,4 @@
-//! Folds of dims. Reduced dims stay with size 1.
+//! Reductions of dims. Reduced dims stay with size 1.
 
 use super::base::Tensor;
 use super::kind::{Int, Numeric, TensorKind};
@@ -8,13 +8,13 @@ use crate::check::ensure;
 use crate::{ArgReduceOp, ReduceOp, check, erased};
 
 impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
-    /// Folds dims, which stay with size 1; no dims are no fold.
+    /// Reduces dims, which stay with size 1; no dims are no reduction.
     pub fn reduce(self, op: ReduceOp, dims: &[impl AsIndex]) -> Self {
         let axes = check::dims(op.name(), dims.iter().map(AsIndex::as_index), D);
         Self::wrap(erased::reduce::<B>(op, self.into_backend(), &axes))
     }
 
-    /// Folds everything.
+    /// Reduces everything.
     fn reduce_all(self, op: ReduceOp) -> Tensor<B, 1, K> {
         Tensor::wrap(erased::reduce_all::<B>(op, self.into_backend(), 1))
     }
@@ -99,14 +99,14 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
     }
 
     /// The largest along a dim and its index, the first among equals; the dim stays with size 1. The gradient goes to that index,
-    /// whereas equals share that of a fold without indices; so do PyTorch's `max` of a dim and `amax`.
+    /// whereas equals share that of a reduction without indices; so do PyTorch's `max` of a dim and `amax`.
     pub fn max_dim_with_indices(self, dim: impl AsIndex) -> (Self, Tensor<B, D, Int>) {
         let indices = self.clone().argmax(dim);
         (self.gather(dim, indices.clone()), indices)
     }
 
     /// The smallest along a dim and its index, the first among equals; the dim stays with size 1. The gradient goes to that index,
-    /// whereas equals share that of a fold without indices; so do PyTorch's `min` of a dim and `amin`.
+    /// whereas equals share that of a reduction without indices; so do PyTorch's `min` of a dim and `amin`.
     pub fn min_dim_with_indices(self, dim: impl AsIndex) -> (Self, Tensor<B, D, Int>) {
         let indices = self.clone().argmin(dim);
         (self.gather(dim, indices.clone()), indices)

@@ -301,9 +301,9 @@ pub trait Backend:
         compose::tree_leaves::<Self>(samples, trees, depth)
     }
 
-    // ---- folds ----
+    // ---- reductions ----
 
-    /// Folds the dims in `axes` (sorted, distinct; never empty); they stay with size 1. See [`ReduceOp`].
+    /// Reduces the dims in `axes` (sorted, distinct; never empty); they stay with size 1. See [`ReduceOp`].
     fn reduce(op: ReduceOp, tensor: T<Self>, axes: &[usize]) -> T<Self>;
 
     /// See [`ArgReduceOp`]; among equals the first, or the last.
@@ -319,17 +319,17 @@ pub trait Backend:
 
     /// [`Backend::matmul`] of integers less their zero points, which may be of different dtypes. The sums have 32 bits (in the dtype that
     /// holds those) and wrap.
-    fn quantized_matmul(lhs: Quantized<T<Self>>, rhs: Quantized<T<Self>>) -> T<Self> {
-        compose::quantized_matmul::<Self>(lhs, rhs)
+    fn matmul_integer(lhs: Quantized<T<Self>>, rhs: Quantized<T<Self>>) -> T<Self> {
+        compose::matmul_integer::<Self>(lhs, rhs)
     }
 
-    /// [`Backend::quantized_matmul`], whose sums become numbers, or integers again, on the way out.
-    fn quantized_matmul_rescaled(
+    /// [`Backend::matmul_integer`], whose sums become numbers, or integers again, on the way out.
+    fn matmul_integer_rescaled(
         lhs: Quantized<T<Self>>,
         rhs: Quantized<T<Self>>,
         rescale: Rescale<T<Self>>,
     ) -> T<Self> {
-        compose::rescale::<Self>(Self::quantized_matmul(lhs, rhs), rescale)
+        compose::rescale::<Self>(Self::matmul_integer(lhs, rhs), rescale)
     }
 
     /// Rows times the matrix of their group, in one dtype: `x` is `[rows, in]`, `weight` `[groups, in, out]`. The groups' rows are one behind another; where
@@ -403,19 +403,19 @@ pub trait Backend:
         compose::conv_added::<Self>(x, weight, bias, residual, activation, options)
     }
 
-    /// [`Backend::conv`] of integers less their zero points, likewise [`Backend::quantized_matmul`]; the border is zero points.
-    fn quantized_conv(x: Quantized<T<Self>>, weight: Quantized<T<Self>>, options: &ConvOptions) -> T<Self> {
-        compose::quantized_conv::<Self>(x, weight, options)
+    /// [`Backend::conv`] of integers less their zero points, likewise [`Backend::matmul_integer`]; the border is zero points.
+    fn conv_integer(x: Quantized<T<Self>>, weight: Quantized<T<Self>>, options: &ConvOptions) -> T<Self> {
+        compose::conv_integer::<Self>(x, weight, options)
     }
 
-    /// [`Backend::quantized_conv`], whose sums become numbers, or integers again, on the way out.
-    fn quantized_conv_rescaled(
+    /// [`Backend::conv_integer`], whose sums become numbers, or integers again, on the way out.
+    fn conv_integer_rescaled(
         x: Quantized<T<Self>>,
         weight: Quantized<T<Self>>,
         rescale: Rescale<T<Self>>,
         options: &ConvOptions,
     ) -> T<Self> {
-        compose::rescale::<Self>(Self::quantized_conv(x, weight, options), rescale)
+        compose::rescale::<Self>(Self::conv_integer(x, weight, options), rescale)
     }
 
     /// Transposed convolution: `weight` is `[in, out / groups, kernel…]`, `bias` `[out]`.

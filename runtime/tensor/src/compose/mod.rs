@@ -32,7 +32,7 @@ pub use gradient::*;
 pub use grouped::{grouped_matmul, grouped_matmul_weight_gradient};
 pub use kiln_types::{ResizedAxis, Taps, resized_axes};
 pub use norm::{batch_norm, group_norm, layer_norm, log_softmax, rms_norm, softmax};
-pub use quantized::{Quantized, Rescale, ZeroPoint, quantized_conv, quantized_matmul, rescale};
+pub use quantized::{Quantized, Rescale, ZeroPoint, conv_integer, matmul_integer, rescale};
 pub(crate) use quantized::{bounded, integers, whole};
 pub use random::{Draws, bounds, random_data};
 pub use resize::{adaptive_avg_pool, adaptive_taps, interpolate};

@@ -57,17 +57,13 @@ fn centered<B: Backend>(x: Quantized<T<B>>) -> T<B> {
     }
 }
 
-/// Default of [`Backend::quantized_matmul`].
-pub fn quantized_matmul<B: Backend>(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
+/// Default of [`Backend::matmul_integer`].
+pub fn matmul_integer<B: Backend>(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
     B::matmul(centered::<B>(lhs), centered::<B>(rhs))
 }
 
-/// Default of [`Backend::quantized_conv`].
-pub fn quantized_conv<B: Backend>(
-    x: Quantized<T<B>>,
-    weight: Quantized<T<B>>,
-    options: &ConvOptions,
-) -> T<B> {
+/// Default of [`Backend::conv_integer`].
+pub fn conv_integer<B: Backend>(x: Quantized<T<B>>, weight: Quantized<T<B>>, options: &ConvOptions) -> T<B> {
     B::conv(centered::<B>(x), centered::<B>(weight), None, options)
 }
 
@@ -91,7 +87,7 @@ pub struct Rescale<T> {
     pub integers: Option<(T, DType)>,
 }
 
-/// Default of [`Backend::quantized_matmul_rescaled`] and [`Backend::quantized_conv_rescaled`]: one elementwise program.
+/// Default of [`Backend::matmul_integer_rescaled`] and [`Backend::conv_integer_rescaled`]: one elementwise program.
 pub fn rescale<B: Backend>(sums: T<B>, rescale: Rescale<T<B>>) -> T<B> {
     let Rescale { scale, input_scale, integer_bias, bias, residual, activation, integers: to } = rescale;
     let dtype = scale.dtype();

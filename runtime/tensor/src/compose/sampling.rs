@@ -248,8 +248,8 @@ pub(crate) struct RegionTaps {
     pub per_bin: usize,
 }
 
-/// Folds weighted taps of `[batch, channels, height, width]`, whose positions include the batch: `[bins, channels]`.
-pub(crate) fn fold_taps<B: Backend>(x: T<B>, taps: RegionTaps, op: ReduceOp) -> T<B> {
+/// Reduces weighted taps of `[batch, channels, height, width]`, whose positions include the batch: `[bins, channels]`.
+pub(crate) fn reduce_taps<B: Backend>(x: T<B>, taps: RegionTaps, op: ReduceOp) -> T<B> {
     let [batch, channels, height, width] = x.shape().dims();
     let rows = B::permute(x, &[0, 2, 3, 1]);
     let rows = reshape::<B>(rows, &[batch * height * width, channels]);
@@ -258,6 +258,6 @@ pub(crate) fn fold_taps<B: Backend>(x: T<B>, taps: RegionTaps, op: ReduceOp) -> 
     let positions = index_tensor::<B>(taps.positions, Shape::from([count]), &B::device(&rows));
     let factors = weights::<B>(taps.weights, vec![count, 1], &rows);
     let weighted = mul::<B>(B::select(rows, 0, positions), factors);
-    let folded = B::reduce(op, reshape::<B>(weighted, &[bins, taps.per_bin, channels]), &[1]);
-    reshape::<B>(folded, &[bins, channels])
+    let reduced = B::reduce(op, reshape::<B>(weighted, &[bins, taps.per_bin, channels]), &[1]);
+    reshape::<B>(reduced, &[bins, channels])
 }

@@ -6,7 +6,7 @@ use crate::{Activation, ConvOptions, ConvTransposeOptions, Int, PadMode, Tensor}
 use kiln_types::Windows;
 
 /// What [`check_window`] looks at.
-struct Window<'a> {
+struct WindowArguments<'a> {
     op: &'a str,
     x: &'a [usize],
     kernel: &'a [usize],
@@ -17,7 +17,7 @@ struct Window<'a> {
 
 /// Ranks and lengths of the options.
 #[track_caller]
-fn check_window(window: &Window<'_>) {
+fn check_window(window: &WindowArguments<'_>) {
     let (op, x, spatial) = (window.op, window.x, window.x.len().saturating_sub(2));
     ensure!((1..=3).contains(&spatial), op, "{x:?} should be [batch, channels, …] with 1 to 3 spatial dims");
     ensure!(
@@ -37,7 +37,7 @@ fn check_window(window: &Window<'_>) {
 #[track_caller]
 pub(super) fn check_conv(x: &[usize], weight: &[usize], bias: Option<&[usize]>, options: &ConvOptions) {
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
-    check_window(&Window {
+    check_window(&WindowArguments {
         op: "conv",
         x,
         kernel: &weight[2..],
@@ -142,7 +142,7 @@ fn check_conv_transpose(
     options: &ConvTransposeOptions,
 ) {
     let lengths = [options.stride.len(), options.padding.len(), options.dilation.len()];
-    check_window(&Window {
+    check_window(&WindowArguments {
         op: "conv_transpose",
         x,
         kernel: &weight[2..],

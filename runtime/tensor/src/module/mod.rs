@@ -31,9 +31,9 @@ pub use pool::{
     max_pool2d, max_pool2d_with_indices, pool, size_as_float, smallest_ratio,
 };
 pub use quantized::{
-    QuantizedInput, QuantizedWeight, ZeroPoint, dequantize, fake_quantize, quantize, quantize_dynamic,
-    quantized_add, quantized_conv, quantized_linear, quantized_matmul, quantized_mul, requantized_conv,
-    requantized_linear, scaled_conv,
+    QuantizedInput, QuantizedWeight, ZeroPoint, conv_integer, dequantize, fake_quantize, matmul_integer,
+    quantize, quantize_dynamic, quantized_add, quantized_conv, quantized_linear, quantized_mul,
+    requantized_conv, requantized_linear,
 };
 pub use recurrent::{RnnInputs, lstm, rnn, rnn_with};
 pub use rotary::rotary;

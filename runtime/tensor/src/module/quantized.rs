@@ -53,14 +53,14 @@ fn quantized<B: Backend>(
 ///
 /// # Panics
 /// When the shapes do not fit.
-pub fn quantized_matmul<B: Backend, const D: usize>(
+pub fn matmul_integer<B: Backend, const D: usize>(
     lhs: Tensor<B, D, Int>,
     lhs_zero: impl Into<ZeroPoint<B::Primitive>>,
     rhs: Tensor<B, D, Int>,
     rhs_zero: impl Into<ZeroPoint<B::Primitive>>,
 ) -> Tensor<B, D, Int> {
     let (lhs, rhs) = matmul_operands(lhs, lhs_zero.into(), rhs, rhs_zero.into());
-    Tensor::wrap(B::quantized_matmul(lhs, rhs))
+    Tensor::wrap(B::matmul_integer(lhs, rhs))
 }
 
 /// The operands of a product, checked.
@@ -71,7 +71,7 @@ fn matmul_operands<B: Backend, const D: usize>(
     rhs: Tensor<B, D, Int>,
     rhs_zero: ZeroPoint<B::Primitive>,
 ) -> (Quantized<B::Primitive>, Quantized<B::Primitive>) {
-    const OP: &str = "quantized_matmul";
+    const OP: &str = "matmul_integer";
     check::matmul(lhs.sizes(), rhs.sizes());
     let (lhs, rhs) = (lhs.into_backend(), rhs.into_backend());
     let (lhs, rhs) = (quantized::<B>(OP, lhs, lhs_zero, None), quantized::<B>(OP, rhs, rhs_zero, None));
@@ -91,7 +91,7 @@ fn matmul_operands<B: Backend, const D: usize>(
 ///
 /// # Panics
 /// When channels, kernel, options and zero points do not fit the input.
-pub fn quantized_conv<B: Backend, const D: usize>(
+pub fn conv_integer<B: Backend, const D: usize>(
     x: Tensor<B, D, Int>,
     x_zero: impl Into<ZeroPoint<B::Primitive>>,
     weight: Tensor<B, D, Int>,
@@ -99,7 +99,7 @@ pub fn quantized_conv<B: Backend, const D: usize>(
     options: ConvOptions,
 ) -> Tensor<B, D, Int> {
     let (x, weight) = conv_operands(x, x_zero.into(), weight, weight_zero.into(), &options);
-    Tensor::wrap(B::quantized_conv(x, weight, &options))
+    Tensor::wrap(B::conv_integer(x, weight, &options))
 }
 
 /// The operands of a convolution, checked.
@@ -111,7 +111,7 @@ fn conv_operands<B: Backend, const D: usize>(
     weight_zero: ZeroPoint<B::Primitive>,
     options: &ConvOptions,
 ) -> (Quantized<B::Primitive>, Quantized<B::Primitive>) {
-    const OP: &str = "quantized_conv";
+    const OP: &str = "conv_integer";
     check_conv(x.sizes(), weight.sizes(), None, options);
     let x = quantized::<B>(OP, x.into_backend(), x_zero, Some(D));
     (x, quantized::<B>(OP, weight.into_backend(), weight_zero, Some(0)))
@@ -346,7 +346,7 @@ fn linear<B: Backend, const D: usize>(
     let mut dims = [1; D];
     dims[D - 2..].copy_from_slice(&weight.dims());
     let (lhs, rhs) = matmul_operands(values, zero, weight.reshape(dims), weight_zero);
-    B::quantized_matmul_rescaled(lhs, rhs, rescale(D - 1, input_scale, scale, bias, integer_bias, end))
+    B::matmul_integer_rescaled(lhs, rhs, rescale(D - 1, input_scale, scale, bias, integer_bias, end))
 }
 
 fn conv<B: Backend, const D: usize>(
@@ -362,10 +362,10 @@ fn conv<B: Backend, const D: usize>(
         None => ZeroPoint::Number(0),
     };
     let (x, weight) = conv_operands(values, zero, weight, weight_zero, options);
-    B::quantized_conv_rescaled(x, weight, rescale(1, input_scale, scale, bias, integer_bias, end), options)
+    B::conv_integer_rescaled(x, weight, rescale(1, input_scale, scale, bias, integer_bias, end), options)
 }
 
-/// A linear layer of integers: the sums of [`quantized_matmul`], times the scales of both sides, plus the bias and a residual, then an activation.
+/// A linear layer of integers: the sums of [`matmul_integer`], times the scales of both sides, plus the bias and a residual, then an activation.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -392,11 +392,11 @@ pub fn requantized_linear<B: Backend, const D: usize>(
     Tensor::wrap(linear(x.into(), weight, End::Integers { activation: then, zero, dtype }))
 }
 
-/// A convolution of integers: the sums of [`quantized_conv`], times the scales of both sides, plus the bias and a residual, then an activation.
+/// A convolution of integers: the sums of [`conv_integer`], times the scales of both sides, plus the bias and a residual, then an activation.
 ///
 /// # Panics
 /// When channels, kernel and options do not fit the input.
-pub fn scaled_conv<B: Backend, const D: usize>(
+pub fn quantized_conv<B: Backend, const D: usize>(
     x: impl Into<QuantizedInput<B, D>>,
     weight: QuantizedWeight<B, D>,
     residual: Option<Tensor<B, D>>,
@@ -406,7 +406,7 @@ pub fn scaled_conv<B: Backend, const D: usize>(
     Tensor::wrap(conv(x.into(), weight, End::Numbers { residual, activation: then }, &options))
 }
 
-/// [`scaled_conv`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as a dtype has them.
+/// [`quantized_conv`] whose scale, and bias, are in steps of the result: the integers `round(y) + zero`, as far as a dtype has them.
 ///
 /// # Panics
 /// When channels, kernel and options do not fit the input.

@@ -108,9 +108,9 @@ fn aligned<B: Backend>(x: Tensor<B, 4>, read: &[TensorData], options: &RoiAlignO
         .collect();
     let op = if options.pool == RoiPool::Max { ReduceOp::Max } else { ReduceOp::Sum };
     let taps = region_taps(&bins, options.pool);
-    let folded: Tensor<B, 2> = Tensor::wrap(sampling::fold_taps::<B>(x.into_backend(), taps, op));
+    let reduced: Tensor<B, 2> = Tensor::wrap(sampling::reduce_taps::<B>(x.into_backend(), taps, op));
     let [rows, columns] = options.output_size;
-    folded.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
+    reduced.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
 }
 
 /// The taps of all bins, as many for each.
@@ -306,12 +306,12 @@ fn max_of_regions<B: Backend>(
     let empty = any_empty
         .then(|| Tensor::<B, 2, Bool>::from_data(TensorData::new(empty, [bins.len(), 1]), &x.device()));
     let taps = region_taps(&bins, RoiPool::Max);
-    let mut folded: Tensor<B, 2> =
-        Tensor::wrap(sampling::fold_taps::<B>(x.into_backend(), taps, ReduceOp::Max));
+    let mut reduced: Tensor<B, 2> =
+        Tensor::wrap(sampling::reduce_taps::<B>(x.into_backend(), taps, ReduceOp::Max));
     if let Some(empty) = empty {
-        folded = folded.mask_fill(empty, 0);
+        reduced = reduced.mask_fill(empty, 0);
     }
-    folded.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
+    reduced.reshape([count, rows, columns, channels]).permute([0, 3, 1, 2])
 }
 
 /// The samples of each bin along an axis of an image. In f32, as where this pooling comes from: a bin's end may be rounded up to a

@@ -1,4 +1,4 @@
-//! Folds along dims that lie across memory, and gradients that are such.
+//! Reduces along dims that lie across memory, and gradients that are such.
 
 use super::{Results, assert_same, floats, integers, on, read, reals, whole};
 use kiln_ndarray::NdArray;
@@ -6,7 +6,7 @@ use kiln_tensor::backend::{Backend, SliceRange};
 use kiln_tensor::compose::{ElementwiseProgram, NormalizedBatch};
 use kiln_tensor::{Activation, BinaryOp, DType, Expression, ReduceOp, Scalar, Step};
 
-/// Folds along dims that lie across memory, of few rows and many, of columns that can be read four at a time and that cannot.
+/// Reduces along dims that lie across memory, of few rows and many, of columns that can be read four at a time and that cannot.
 fn columns<B: Backend>(dtype: DType) -> Results {
     let mut results = Results::new();
     let mut note = |name: String, x: B::Primitive| results.push((name, read::<B>(x)));
@@ -46,7 +46,7 @@ fn columns<B: Backend>(dtype: DType) -> Results {
         let x = on::<B>(reals(&with_nan, &[100, 64], dtype));
         note(format!("{op:?} with NaN"), B::reduce(op, x, &[0]));
     }
-    // What nobody else holds may be computed as it is folded, and the result be gone on with; of few elements and of many.
+    // What nobody else holds may be computed as it is reduced, and the result be gone on with; of few elements and of many.
     for rows in [100, 4_100] {
         let x = B::binary(BinaryOp::Mul, numbers(&[rows, 68], 2), numbers(&[1, 68], 3));
         let sum = B::reduce(ReduceOp::Max, x, &[0]);
@@ -55,7 +55,7 @@ fn columns<B: Backend>(dtype: DType) -> Results {
     results
 }
 
-pub fn folds_of_columns<B: Backend>() {
+pub fn reductions_of_columns<B: Backend>() {
     for dtype in floats::<B>().chain(integers::<B>()) {
         assert_same(
             columns::<B>(dtype),
@@ -64,8 +64,8 @@ pub fn folds_of_columns<B: Backend>() {
         );
     }
     let truths: Vec<i64> = (0..200 * 33).map(|n| i64::from(n % 33 == 4 && n / 33 != 150)).collect();
-    let folded = |op| read::<B>(B::reduce(op, on::<B>(whole(&truths, &[200, 33], DType::Bool)), &[0]));
-    let has = |op| folded(op).iter::<bool>().filter(|&truth| truth).count();
+    let reduced = |op| read::<B>(B::reduce(op, on::<B>(whole(&truths, &[200, 33], DType::Bool)), &[0]));
+    let has = |op| reduced(op).iter::<bool>().filter(|&truth| truth).count();
     assert_eq!([has(ReduceOp::Any), has(ReduceOp::All)], [1, 0]);
     // Of so many rows that they are added up in parts.
     let (rows, columns) = (20_011, 64);

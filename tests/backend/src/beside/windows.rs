@@ -98,7 +98,7 @@ pub fn convolutions_of_bytes<B: Backend>() {
     fn run<B: Backend>((x_shape, weight_shape, options): &Convolution, dtype: DType) -> Results {
         let x = Quantized { values: numbers::<B>(x_shape, 1, dtype), zero: ZeroPoint::Number(2) };
         let weight = Quantized { values: numbers::<B>(weight_shape, 2, dtype), zero: ZeroPoint::Number(-1) };
-        let result = B::quantized_conv(x, weight, options);
+        let result = B::conv_integer(x, weight, options);
         vec![(format!("{x_shape:?} by {weight_shape:?}"), read::<B>(result))]
     }
     for dtype in of::<B>(&[DType::I8]) {

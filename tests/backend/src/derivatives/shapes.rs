@@ -1,4 +1,4 @@
-//! Views, joins, indexing, sorting, folds and products.
+//! Views, joins, indexing, sorting, reductions and products.
 
 use super::laid;
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};

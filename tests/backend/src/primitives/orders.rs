@@ -219,7 +219,7 @@ pub fn narrow_rows<B: Backend>() {
     }
 }
 
-pub fn folds<B: Backend>() {
+pub fn reductions<B: Backend>() {
     for dims in IMAGES {
         for mask in 0..1 << dims.len() {
             let axes: Vec<usize> = (0..dims.len()).filter(|i| mask >> i & 1 == 1).collect();

@@ -77,14 +77,10 @@ pub fn matrices<B: Backend>() {
                     if rows * columns == m * k { B::repeat(x, &[count, 1, 1]) } else { x }
                 })
             };
-            let own = read::<B, i32>(B::quantized_matmul(lhs.clone(), rhs.clone()));
+            let own = read::<B, i32>(B::matmul_integer(lhs.clone(), rhs.clone()));
             assert_eq!(own, expected, "{of_left} {of_right} {zeros:?}");
-            assert_eq!(
-                read::<B, i32>(B::quantized_matmul(lhs.clone(), turned)),
-                expected,
-                "turned, {zeros:?}"
-            );
-            let own = read::<B, i32>(B::quantized_matmul(batch(&lhs, 2), batch(&rhs, 1)));
+            assert_eq!(read::<B, i32>(B::matmul_integer(lhs.clone(), turned)), expected, "turned, {zeros:?}");
+            let own = read::<B, i32>(B::matmul_integer(batch(&lhs, 2), batch(&rhs, 1)));
             assert_eq!(own, [expected.clone(), expected].concat(), "a batch, {zeros:?}");
         }
     }
@@ -102,7 +98,7 @@ pub fn zeros_of_batches<B: Backend>() {
     let (lhs, rhs) =
         (of::<B>(&left.data, ZeroPoint::Tensor(&zero.data)), of::<B>(&right.data, ZeroPoint::Number(0)));
     let expected = wrapped((0..2 * m * n).map(element).collect());
-    assert_eq!(read::<B, i32>(B::quantized_matmul(lhs, rhs)), expected);
+    assert_eq!(read::<B, i32>(B::matmul_integer(lhs, rhs)), expected);
 }
 
 /// A right side for each left one, as attention has them, that of keys turned; and one batch for several.
@@ -124,7 +120,7 @@ pub fn batches_of_both<B: Backend>() {
         let lhs = of::<B>(&left.data, ZeroPoint::Number(3));
         let rhs = of::<B>(&right.data, ZeroPoint::Number(100));
         let rhs = rhs.map(|x| if turned { B::permute(x, &[0, 1, 3, 2]) } else { x });
-        assert_eq!(read::<B, i32>(B::quantized_matmul(lhs, rhs)), expected, "{of_right} {turned}");
+        assert_eq!(read::<B, i32>(B::matmul_integer(lhs, rhs)), expected, "{of_right} {turned}");
     }
 }
 
@@ -178,7 +174,7 @@ pub fn convolutions<B: Backend>() {
             let expected = wrapped((0..2 * outputs * height * width).map(element).collect());
             let [x_zero, weight_zero] = zeros.clone();
             let (x, weight) = (of::<B>(&x.data, x_zero), of::<B>(&weight.data, weight_zero));
-            let own = read::<B, i32>(B::quantized_conv(x, weight, &options));
+            let own = read::<B, i32>(B::conv_integer(x, weight, &options));
             assert_eq!(own, expected, "{of_x} {of_weight} {groups} {zeros:?}");
         }
     }
@@ -254,9 +250,9 @@ pub fn rescaled_matrices<B: Backend>() {
         let (left, right) = (side(DType::U8, &[m, k], 1), side(DType::I8, &[k, n], 2));
         let lhs = of::<B>(&left.data, ZeroPoint::Number(130));
         let rhs = of::<B>(&right.data, ZeroPoint::Number(0));
-        let sums = read::<B, i32>(B::quantized_matmul(lhs.clone(), rhs.clone()));
+        let sums = read::<B, i32>(B::matmul_integer(lhs.clone(), rhs.clone()));
         check_rescaled::<B>(&sums, &[m, n], 1, |rescale| {
-            B::quantized_matmul_rescaled(lhs.clone(), rhs.clone(), rescale)
+            B::matmul_integer_rescaled(lhs.clone(), rhs.clone(), rescale)
         });
     }
 }
@@ -273,9 +269,9 @@ pub fn rescaled_convolutions<B: Backend>() {
         let weight = side(DType::I8, &[outputs, channels / groups, 3, 3], 2);
         let x = of::<B>(&x.data, ZeroPoint::Number(120));
         let weight = of::<B>(&weight.data, ZeroPoint::Number(0));
-        let sums = read::<B, i32>(B::quantized_conv(x.clone(), weight.clone(), &options));
+        let sums = read::<B, i32>(B::conv_integer(x.clone(), weight.clone(), &options));
         check_rescaled::<B>(&sums, &[2, outputs, 8, 6], 1, |rescale| {
-            B::quantized_conv_rescaled(x.clone(), weight.clone(), rescale, &options)
+            B::conv_integer_rescaled(x.clone(), weight.clone(), rescale, &options)
         });
     }
 }

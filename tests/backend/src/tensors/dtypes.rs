@@ -62,7 +62,7 @@ fn arithmetic_of<B: Backend, K: Numeric<B>>(dtype: DType) {
     is(a.clone().slice(0..1).flatten::<1>(0, 1).dot(of([3, 2, 1], dtype)), [10], dtype);
 }
 
-fn folds_of<B: Backend, K: Numeric<B>>(dtype: DType) {
+fn reductions_of<B: Backend, K: Numeric<B>>(dtype: DType) {
     let (a, b) = operands::<B, K>(dtype);
     is(a.clone().sum(), [21], dtype);
     is(a.clone().sum_dim(0), [[5, 7, 9]], dtype);
@@ -154,7 +154,7 @@ pub fn numbers<B: Backend>() {
     fn all<B: Backend, K: Numeric<B>>() {
         for dtype in all_of::<B, K>() {
             arithmetic_of::<B, K>(dtype);
-            folds_of::<B, K>(dtype);
+            reductions_of::<B, K>(dtype);
             places_of::<B, K>(dtype);
             conversions_of::<B, K>(dtype);
         }

@@ -4,11 +4,11 @@ use super::super::prelude::*;
 use super::super::scores::{Classes, PostTransform, both};
 use super::plus;
 use super::tables::Forest;
-use super::targets::Told;
+use super::targets::Coverage;
 
 /// What is known of the weights of a classifier's leaves.
 pub(super) struct Weights<'a> {
-    pub(super) told: &'a [Told],
+    pub(super) coverage: &'a [Coverage],
     pub(super) forest: &'a Forest,
     pub(super) base: &'a [f64],
 }
@@ -23,12 +23,15 @@ impl Weights<'_> {
         transform: PostTransform,
     ) -> RuleResult<(Operand, ValueId)> {
         let positive = self.forest.weights.iter().all(|weight| weight.value >= 0.0);
-        match self.told {
+        match self.coverage {
             [_] => Err(RuleError::Unsupported { what: "a classifier of one class".to_owned() }),
             [first, second] => self.classify_two(to, scores, classes, transform, positive, [*first, *second]),
             _ => {
                 // A class of which the leaves at hand do not tell cannot win in ONNX Runtime; here its score of 0 loses to any above it.
-                if !positive && self.base.is_empty() && self.told.iter().any(|told| *told != Told::Always) {
+                if !positive
+                    && self.base.is_empty()
+                    && self.coverage.iter().any(|coverage| *coverage != Coverage::Always)
+                {
                     return Err(unsure());
                 }
                 let scores = match self.base.len() {
@@ -55,12 +58,12 @@ impl Weights<'_> {
         classes: &Classes,
         transform: PostTransform,
         positive: bool,
-        told: [Told; 2],
+        coverage: [Coverage; 2],
     ) -> RuleResult<(Operand, ValueId)> {
-        if told.contains(&Told::Sometimes) {
+        if coverage.contains(&Coverage::Sometimes) {
             return Err(unsure());
         }
-        let [first, second] = told.map(|told| told == Told::Always);
+        let [first, second] = coverage.map(|coverage| coverage == Coverage::Always);
         let part = |to: &mut Lowering<'_, '_>, n: usize| to.slice(scores, 1, Dim::from(n), Dim::from(n + 1));
         let [zeroth, base] = match *self.base {
             [zeroth, base] => [zeroth, base],

@@ -174,7 +174,7 @@ fn test(mode: &str, value: f64) -> RuleResult<Option<Test>> {
         "BRANCH_GT" => Test::Above(value),
         "BRANCH_EQ" => Test::Member(vec![value]),
         "BRANCH_NEQ" => Test::Not(value),
-        other => return Err(invalid("nodes_modes", format!("has {}", crate::error::quoted(other)))),
+        other => return Err(invalid("nodes_modes", format!("has {}", kiln_types::quoted(other)))),
     }))
 }
 

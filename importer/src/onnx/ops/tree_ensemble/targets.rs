@@ -14,7 +14,7 @@ pub(super) enum Aggregate {
 }
 
 impl Aggregate {
-    pub(super) fn fold(self) -> ReduceOp {
+    pub(super) fn reduction(self) -> ReduceOp {
         match self {
             Self::Sum | Self::Average => ReduceOp::Sum,
             Self::Min => ReduceOp::Min,
@@ -49,7 +49,7 @@ impl Aggregate {
 
 /// How often the leaf at which a sample arrives says something about a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Coverage {
     Never,
     Sometimes,
     Always,
@@ -60,7 +60,7 @@ pub(super) struct Targets {
     /// A line for each leaf.
     pub(super) weights: Vec<f64>,
     pub(super) layout: Layout,
-    pub(super) told: Vec<Told>,
+    pub(super) coverage: Vec<Coverage>,
     /// Whether a leaf says something of a target, a line for each leaf; nothing where a leaf has one weight.
     pub(super) tells: Vec<bool>,
 }
@@ -105,7 +105,7 @@ pub(super) fn lay_out(
     let size = tables.leaves.checked_mul(count).filter(|size| size.checked_mul(8).is_some());
     let size = size.ok_or_else(|| RuleError::TooLarge { what: format!("weights of {count} targets") })?;
     to.reserve(size.saturating_mul(8))?;
-    let told = told(&weights, tables, count);
+    let coverage = coverage(&weights, tables, count);
     let mut dense = vec![aggregate.neutral(); size];
     let mut tells = vec![false; size];
     for (row, target, value) in weights {
@@ -115,7 +115,7 @@ pub(super) fn lay_out(
             (*slot, *tells) = (value, true);
         }
     }
-    Ok(Targets { weights: dense, layout: Layout::Dense, told, tells })
+    Ok(Targets { weights: dense, layout: Layout::Dense, coverage, tells })
 }
 
 /// One weight for each leaf, all of a tree's leaves for the same target; `None` where that is not so, or most trees would be made up.
@@ -133,7 +133,7 @@ fn grouped(
     }
     if count == 1 {
         let layout = Layout::Grouped { trees: tables.roots.len() };
-        return Some(Targets { weights: line, layout, told: vec![Told::Always], tells: Vec::new() });
+        return Some(Targets { weights: line, layout, coverage: vec![Coverage::Always], tells: Vec::new() });
     }
     let mut target_of: Vec<Option<usize>> = vec![None; tables.roots.len()];
     for (&tree, &(_, target, _)) in tables.trees.as_ref()?.iter().zip(weights) {
@@ -159,8 +159,8 @@ fn grouped(
     if !aggregate.is_sum() && of_target.iter().any(Vec::is_empty) {
         return None;
     }
-    let tell = |roots: &Vec<usize>| if roots.is_empty() { Told::Never } else { Told::Always };
-    let told = of_target.iter().map(tell).collect();
+    let tell = |roots: &Vec<usize>| if roots.is_empty() { Coverage::Never } else { Coverage::Always };
+    let coverage = of_target.iter().map(tell).collect();
     if of_target.iter().any(|roots| roots.len() < longest) {
         // A tree of one leaf that changes nothing, behind the other leaves.
         let at = tables.leaves;
@@ -179,11 +179,11 @@ fn grouped(
         }
     }
     tables.roots = of_target.concat();
-    Some(Targets { weights: line, layout: Layout::Grouped { trees: longest }, told, tells: Vec::new() })
+    Some(Targets { weights: line, layout: Layout::Grouped { trees: longest }, coverage, tells: Vec::new() })
 }
 
 /// How often leaves tell of each target. Where trees share leaves, all of them are taken for one.
-fn told(weights: &[(usize, usize, f64)], tables: &Tables, count: usize) -> Vec<Told> {
+fn coverage(weights: &[(usize, usize, f64)], tables: &Tables, count: usize) -> Vec<Coverage> {
     let tree_of = |leaf: usize| tables.trees.as_ref().map_or(Some(0), |trees| trees.get(leaf).copied());
     let mut leaves_of = HashMap::new();
     for tree in (0..tables.leaves).filter_map(tree_of) {
@@ -193,12 +193,12 @@ fn told(weights: &[(usize, usize, f64)], tables: &Tables, count: usize) -> Vec<T
     for &(leaf, target, _) in weights {
         *tells.entry((tree_of(leaf), target)).or_insert(0usize) += 1;
     }
-    let mut told = vec![Told::Never; count];
+    let mut coverage = vec![Coverage::Never; count];
     for ((tree, target), leaves) in tells {
         let all = tree.and_then(|tree| leaves_of.get(&tree)) == Some(&leaves);
-        if let Some(slot) = told.get_mut(target) {
-            *slot = if all || *slot == Told::Always { Told::Always } else { Told::Sometimes };
+        if let Some(slot) = coverage.get_mut(target) {
+            *slot = if all || *slot == Coverage::Always { Coverage::Always } else { Coverage::Sometimes };
         }
     }
-    told
+    coverage
 }

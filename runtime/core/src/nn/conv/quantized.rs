@@ -6,7 +6,7 @@ use crate::module::{Ignored, Module, Param, ParamId};
 use crate::nn::quantized::integers;
 use crate::nn::{Initializer, PaddingConfig1d, PaddingConfig2d, PaddingConfig3d, display::layer_display};
 use crate::tensor::backend::Backend;
-use crate::tensor::module::{QuantizedInput, QuantizedWeight, requantized_conv, scaled_conv};
+use crate::tensor::module::{QuantizedInput, QuantizedWeight, quantized_conv, requantized_conv};
 use crate::tensor::{Activation, ConvOptions, DType, Int, Tensor};
 
 macro_rules! quantized_conv {
@@ -180,7 +180,7 @@ macro_rules! quantized_conv {
             ) -> Tensor<B, $dims> {
                 let options = self.options(&input.dims());
                 let input = input.or_zero_point(self.input_zero_point.as_ref().map(Param::val));
-                scaled_conv(input, self.weight(), residual, activation, options)
+                quantized_conv(input, self.weight(), residual, activation, options)
             }
 
             fn requantize(

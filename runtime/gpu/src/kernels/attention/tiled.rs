@@ -170,15 +170,15 @@ struct Across<'k> {
 }
 
 impl<'k> Across<'k> {
-    /// Folds what each of them has, a number a query. Where there are no warps, that waits for the workgroup.
-    fn fold(
+    /// Reduces what each of them has, a number a query. Where there are no warps, that waits for the workgroup.
+    fn reduce(
         &self,
         numbers: Vec<Value<'k>>,
-        fold: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
+        join: impl Fn(Value<'k>, Value<'k>) -> Value<'k>,
     ) -> Vec<Value<'k>> {
         let Some(shared) = self.shared else {
             let lanes = || (0..ACROSS.ilog2()).map(|n| NEIGHBOURS << n);
-            let all = |x: Value<'k>| lanes().fold(x, |x, lanes| fold(x, x.exchanged(lanes)));
+            let all = |x: Value<'k>| lanes().fold(x, |x, lanes| join(x, x.exchanged(lanes)));
             return numbers.into_iter().map(all).collect();
         };
         let first = self.y * (numbers.len() as u32 * ACROSS);
@@ -187,7 +187,7 @@ impl<'k> Across<'k> {
             shared.set(at(n) + self.x, x);
         }
         self.x.kernel().barrier();
-        let of_query = |n| (1..ACROSS).fold(shared.at(at(n)), |x, other| fold(x, shared.at(at(n) + other)));
+        let of_query = |n| (1..ACROSS).fold(shared.at(at(n)), |x, other| join(x, shared.at(at(n) + other)));
         (0..numbers.len()).map(of_query).collect()
     }
 }
@@ -417,7 +417,7 @@ impl<'k> Work<'_, 'k> {
             })
             .collect();
         let highest = |scores: &Vec<Value<'k>>| scores.iter().copied().reduce(|a, b| a.max(b));
-        let highest = across.fold(scores.iter().filter_map(highest).collect(), |a, b| a.max(b));
+        let highest = across.reduce(scores.iter().filter_map(highest).collect(), |a, b| a.max(b));
         if *over_keys && *warps {
             k.barrier();
         }
@@ -481,7 +481,7 @@ impl<'k> Work<'_, 'k> {
         let of_result = &call.places[3];
         let Heads { value_size, .. } = self.kernel.heads;
         let zeros = self.kernel.scoring.leaves_zeros();
-        let totals = across.fold(own.iter().map(|query| query.sum.get()).collect(), |a, b| a + b);
+        let totals = across.reduce(own.iter().map(|query| query.sum.get()).collect(), |a, b| a + b);
         for (query, total) in own.iter().zip(totals) {
             let is_empty = total.equals(0.0);
             let start = of_result.row(self.at, query.number);

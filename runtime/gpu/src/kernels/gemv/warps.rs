@@ -7,7 +7,7 @@
 //! kernels took 11.9 µs on average of a layer's 2048 x 2048 (5.6 at least), two 2048 x 8192 and 8192 x 2048, and 7.6 for 2048 x 2048 and twice 2048 x 512 in one launch.
 
 use super::{Gemv, Sides};
-use crate::kernels::reduce::Fold;
+use crate::kernels::reduce::Reducer;
 use crate::kernels::tiles::WARP;
 use crate::kernels::wide;
 use crate::language::{Builder, Builtin, Value};
@@ -119,7 +119,7 @@ pub(super) fn of_columns<'k>(
             }
         }
     });
-    let sums: Vec<_> = sums.into_iter().map(|sum| Fold::Sum.join_warp(sum.get())).collect();
+    let sums: Vec<_> = sums.into_iter().map(|sum| Reducer::Sum.join_warp(sum.get())).collect();
     k.when(lane.equals(0_u32), || {
         for (row, &sum) in (0_u32..).zip(&sums) {
             write(k.value(row), column, sum);

@@ -1,6 +1,6 @@
-//! Folds of columns: runs that lie across memory, whose neighbours lie beside them.
+//! Reductions of columns: runs that lie across memory, whose neighbours lie beside them.
 //!
-//! A workgroup folds a run of each of [`COLUMNS`] neighbours, so that it reads rows of whole lines of memory. Its invocations share out the columns, one or
+//! A workgroup reduces a run of each of [`COLUMNS`] neighbours, so that it reads rows of whole lines of memory. Its invocations share out the columns, one or
 //! four each, and the rows; what those of a column make of their rows is joined at last. Each asks for [several rows](ROWS_AT_ONCE) at once: there are fewer
 //! invocations than would keep a memory busy with an element each.
 //!
@@ -10,13 +10,13 @@
 use super::super::access::{Walk, behind};
 use super::super::elementwise::LEAST_OF_FOURS;
 use super::super::source::Source;
-use super::{Fold, LINE, run_of};
+use super::{LINE, Reducer, run_of};
 use crate::language::{Array, Buffer, Builder, Builtin, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::computed_in;
 use kiln_tensor::DType;
 
-/// Columns that a workgroup folds together.
+/// Columns that a workgroup reduces together.
 pub(super) const COLUMNS: u32 = 64;
 /// Rows of which an invocation asks for elements before it waits for any.
 pub(super) const ROWS_AT_ONCE: u32 = 4;
@@ -34,16 +34,16 @@ const SHORTEST: usize = 128;
 /// And no more: the error of a sum grows with them.
 const LONGEST: usize = 1 << 14;
 
-/// How many columns an invocation reads, if folds along `folded` are of columns, of which those of `kept` lie side by side from `start` on.
-pub(super) fn neighbours(kept: &Walk, folded: &Walk, start: usize) -> Option<u32> {
-    let (results, total): (usize, usize) = (kept.dims.iter().product(), folded.dims.iter().product());
+/// How many columns an invocation reads, if reductions along `reduced` are of columns, of which those of `kept` lie side by side from `start` on.
+pub(super) fn neighbours(kept: &Walk, reduced: &Walk, start: usize) -> Option<u32> {
+    let (results, total): (usize, usize) = (kept.dims.iter().product(), reduced.dims.iter().product());
     let (&last, outer) = kept.strides[0].split_last()?;
     if results < LEAST_COLUMNS || total < LEAST_ROWS || last != 1 {
         return None;
     }
-    let aligned = outer.iter().chain(&folded.strides[0]).all(|stride| stride % 4 == 0);
+    let aligned = outer.iter().chain(&reduced.strides[0]).all(|stride| stride % 4 == 0);
     let whole = kept.dims.last().is_some_and(|&dim| dim % 4 == 0);
-    // So many as programs compute four of at a time, which may yield what is folded.
+    // So many as programs compute four of at a time, which may yield what is reduced.
     let many = results * total >= LEAST_OF_FOURS;
     Some(if many && aligned && whole && start.is_multiple_of(4) { 4 } else { 1 })
 }
@@ -79,7 +79,7 @@ const MOST_JOINED: usize = 768;
 /// Of these an invocation asks for so many before it waits for any.
 const NUMBERS_AT_ONCE: u32 = 16;
 
-/// Whether the workgroup that is the last to fold a run of its columns also joins what all of them found, so that there is no other kernel for that: of so many
+/// Whether the workgroup that is the last to reduce a run of its columns also joins what all of them found, so that there is no other kernel for that: of so many
 /// columns in so many runs, of each of which so many numbers are left.
 pub(super) fn joins<R: Runtime>(device: &R::Device, results: usize, runs: usize, numbers: usize) -> bool {
     let limits = R::limits(device);
@@ -89,7 +89,7 @@ pub(super) fn joins<R: Runtime>(device: &R::Device, results: usize, runs: usize,
     fits && runs > 1 && runs * numbers <= MOST_JOINED
 }
 
-/// How a workgroup shares out the run that it folds of neighbouring columns.
+/// How a workgroup shares out the run that it reduces of neighbouring columns.
 pub(super) struct Division<'k> {
     /// How many columns an invocation reads.
     pub each: u32,
@@ -187,10 +187,10 @@ impl<'k> Parts<'k> {
     }
 }
 
-/// What a workgroup folds.
+/// What a workgroup reduces.
 pub(super) struct Columns<'a, 't, 'k> {
     pub k: &'k Builder,
-    pub fold: Fold,
+    pub reducer: Reducer,
     pub input: &'a Source<'t, 'k>,
     /// How many tensors the input yields elements of.
     pub tensors: u32,
@@ -203,7 +203,7 @@ pub(super) struct Columns<'a, 't, 'k> {
 }
 
 impl<'k> Columns<'_, '_, 'k> {
-    /// Folds runs whose first element is at `base` of their column, and further ones so far behind it as `at` says of their place in the column; `write` is
+    /// Reduces runs whose first element is at `base` of their column, and further ones so far behind it as `at` says of their place in the column; `write` is
     /// handed a column, which run it is, and the number of each tensor: those of whole columns, as run 0, where runs are joined. What changes no number is a
     /// `neutral` one.
     pub fn write(
@@ -221,7 +221,7 @@ impl<'k> Columns<'_, '_, 'k> {
         // One tensor's after the other's, each a row of columns for every row of invocations.
         let shared = k.shared(ty, LINE * each * tensors);
         let read = |row| self.input.neighbours(base + at(row), each);
-        self.fold((neutral, &shared), &division, read, |column, numbers| {
+        self.reduce_rows((neutral, &shared), &division, read, |column, numbers| {
             k.when(part.below(runs), || match self.parts {
                 Some(parts) => parts.leave(part, column, numbers),
                 None => write(column, part, numbers),
@@ -231,14 +231,14 @@ impl<'k> Columns<'_, '_, 'k> {
         k.counters().when_last(division.place, runs, || {
             let division = division.of_runs(k, [results, runs], tensors);
             let read = |part| (0..tensors).map(|n| parts.at(n, part, division.column)).collect();
-            self.fold((neutral, &shared), &division, read, |column, numbers| {
+            self.reduce_rows((neutral, &shared), &division, read, |column, numbers| {
                 write(column, k.value(0_u32), numbers);
             });
         });
     }
 
-    /// Folds rows, and hands each column with its numbers on.
-    fn fold(
+    /// Reduces rows, and hands each column with its numbers on.
+    fn reduce_rows(
         &self,
         (neutral, shared): (Value<'k>, &Array<'k>),
         division: &Division<'k>,
@@ -248,7 +248,7 @@ impl<'k> Columns<'_, '_, 'k> {
         let (k, each, tensors) = (self.k, division.each, self.tensors);
         let sums: Vec<_> = (0..each * tensors).map(|_| k.variable(neutral)).collect();
         division.each_row(k, read, |_, elements| {
-            sums.iter().zip(elements).for_each(|(sum, x)| sum.set(self.fold.join(sum.get(), x)));
+            sums.iter().zip(elements).for_each(|(sum, x)| sum.set(self.reducer.join(sum.get(), x)));
         });
         let (size, local) = (LINE * each, k.builtin(Builtin::LocalIndex));
         for (n, sum) in (0..).zip(&sums) {
@@ -258,7 +258,7 @@ impl<'k> Columns<'_, '_, 'k> {
         division.each_column(k, self.size[0], |local, column| {
             let of_tensor = |tensor: u32| {
                 let of_row = |row: u32| shared.at(behind(local, tensor * size + row * COLUMNS));
-                (1..division.rows).fold(of_row(0), |all, row| self.fold.join(all, of_row(row)))
+                (1..division.rows).fold(of_row(0), |all, row| self.reducer.join(all, of_row(row)))
             };
             then(column, &(0..tensors).map(of_tensor).collect::<Vec<_>>());
         });
@@ -276,8 +276,8 @@ mod tests {
             [walk(0..split), walk(split..dims.len())]
         };
         let of = |dims: &[usize], strides: &[isize], start: usize| {
-            let [kept, folded] = walks(dims, strides, 1);
-            neighbours(&kept, &folded, start)
+            let [kept, reduced] = walks(dims, strides, 1);
+            neighbours(&kept, &reduced, start)
         };
         assert_eq!(of(&[64, 2, 2100], &[1, 134_400, 64], 0), Some(4));
         assert_eq!(of(&[64, 2, 2100], &[1, 134_400, 64], 2), Some(1));

@@ -1,4 +1,4 @@
-//! What is made of folded numbers in the kernel that found them: an elementwise program of them and of further operands.
+//! What is made of reduced numbers in the kernel that found them: an elementwise program of them and of further operands.
 
 use super::super::access::{Access, Operand, Walk};
 use super::super::{elementwise, program};

@@ -10,7 +10,7 @@ use super::super::direct::Side;
 use super::super::launch;
 use super::columns::{self, Division, Parts};
 use super::finish::{Finish, Finishing};
-use super::{Cut, Folding, LINE, Walks, kept_first, line_of_groups, without};
+use super::{Cut, LINE, Reduction, Walks, kept_first, line_of_groups, without};
 use crate::language::{Array, Builder, Builtin, Kernel, Type, Value, Variable};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, held_as};
@@ -26,8 +26,8 @@ pub struct Moments {
     pub dtype: DType,
     /// How the dims that stay are walked, and over how many dims strides are told.
     pub kept: (Access, usize),
-    /// Likewise the dims that are folded.
-    pub folded: (Access, usize),
+    /// Likewise the dims that are reduced.
+    pub reduced: (Access, usize),
     /// How many columns an invocation reads, one or four.
     pub neighbours: u32,
     /// What becomes of what a workgroup finds.
@@ -162,7 +162,7 @@ fn count_of<'k>(part: Value<'k>, run: Value<'k>, total: Value<'k>) -> Value<'k> 
 
 impl Moments {
     /// The kernel. Buffers: the elements; of runs what the numbers of each of each column are near to, then how far their means are from that, then the sums of
-    /// squares; what [finishes](Finish) means and variances. Parameters: those of a [fold](super::Reduce) of columns, and of what finishes.
+    /// squares; what [finishes](Finish) means and variances. Parameters: those of a [reduction](super::Reduce) of columns, and of what finishes.
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("moments", [LINE, 1], |k| self.write(k))
     }
@@ -178,8 +178,8 @@ impl Moments {
         let size @ [results, runs, run, total] = [(); 4].map(|()| k.parameter());
         let kept_dims = k.parameters(self.kept.1);
         let kept = Operand::declare(k, self.kept.0, self.kept.1);
-        let folded_dims = k.parameters(self.folded.1);
-        let folded = Operand::declare(k, self.folded.0, self.folded.1);
+        let reduced_dims = k.parameters(self.reduced.1);
+        let reduced = Operand::declare(k, self.reduced.0, self.reduced.1);
         let finish = match &self.found {
             Found::OfColumns(finish) | Found::Joined(finish) => Some(finish.declare(k)),
             Found::OfRuns => None,
@@ -189,7 +189,7 @@ impl Moments {
         let division = Division::of(k, each, size);
         let Division { rows, column, part, start, end, .. } = division;
         let base = kept.at(column, &access::coordinates(column, &kept_dims));
-        let read = |row: Value<'k>| x.at(base + folded.at(row, &access::coordinates(row, &folded_dims)));
+        let read = |row: Value<'k>| x.at(base + reduced.at(row, &access::coordinates(row, &reduced_dims)));
         let zero = k.whole(0, ty);
         let own = start + division.own;
         let firsts = read(own.min(end - 1_u32));
@@ -298,9 +298,9 @@ fn columns_of<R: Runtime>(
         return None;
     }
     let cut = Cut::of_columns::<R>(device, neighbours, &walks, 3);
-    let Folding { template, mut words, groups } = Folding::of_columns::<R>(device, x.dtype, &walks, cut);
-    let (dtype_of_x, kept, folded) = (x.dtype, template.kept, template.folded);
-    let of = |found| Moments { dtype: dtype_of_x, kept, folded, neighbours, found };
+    let Reduction { template, mut words, groups } = Reduction::of_columns::<R>(device, x.dtype, &walks, cut);
+    let (dtype_of_x, kept, reduced) = (x.dtype, template.kept, template.reduced);
+    let of = |found| Moments { dtype: dtype_of_x, kept, reduced, neighbours, found };
     let of_runs = || GpuTensor::empty(Shape::from([3, cut.runs, results]), dtype, device);
     if cut.runs == 1 {
         words.extend_from_slice(&finishing.words);

@@ -5,7 +5,7 @@ use super::super::elementwise::{self, Elementwise, Unwritten};
 use super::super::source::Computed;
 use super::super::{Template, launch, launch_open};
 use super::finish::Finishing;
-use super::{By, Fold, Folding, Reduce, Walks, columns, cut, kept_first, without};
+use super::{By, Reduce, Reducer, Reduction, Walks, columns, cut, kept_first, without};
 use crate::runtime::{Amendment, Instead, Runtime};
 use crate::tensor::{GpuTensor, computed_in};
 use kiln_tensor::backend::Primitive;
@@ -43,7 +43,7 @@ pub(crate) fn sums<'a, R: Runtime>(
     let shape = without(&unwritten.layout.shape, axes);
     let finishing =
         then.as_ref().and_then(|then| Finishing::new(&device, &vec![dtype; tensors], &shape, then));
-    let Some(found) = fold_results(&device, unwritten, axes, dtype, finishing.as_ref()) else {
+    let Some(found) = reduce_results(&device, unwritten, axes, dtype, finishing.as_ref()) else {
         return Ok(finishing.map_or_else(InlineVec::new, |finishing| finishing.results));
     };
     let of_one = |n: usize| found.part_of(n * shape.num_elements(), &shape);
@@ -59,7 +59,7 @@ pub(crate) fn sums<'a, R: Runtime>(
 
 /// Adds up the results of a program along axes, and finishes the sums where there is room for what that needs; nothing is left then. Else the sums of each result
 /// of the program are one after another.
-fn fold_results<R: Runtime>(
+fn reduce_results<R: Runtime>(
     device: &R::Device,
     Unwritten { mut template, words, operands, layout }: Unwritten<R>,
     axes: &[usize],
@@ -87,17 +87,23 @@ fn fold_results<R: Runtime>(
     let empty = |runs: usize| GpuTensor::empty(Shape::from([tensors * walks.results, runs]), dtype, device);
     let left = cut.joins.then(|| empty(cut.runs));
     let out = finishing_now.is_none().then(|| empty(runs));
-    let Folding { template: folding, words: of_folding, groups } =
-        Folding::new::<R>(device, (Fold::Sum, None), (dtype, dtype), &walks, cut);
+    let Reduction { template: reduction, words: of_reduction, groups } =
+        Reduction::new::<R>(device, (Reducer::Sum, None), (dtype, dtype), &walks, cut);
     let finish = finishing_now.map(|finishing| finishing.template.clone());
-    let folding = Reduce { from: Some(Box::new(template)), finish, ..folding };
-    let mut words: SmallVec<[u32; 64]> = words.into_iter().chain(of_folding).collect();
+    let reduction = Reduce { from: Some(Box::new(template)), finish, ..reduction };
+    let mut words: SmallVec<[u32; 64]> = words.into_iter().chain(of_reduction).collect();
     words.extend(finishing_now.iter().flat_map(|finishing| finishing.words.iter().copied()));
     {
         let further = finishing_now.into_iter().flat_map(Finishing::tensors);
         let further: SmallVec<[&GpuTensor<R>; 16]> = left.iter().chain(&out).chain(further).collect();
-        let asked =
-            Folds { folding, operands: &operands, further: &further, is_open: out.is_some(), words, groups };
+        let asked = ProgramReduction {
+            reduction,
+            operands: &operands,
+            further: &further,
+            is_open: out.is_some(),
+            words,
+            groups,
+        };
         asked.launch(device);
     }
     let out = out?;
@@ -111,12 +117,12 @@ fn fold_results<R: Runtime>(
     let outputs = if tensors > 1 { (0..tensors as u16).collect() } else { Vec::new() };
     let expression = &Expression { steps, outputs };
     let of = ElementwiseProgram { expression, operands, parameters: &[] };
-    fold_results(device, elementwise::unwritten(of), &[1], dtype, finishing)
+    reduce_results(device, elementwise::unwritten(of), &[1], dtype, finishing)
 }
 
-/// A fold of what a program yields, as it is launched.
-struct Folds<'a, R: Runtime> {
-    folding: Reduce,
+/// A reduction of what a program yields, as it is launched.
+struct ProgramReduction<'a, R: Runtime> {
+    reduction: Reduce,
     /// What the program reads.
     operands: &'a [GpuTensor<R>],
     /// The buffers behind these; the last is the result, if it `is_open` to more.
@@ -126,8 +132,8 @@ struct Folds<'a, R: Runtime> {
     groups: [u32; 3],
 }
 
-impl<R: Runtime> Folds<'_, R> {
-    /// Has the kernel of the fold also compute an operand of the program, where that was the last kernel's to do; elsewhere launches it alone.
+impl<R: Runtime> ProgramReduction<'_, R> {
+    /// Has the kernel of the reduction also compute an operand of the program, where that was the last kernel's to do; elsewhere launches it alone.
     fn launch(self, device: &R::Device) {
         if (0..self.operands.len()).any(|operand| self.computes(device, operand)) {
             return;
@@ -135,14 +141,16 @@ impl<R: Runtime> Folds<'_, R> {
         let buffers: SmallVec<[&GpuTensor<R>; 16]> =
             self.operands.iter().chain(self.further.iter().copied()).collect();
         match self.is_open {
-            true => launch_open::<R>(device, self.folding, &buffers, &self.words, self.groups),
-            false => launch::<R>(device, self.folding, &buffers, &self.words, self.groups),
+            true => launch_open::<R>(device, self.reduction, &buffers, &self.words, self.groups),
+            false => launch::<R>(device, self.reduction, &buffers, &self.words, self.groups),
         }
     }
 
-    /// Makes the fold of the last kernel, if that computes the operand of this number; says whether it does.
+    /// Makes the reduction of the last kernel, if that computes the operand of this number; says whether it does.
     fn computes(&self, device: &R::Device, operand: usize) -> bool {
-        let (By::Columns { .. }, Some(from)) = (self.folding.by, &self.folding.from) else { return false };
+        let (By::Columns { .. }, Some(from)) = (self.reduction.by, &self.reduction.from) else {
+            return false;
+        };
         let own = &self.operands[operand];
         if from.operands[operand].1 != Access::Linear || own.layout.offset != 0 {
             return false;
@@ -162,7 +170,7 @@ impl<R: Runtime> Folds<'_, R> {
             }
             let by = Box::new(Elementwise { fours: u32::from(fours), ..program.clone() });
             *last.template =
-                Reduce { computed: Some(Computed { operand, by }), ..self.folding.clone() }.into();
+                Reduce { computed: Some(Computed { operand, by }), ..self.reduction.clone() }.into();
             Some(Amendment {
                 parameters: self.words.iter().copied().collect(),
                 moved: buffers.iter().map(|buffer| buffer.bytes_in_memory()).sum::<usize>() as isize,

@@ -1,11 +1,11 @@
 //! Convolutions and transposed convolutions, each of which is the gradient of the other's input.
 
 use super::super::elementwise::{self, lies_from_start};
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::matmul::matmul;
 use super::super::order;
 use super::super::parts;
 use super::super::right::Columns;
-use super::super::then::{self, Then};
 use super::super::tiling::{Anew, Division, Epilogue, Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
 use super::super::{block, launch_blocks, launch_open, line_of};
@@ -44,7 +44,7 @@ pub struct Conv {
     /// Nothing is done to those; a transposed one is not computed so.
     pub in_parts: bool,
     /// What came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// What a convolution reads.
@@ -172,7 +172,7 @@ impl Conv {
             let (in_channels, out_channels) = (k.parameter(), k.parameter());
             let sizes = Sizes::declare(k);
             let parts = self.in_parts.then(|| [k.parameter(), k.parameter()]);
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let results = volume(&sizes.output);
             let taps = if self.transposed { self.geometry.reaching() } else { self.geometry };
             let (ty, geometry) = (storage.value(), self.geometry);
@@ -238,9 +238,9 @@ impl Conv {
                         (z * sizes.output[1] + y) * sizes.output[2] + x
                     });
                     let position = (result * out_channels + row) * results + column;
-                    output.set(position, then::apply(&then, position, sum));
+                    output.set(position, epilogue::apply(&epilogues, position, sum));
                 };
-                match patches::Windows::of(k, geometry, sizes).filter(|_| phase.is_none()) {
+                match patches::PatchIndices::of(k, geometry, sizes).filter(|_| phase.is_none()) {
                     Some(windows) => {
                         let elements = [first.unwrap_or_else(|| k.value(0_u32)), run];
                         let start = place * in_channels * volume(&sizes.input);
@@ -280,7 +280,7 @@ impl Conv {
                         sum.get()
                     };
                     let sum = epilogue.apply(sum, |bias| bias.at(group * out_channels + row));
-                    output.set(position, then::apply(&then, position, sum));
+                    output.set(position, epilogue::apply(&epilogues, position, sum));
                 });
             }
         })
@@ -487,7 +487,7 @@ impl Convolution {
             activation,
             tiling,
             in_parts: false,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         }
     }
 

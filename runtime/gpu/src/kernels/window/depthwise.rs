@@ -1,8 +1,8 @@
 //! Convolutions of which each channel has its own windows, over images whose channels stand last in memory.
 
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::launch_open;
 use super::super::line_of;
-use super::super::then::{self, Then};
 use super::super::tiling::Epilogue;
 use super::conv::Convolution;
 use super::{Geometry, LINE, Sizes, volume, within_image, zero};
@@ -25,7 +25,7 @@ pub struct DepthwiseConv {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// What came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl DepthwiseConv {
@@ -40,7 +40,7 @@ impl DepthwiseConv {
             let output = k.output_of_fours(storage);
             let (count, channels) = (k.parameter(), k.parameter());
             let sizes = Sizes::declare(k);
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let position = k.position(LINE);
             k.when(position.below(count), || {
                 let (place, channel) = (position / channels, position % channels);
@@ -61,7 +61,7 @@ impl DepthwiseConv {
                 let finished = |n: usize| {
                     let n_th = n as u32;
                     let sum = epilogue.apply(sums[n].get(), |bias| bias.at(channel * 4_u32 + n_th));
-                    then::apply(&then, position * 4_u32 + n_th, sum)
+                    epilogue::apply(&epilogues, position * 4_u32 + n_th, sum)
                 };
                 output.set(position, [0, 1, 2, 3].map(finished));
             });
@@ -90,7 +90,7 @@ impl Convolution {
             geometry: self.geometry(),
             bias: bias.is_some(),
             activation,
-            then: Vec::new(),
+            epilogues: Vec::new(),
         };
         let count = out.len() / 4;
         let mut words: SmallVec<[u32; 16]> = smallvec![count as u32, (self.groups / 4) as u32];

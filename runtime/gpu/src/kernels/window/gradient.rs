@@ -1,6 +1,6 @@
 //! The gradient of a convolution's weight: products of the result's gradient with the windows, summed over all windows of all images.
 //!
-//! That sum is long where the weights are few. It is done in parts then, which a fold adds up.
+//! That sum is long where the weights are few. It is done in parts then, which a reduction adds up.
 
 mod rows;
 
@@ -8,7 +8,7 @@ pub use rows::RowWeightGradient;
 
 use super::super::elementwise;
 use super::super::matmul::matmul;
-use super::super::reduce::{Fold, Group, fold_leading, subgroups_of};
+use super::super::reduce::{Group, Reducer, reduce_leading, subgroups_of};
 use super::super::right::Columns;
 use super::super::tiling::{Tile, Tiling};
 use super::super::tune::{self, Name, Variant};
@@ -18,7 +18,7 @@ use super::library::{self, Asked};
 use super::patches::{self, TurnedPatches};
 use super::{Geometry, LINE, Sizes, channels, from_start, volume, within_image, zero};
 use crate::language::{Builder, Builtin, Kernel};
-use crate::runtime::{ConvolutionPass, ConvolutionShape, Runtime, Subgroups};
+use crate::runtime::{ConvolutionDirection, ConvolutionShape, Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
 use kiln_tensor::backend::{Layout, SliceRange};
 use kiln_tensor::{ConvOptions, ConvTransposeOptions, DType, Scalar, Shape, Windows};
@@ -92,7 +92,7 @@ impl WeightGradient {
                 let size = [out_channels, columns, end - first];
                 let tile = Tile { tiling, start, size, storage, anew: None };
                 let gradient = |row, at| of_gradient(row, first + at);
-                match patches::Windows::of(k, self.geometry, &sizes) {
+                match patches::PatchIndices::of(k, self.geometry, &sizes) {
                     Some(over_images) => {
                         let start = |place| (place * groups + group) * in_channels * image;
                         let (depths, at, zero) = ([first, end - first], |at| x.at(at), zero(k, ty));
@@ -113,7 +113,7 @@ impl WeightGradient {
                     sum.set(of_gradient(row, at).fma(of_input(channel, within, at), sum.get()));
                 });
                 let group = Group::new(k, ty, local, LINE, self.subgroups);
-                let sum = group.join(Fold::Sum, sum.get());
+                let sum = group.join(Reducer::Sum, sum.get());
                 k.when(local.equals(0_u32), || write(row, column, sum));
             }
         })
@@ -180,9 +180,9 @@ impl Gradient {
         }
         let of_all = [self.in_channels, self.out_channels].map(|of_group| of_group * self.groups);
         let Self { windows, batch, groups, .. } = self;
-        let pass = ConvolutionPass::Weight;
+        let direction = ConvolutionDirection::Weight;
         let shape =
-            ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels: of_all };
+            ConvolutionShape { dtype, direction, windows, batch: *batch, groups: *groups, channels: of_all };
         if let Some(filled) = R::channels_if_last(&device, &shape).filter(|_| windows.rank > 1) {
             let shape = ConvolutionShape { channels: [filled, of_all[1]], ..shape };
             let images = channels::with_channels_last(x.clone(), filled - of_all[0]);
@@ -249,7 +249,7 @@ impl Gradient {
             let blocks = [columns, self.out_channels, deep];
             launch_blocks::<R>(device, template(None), &tensors, &words, blocks, false);
         }
-        fold_leading(out, dtype, weight)
+        reduce_leading(out, dtype, weight)
     }
 
     /// Where windows are single elements, each at its own position: products of matrices, one an image, and their sum. Nothing where those
@@ -287,7 +287,7 @@ impl Gradient {
             ..Layout::contiguous(Shape::from([images, self.weights()]))
         };
         let dtype = x.dtype;
-        Some(fold_leading(products.with_layout(layout), dtype, weight))
+        Some(reduce_leading(products.with_layout(layout), dtype, weight))
     }
 }
 

@@ -5,7 +5,9 @@ use super::super::order;
 use super::channels;
 use super::conv::Convolution;
 use super::im2col;
-use crate::runtime::{self, ConvolutionEpilogue, ConvolutionPass, ConvolutionShape, Derived, Order, Runtime};
+use crate::runtime::{
+    self, ConvolutionDirection, ConvolutionEpilogue, ConvolutionShape, Derived, Order, Runtime,
+};
 use crate::tensor::GpuTensor;
 use kiln_tensor::backend::Layout;
 use kiln_tensor::{Activation, DType, Shape};
@@ -23,11 +25,11 @@ impl Convolution {
     pub(super) fn shape(&self, dtype: DType) -> ConvolutionShape<'_> {
         let Convolution { windows, transposed, batch, groups, in_channels, out_channels } = self;
         let (from, to) = (in_channels * groups, out_channels * groups);
-        let (pass, channels) = match transposed {
-            false => (ConvolutionPass::Forward, [from, to]),
-            true => (ConvolutionPass::Input, [to, from]),
+        let (direction, channels) = match transposed {
+            false => (ConvolutionDirection::Forward, [from, to]),
+            true => (ConvolutionDirection::Input, [to, from]),
         };
-        ConvolutionShape { dtype, pass, windows, batch: *batch, groups: *groups, channels }
+        ConvolutionShape { dtype, direction, windows, batch: *batch, groups: *groups, channels }
     }
 
     /// Where a library computes it faster of images with their channels last: behind these, how many channels of zeros it is to be given.
@@ -72,7 +74,7 @@ pub(super) fn convolved<R: Runtime>(
     let asked = Asked { shape: convolution.shape(x.dtype), channels_last };
     let (image, result) = if convolution.transposed { (out, x) } else { (x, out) };
     let tensors = [image, weight, result];
-    if let (ConvolutionPass::Forward, Some(bias)) = (asked.shape.pass, bias)
+    if let (ConvolutionDirection::Forward, Some(bias)) = (asked.shape.direction, bias)
         && asked.finished_by_library(tensors, bias, None, activation)
     {
         return Some(out.clone());
@@ -96,9 +98,9 @@ pub(super) fn added<R: Runtime>(
 
 /// The class of a convolution among those that are timed by a library and by kernels, with what follows it.
 pub(super) fn class(shape: &ConvolutionShape<'_>, bias: bool, activation: Option<Activation>) -> String {
-    let &ConvolutionShape { dtype, pass, windows, batch, groups, channels } = shape;
+    let &ConvolutionShape { dtype, direction, windows, batch, groups, channels } = shape;
     format!(
-        "{pass:?} convolution by library {dtype} {batch} {groups} {channels:?} {windows:?} {bias} {activation:?}"
+        "{direction:?} convolution by library {dtype} {batch} {groups} {channels:?} {windows:?} {bias} {activation:?}"
     )
 }
 

@@ -11,9 +11,9 @@ use crate::language::{Builder, Value};
 /// Bits that say where elements are: the last one of a word is that of none.
 const BITS: u32 = 31;
 
-/// Windows over images.
+/// Indices of windows and of their elements, from which those of the elements of an image are summed.
 #[derive(Clone, Copy)]
-pub(super) struct Windows<'s, 'k> {
+pub(super) struct PatchIndices<'s, 'k> {
     k: &'k Builder,
     geometry: Geometry,
     /// The first bit of each axis: there is one for each coordinate that an element of a window has along it.
@@ -21,7 +21,7 @@ pub(super) struct Windows<'s, 'k> {
     sizes: &'s Sizes<'k>,
 }
 
-impl<'s, 'k> Windows<'s, 'k> {
+impl<'s, 'k> PatchIndices<'s, 'k> {
     /// Nothing where a word has too few bits for them.
     pub fn of(k: &'k Builder, geometry: Geometry, sizes: &'s Sizes<'k>) -> Option<Self> {
         let [depth, height, width] = geometry.kernel;
@@ -68,7 +68,7 @@ pub(super) struct Image<'k, F> {
 
 /// An image's windows, a column each: what a convolution multiplies with its weights.
 pub(super) struct Patches<'s, 'k, F> {
-    pub windows: Windows<'s, 'k>,
+    pub windows: PatchIndices<'s, 'k>,
     /// The first element of windows that is a depth, and how many are.
     pub elements: [Value<'k>; 2],
     pub image: Image<'k, F>,
@@ -104,7 +104,7 @@ impl<'k, F: Fn(Value<'k>) -> Value<'k>> Right<'k> for Patches<'_, 'k, F> {
 
 /// The windows of several images, a depth each, of whose elements each is a column: what the gradient of a convolution's weights multiplies with its result's.
 pub(super) struct TurnedPatches<'s, 'k, S, F> {
-    pub windows: Windows<'s, 'k>,
+    pub windows: PatchIndices<'s, 'k>,
     /// The first window that is a depth, and how many are.
     pub depths: [Value<'k>; 2],
     /// Where the channels of an image begin.

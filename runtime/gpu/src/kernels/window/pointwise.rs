@@ -1,8 +1,8 @@
 //! Convolutions with windows of single elements that yield few channels, over images whose channels stand last in memory.
 
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::launch_open;
 use super::super::line_of;
-use super::super::then::{self, Then};
 use super::super::tiling::Epilogue;
 use super::conv::Convolution;
 use super::{LINE, zero};
@@ -32,7 +32,7 @@ pub struct NarrowConv {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// What came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 impl NarrowConv {
@@ -45,7 +45,7 @@ impl NarrowConv {
                 Epilogue { bias: self.bias.then(|| k.input(storage)), activation: self.activation };
             let output = k.output(storage);
             let (rows, depth) = (k.parameter(), k.parameter());
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let row = k.position(LINE);
             k.when(row.below(rows), || {
                 let sums: Vec<_> = (0..self.channels).map(|_| k.variable(zero(k, storage.value()))).collect();
@@ -60,7 +60,7 @@ impl NarrowConv {
                 for (channel, sum) in (0..self.channels).zip(&sums) {
                     let position = row * self.channels + channel;
                     let sum = epilogue.apply(sum.get(), |bias| bias.at(k.value(channel)));
-                    output.set(position, then::apply(&then, position, sum));
+                    output.set(position, epilogue::apply(&epilogues, position, sum));
                 }
             });
         })
@@ -85,8 +85,8 @@ impl Convolution {
         out: &GpuTensor<R>,
     ) {
         let channels = self.out_channels as u32;
-        let then = Vec::new();
-        let template = NarrowConv { dtype: x.dtype, channels, bias: bias.is_some(), activation, then };
+        let epilogues = Vec::new();
+        let template = NarrowConv { dtype: x.dtype, channels, bias: bias.is_some(), activation, epilogues };
         let rows = out.len() / self.out_channels;
         let words = [rows, self.in_channels / 4].map(|size| size as u32);
         let mut tensors: SmallVec<[_; 4]> = smallvec![x, weight];

@@ -1,7 +1,7 @@
 //! Poolings.
 
 use super::super::direct::Side;
-use super::super::reduce::Fold;
+use super::super::reduce::Reducer;
 use super::super::{launch, line_of};
 use super::{Geometry, LINE, Sizes, from_start, spatial_dims, volume, within_image, zero};
 use crate::language::{Buffer, Builder, Fours, Kernel, Number, Type, Value, Variable};
@@ -171,7 +171,7 @@ impl Pool {
                 match self.pooling {
                     Pooling::Max(_) | Pooling::Of(PoolOp::Max) => {
                         let (best, best_at) =
-                            (each_of(Fold::Max.neutral_of(k, storage)), each_of(k.value(0_u32)));
+                            (each_of(Reducer::Max.neutral_of(k, storage)), each_of(k.value(0_u32)));
                         let any = k.variable(false);
                         each(&|at, elements| {
                             for (n, &element) in elements.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Convolutions of 8-bit integers by tensor cores: products of the weights with the windows, which are gathered on the way.
 
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::quantized::{Bytes, Given, OF_WARP, Side, corrected, packed};
 use super::super::right::Columns;
-use super::super::then::{self, Then};
 use super::super::warps::{self, Sum, WarpTile};
 use super::super::{block, launch_blocks};
 use super::patches::{self, Image, Patches};
@@ -15,7 +15,7 @@ use kiln_tensor::{ConvOptions, DType, Shape, Windows};
 
 /// A convolution of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct QuantizedConv {
+pub struct ConvInteger {
     /// The weight, and the images.
     pub sides: [Side; 2],
     /// The windows.
@@ -23,10 +23,10 @@ pub struct QuantizedConv {
     /// Rows and columns of a warp, in 16s.
     pub each: [u32; 2],
     /// What came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
-impl QuantizedConv {
+impl ConvInteger {
     /// The kernel. Parameters: its `block`; the number of groups, channels a group of input and output; both sides (`Bytes::declare`); the
     /// sizes. Images and groups are along z.
     pub fn kernel(&self) -> Kernel {
@@ -37,7 +37,7 @@ impl QuantizedConv {
             let (groups, in_channels, out_channels) = (k.parameter(), k.parameter(), k.parameter());
             let (weight, x) = (weight(), x());
             let sizes = Sizes::declare(k);
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let (image, results) = (volume(&sizes.input), volume(&sizes.output));
             let length = self.geometry.kernel_length();
             let depth = in_channels * length;
@@ -59,9 +59,9 @@ impl QuantizedConv {
                 let row = first_row + sum.row;
                 let value = corrected(&sum, depth, weight.zero(row), x.zero(k.value(0_u32)));
                 let position = (place * out_channels + sum.row) * results + sum.column;
-                output.set(position, then::apply(&then, position, value));
+                output.set(position, epilogue::apply(&epilogues, position, value));
             };
-            match patches::Windows::of(k, self.geometry, &sizes) {
+            match patches::PatchIndices::of(k, self.geometry, &sizes) {
                 Some(windows) => {
                     let image = Image { start: channels, at: |at| x.at(at), zero: nothing, border };
                     let patches = Patches { windows, elements: [nothing, depth], image };
@@ -98,7 +98,7 @@ impl QuantizedConv {
 }
 
 /// A convolution; nothing where the device does not multiply bytes, or groups have too few channels to pay.
-pub(crate) fn quantized_conv<R: Runtime>(
+pub(crate) fn conv_integer<R: Runtime>(
     x: &Quantized<GpuTensor<R>>,
     weight: &Quantized<GpuTensor<R>>,
     options: &ConvOptions,
@@ -106,7 +106,7 @@ pub(crate) fn quantized_conv<R: Runtime>(
     let device = &x.values.device;
     R::factors(device, DType::I8).filter(|&factors| factors == Factors::I8)?;
     let ConvOptions { stride, padding, dilation, groups } = options;
-    let images = spatial_dims("quantized_conv", &x.values);
+    let images = spatial_dims("conv_integer", &x.values);
     let windows = Windows::new(images, &weight.values.dims()[2..], stride, padding, dilation, false);
     let (batch, all, in_channels) = (x.values.dims()[0], weight.values.dims()[0], weight.values.dims()[1]);
     let out_channels = all / groups;
@@ -135,11 +135,11 @@ pub(crate) fn quantized_conv<R: Runtime>(
     let mut tensors: Vec<_> = sides.iter().flat_map(Given::tensors).collect();
     tensors.push(&out);
     let geometry = Geometry::of(&windows);
-    let template = QuantizedConv {
+    let template = ConvInteger {
         sides: sides.each_ref().map(|given| given.side),
         geometry,
         each: OF_WARP,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     };
     let [high, wide] = warps::tile(OF_WARP).map(|n| n as usize);
     let columns = windows.output.iter().product::<usize>();

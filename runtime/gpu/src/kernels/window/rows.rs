@@ -3,8 +3,8 @@
 
 use super::super::direct::{Bias, LANES, Side, least_left_over};
 use super::super::elementwise::{self, from_start};
+use super::super::epilogue::{self, EpilogueProgram};
 use super::super::matmul::Product;
-use super::super::then::{self, Then};
 use super::super::tiling::Epilogue;
 use super::super::tune::{self, Name, Variant};
 use super::super::{access::Walk, block};
@@ -45,7 +45,7 @@ pub struct RowConv {
     /// What is done to each element at last.
     pub activation: Option<Activation>,
     /// And what came after that.
-    pub then: Vec<Then>,
+    pub epilogues: Vec<EpilogueProgram>,
 }
 
 /// A row of an image, or one of its padding.
@@ -156,7 +156,7 @@ impl RowConv {
             let [block_at, block_channel, place] = block(k);
             let [groups, in_channels, out_channels] = [k.parameter(), k.parameter(), k.parameter()];
             let sizes = Sizes::declare(k);
-            let then = then::declare(k, &self.then);
+            let epilogues = epilogue::declare(k, &self.epilogues);
             let (phase, place) = match self.transposed {
                 true => {
                     let (phase, place) = Phase::declare(k, self.geometry, &sizes, place);
@@ -267,7 +267,7 @@ impl RowConv {
                     k.when(inside, || {
                         let (sum, position) = (sum.get(), start + n_pixel * step);
                         let sum = epilogue.apply(sum, |bias| bias.at(of_group + n));
-                        output.set(position, then::apply(&then, position, sum));
+                        output.set(position, epilogue::apply(&epilogues, position, sum));
                     });
                 }
             }
@@ -309,7 +309,7 @@ pub(super) fn conv<R: Runtime>(
         pixels,
         bias: bias.is_some(),
         activation,
-        then: Vec::new(),
+        epilogues: Vec::new(),
     };
     let usual = least_left_over(size[2], lengths.clone());
     let is_packed = template(usual).is_packed();

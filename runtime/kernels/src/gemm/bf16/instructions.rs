@@ -26,7 +26,7 @@ impl Instructions {
         Self::Tiles,
     ];
 
-    /// The best that the machine has at its level; `KILN_BF16` (`widened`, `dot`) lowers it.
+    /// The best that the machine has at its level; `KILN_BF16` (`widened`, `dot`, `tiles`) lowers it.
     pub fn current() -> Self {
         #[cfg(test)]
         if let Some(wish) = tests::wish() {
@@ -78,12 +78,12 @@ fn detected() -> Instructions {
     use std::sync::OnceLock;
     static DETECTED: OnceLock<Instructions> = OnceLock::new();
     *DETECTED.get_or_init(|| {
-        let wish = std::env::var("KILN_BF16").unwrap_or_default();
-        if wish == "widened" || !is_x86_feature_detected!("avx512bf16") {
+        let wish = crate::environment::choice("KILN_BF16", &["widened", "dot", "tiles"]);
+        if wish == Some("widened") || !is_x86_feature_detected!("avx512bf16") {
             return Instructions::Widened;
         }
         #[cfg(target_os = "linux")]
-        if wish != "dot" && super::amx::is_usable() {
+        if wish != Some("dot") && super::amx::is_usable() {
             return Instructions::Tiles;
         }
         Instructions::Dot

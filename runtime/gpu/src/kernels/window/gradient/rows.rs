@@ -4,7 +4,7 @@
 
 use super::super::super::block;
 use super::super::super::direct::{LANES, Side};
-use super::super::super::reduce::fold_leading;
+use super::super::super::reduce::reduce_leading;
 use super::super::super::tune::{self, Name, Variant};
 use super::super::rows::{ImageRow, MOST_UNROLLED, WIDEST_UNROLLED, channels_of_block, columns};
 use super::super::{Geometry, Sizes, zero};
@@ -156,5 +156,5 @@ pub(super) fn weight_gradient<R: Runtime>(
     let others = || lengths.filter(fits).map(variant).collect();
     let class = || format!("{} of {width}", of.class(dtype));
     tune::launch_fastest::<R>(device, class, usual, others, &[x, gradient, &out], &of.words(run));
-    fold_leading(out, dtype, weight)
+    reduce_leading(out, dtype, weight)
 }

@@ -1,4 +1,4 @@
-//! Reductions, arguments of extremes, running folds.
+//! Reductions, arguments of extremes, scans.
 
 use super::{assert_close, bits, counting, has, mask, positions, read, tensor};
 use kiln_tensor::backend::{Backend, Primitive, SliceRange};
@@ -121,7 +121,7 @@ pub fn argument_of_extremes_of_long_lanes<B: Backend>() {
     assert_eq!(positions::<B>(B::arg_reduce(ArgReduceOp::Max, hundred, 1, true)), [17]);
 }
 
-pub fn cumulative_folds<B: Backend>() {
+pub fn scans<B: Backend>() {
     let x = tensor::<B, f32>(&[1., 2., 3., 4., 5., 6.], &[2, 3]);
     let run =
         |op, dim, exclusive, reverse| read::<B, f32>(B::cumulative(op, x.clone(), dim, exclusive, reverse));
@@ -135,10 +135,10 @@ pub fn cumulative_folds<B: Backend>() {
     assert_eq!(read::<B, i16>(B::cumulative(CumulativeOp::Min, x, 0, false, false)), [3, 1, 1, 1, 1]);
 }
 
-/// The four forms of a running fold: whether each element is left out of its own result, and whether it runs from the end.
+/// The four forms of a scan: whether each element is left out of its own result, and whether it runs from the end.
 const FORMS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
-/// A running fold, one element after another.
+/// A scan, one element after another.
 fn in_order<T: Copy>(
     lane: &[T],
     first: T,
@@ -156,7 +156,7 @@ fn in_order<T: Copy>(
     results
 }
 
-/// Compares running folds of lanes, which lie one after another, and one element of each after another, with those in order.
+/// Compares scans of lanes, which lie one after another, and one element of each after another, with those in order.
 fn check_lanes<B: Backend, T: Element + bytemuck::Pod>(
     op: CumulativeOp,
     lanes: &[Vec<T>],
@@ -183,11 +183,11 @@ fn check_lanes<B: Backend, T: Element + bytemuck::Pod>(
     }
 }
 
-/// What a fold does with two numbers.
+/// What a reduction does with two numbers.
 type Join<T> = fn(T, T) -> T;
 
-/// A few long lanes, which backends may fold in parts: whole numbers of every dtype, of which sums and products wrap.
-pub fn cumulative_folds_of_long_lanes<B: Backend>() {
+/// A few long lanes, which backends may reduce in parts: whole numbers of every dtype, of which sums and products wrap.
+pub fn scans_of_long_lanes<B: Backend>() {
     fn all<B: Backend, T: Element + bytemuck::Pod + PartialOrd>(
         sum: Join<T>,
         product: Join<T>,
@@ -222,7 +222,7 @@ pub fn cumulative_folds_of_long_lanes<B: Backend>() {
 }
 
 /// Likewise floats, whose sums differ by the order in which they are made.
-pub fn cumulative_folds_of_long_float_lanes<B: Backend>() {
+pub fn scans_of_long_float_lanes<B: Backend>() {
     // Small numbers of both signs, of which the sums grow.
     let number = |n: u32, at: u32| ((at * (n + 3) * 7919) % 1000) as f64 / 1000.0 - 0.25;
     let lanes = |count: u32, length: u32| -> Vec<Vec<f64>> {

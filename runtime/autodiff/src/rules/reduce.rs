@@ -15,10 +15,10 @@ pub(crate) fn reduce<B: Backend, C: CheckpointStrategy>(
     tensor: AutodiffTensor<B>,
     axes: &[usize],
 ) -> AutodiffTensor<B> {
-    let (folded, back) = (axes.to_vec(), axes.to_vec());
+    let (reduced, back) = (axes.to_vec(), axes.to_vec());
     let forward = move |operands: Vec<T<B>>| {
         let [tensor] = taken(operands);
-        B::reduce(op, tensor, &folded)
+        B::reduce(op, tensor, &reduced)
     };
     let operation = Operation::new(op.name(), vec![tensor]);
     match op {
@@ -94,24 +94,24 @@ pub(crate) fn cumulative<B: Backend, C: CheckpointStrategy>(
             vec![Some(B::cumulative(CumulativeOp::Sum, context.gradient, dim, exclusive, !reverse))]
         }),
         CumulativeOp::Prod => operation.keep(0).keep_result().run::<C>(forward, move |context| {
-            let along = Along { dim, exclusive, reverse };
-            vec![Some(along.product::<B>(context.operand(0), context.result(), context.gradient))]
+            let scan = Scan { dim, exclusive, reverse };
+            vec![Some(scan.product::<B>(context.operand(0), context.result(), context.gradient))]
         }),
         CumulativeOp::Max | CumulativeOp::Min => operation.keep(0).run::<C>(forward, move |context| {
-            let along = Along { dim, exclusive, reverse };
-            vec![Some(along.extreme::<B>(op, context.operand(0), context.gradient))]
+            let scan = Scan { dim, exclusive, reverse };
+            vec![Some(scan.extreme::<B>(op, context.operand(0), context.gradient))]
         }),
     }
 }
 
-/// How a running fold runs.
-struct Along {
+/// Where a scan (a running sum, product or extreme) runs.
+struct Scan {
     dim: usize,
     exclusive: bool,
     reverse: bool,
 }
 
-impl Along {
+impl Scan {
     /// The gradient of a running product `y` of `x`.
     ///
     /// Up to the first 0 it is the running sum of `g y`, from the other end, over `x`. The first 0 itself has the

@@ -1,4 +1,4 @@
-//! Tensors out of nothing.
+//! Creation of tensors: out of nothing but numbers and sizes.
 
 use super::host::exact;
 use super::prelude::*;
@@ -18,7 +18,7 @@ attributes! {
 }
 
 impl Operation for Fill {
-    facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
+    facts!(operands: [], effect: Pure, folding: PerElement(1), result: Made);
     none!(derivation);
 
     fn infer(&self, _: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -39,7 +39,7 @@ impl Operation for Fill {
     fn loops(&self, _: &Site<'_>) -> Option<Loops> {
         let expression = Expression::new(vec![Step::Constant(self.value, self.dtype)]);
         let result = Strided::new(&sizes(&self.dims)?);
-        Some(Loops::Passes(vec![Pass { result, operands: Vec::new(), expression }]))
+        Some(Loops::Elementwise(vec![ElementLoop { result, operands: Vec::new(), expression }]))
     }
 
     fn implementation(&self, _: &Site<'_>) -> Implementation {
@@ -66,7 +66,7 @@ attributes! {
 }
 
 impl Operation for Arange {
-    facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
+    facts!(operands: [], effect: Pure, folding: PerElement(1), result: Made);
     none!(derivation, loops);
 
     fn infer(&self, cx: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {
@@ -136,7 +136,7 @@ attributes! {
 }
 
 impl Operation for HostTensor {
-    facts!(operands: [], effect: Pure, folding: Passes(1), result: Made);
+    facts!(operands: [], effect: Pure, folding: PerElement(1), result: Made);
     none!(derivation, loops);
 
     fn infer(&self, _: &mut Infer<'_>) -> RuleResult<Vec<TensorType>> {

@@ -14,7 +14,7 @@ const MOST: usize = 4;
 
 /// A program on what a kernel computes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Then {
+pub struct EpilogueProgram {
     /// The dtype of what the kernel computes, and of what the program makes of it.
     pub dtype: DType,
     /// What is computed of each element.
@@ -29,21 +29,26 @@ pub struct Then {
 
 /// A program with its operands in a kernel.
 pub(super) struct Declared<'t, 'k> {
-    then: &'t Then,
+    epilogue: &'t EpilogueProgram,
     operands: Vec<(Buffer<'k>, Operand<'k>)>,
     dims: Vec<Value<'k>>,
     parameters: Vec<Vec<Value<'k>>>,
 }
 
 /// The next buffers and parameters as those of programs: of each the dims, the operands, the program's own. They are a kernel's last.
-pub(super) fn declare<'t, 'k>(k: &'k Builder, programs: &'t [Then]) -> Vec<Declared<'t, 'k>> {
-    let declared = programs.iter().map(|then| {
-        let dims = k.parameters(then.rank);
+pub(super) fn declare<'t, 'k>(k: &'k Builder, programs: &'t [EpilogueProgram]) -> Vec<Declared<'t, 'k>> {
+    let declared = programs.iter().map(|epilogue| {
+        let dims = k.parameters(epilogue.rank);
         let operand = |&(dtype, access): &(DType, Access)| {
-            (k.input(held_as(dtype)), Operand::declare(k, access, then.rank))
+            (k.input(held_as(dtype)), Operand::declare(k, access, epilogue.rank))
         };
-        let operands = then.operands.iter().map(operand).collect();
-        Declared { then, operands, dims, parameters: program::declare_parameters(k, &then.expression) }
+        let operands = epilogue.operands.iter().map(operand).collect();
+        Declared {
+            epilogue,
+            operands,
+            dims,
+            parameters: program::declare_parameters(k, &epilogue.expression),
+        }
     });
     declared.collect()
 }
@@ -55,11 +60,11 @@ pub(super) fn apply<'k>(programs: &[Declared<'_, 'k>], position: Value<'k>, valu
         let read =
             |(buffer, operand): &(Buffer<'k>, Operand<'k>)| buffer.at(operand.at(position, &coordinates));
         let mut operands: Vec<_> = declared.operands.iter().map(read).collect();
-        let mut dtypes: Vec<DType> = declared.then.operands.iter().map(|&(dtype, _)| dtype).collect();
-        operands.insert(declared.then.own, value.held_as(held_as(declared.then.dtype)));
-        dtypes.insert(declared.then.own, declared.then.dtype);
+        let mut dtypes: Vec<DType> = declared.epilogue.operands.iter().map(|&(dtype, _)| dtype).collect();
+        operands.insert(declared.epilogue.own, value.held_as(held_as(declared.epilogue.dtype)));
+        dtypes.insert(declared.epilogue.own, declared.epilogue.dtype);
         let operands = program::Operands { values: &operands, dtypes: &dtypes };
-        let expression = &declared.then.expression;
+        let expression = &declared.epilogue.expression;
         let steps = program::evaluate(value.kernel(), expression, &operands, &[], &declared.parameters);
         expression.results().first().map_or(value, |&step| steps[usize::from(step)])
     })
@@ -72,38 +77,38 @@ impl Template {
     }
 
     /// The programs that it does after its own, if it can do any, and which of its buffers it writes beside that of its result.
-    fn programs(&mut self) -> Option<(&mut Vec<Then>, SmallVec<[usize; 2]>)> {
+    fn programs(&mut self) -> Option<(&mut Vec<EpilogueProgram>, SmallVec<[usize; 2]>)> {
         let nothing = SmallVec::new();
         match self {
             Template::Elementwise(template) => {
                 let first = template.place_of_result();
                 let before_last = first..first + template.results.len().saturating_sub(1);
-                Some((&mut template.then, before_last.collect()))
+                Some((&mut template.epilogues, before_last.collect()))
             }
-            Template::Transpose(template) => Some((&mut template.then, nothing)),
+            Template::Transpose(template) => Some((&mut template.epilogues, nothing)),
             Template::Reduce(template) => {
                 let written = template.written_beside();
-                Some((&mut template.then, written))
+                Some((&mut template.epilogues, written))
             }
             Template::Rows(template) => {
                 let shared = template.from.as_ref().filter(|_| template.shares);
                 let written = shared.map(|program| program.place_of_result()).into_iter().collect();
-                Some((&mut template.then, written))
+                Some((&mut template.epilogues, written))
             }
             Template::NormGradient(template) => {
                 let written = template.statistics().collect();
-                Some((&mut template.then, written))
+                Some((&mut template.epilogues, written))
             }
-            Template::Gather(template) => Some((&mut template.then, nothing)),
-            Template::Matmul(template) => Some((&mut template.then, nothing)),
-            Template::Direct(template) => Some((&mut template.then, nothing)),
-            Template::Gemv(template) => Some((&mut template.then, nothing)),
-            Template::Conv(template) => Some((&mut template.then, nothing)),
-            Template::DepthwiseConv(template) => Some((&mut template.then, nothing)),
-            Template::NarrowConv(template) => Some((&mut template.then, nothing)),
-            Template::RowConv(template) => Some((&mut template.then, nothing)),
-            Template::QuantizedMatmul(template) => Some((&mut template.then, nothing)),
-            Template::QuantizedConv(template) => Some((&mut template.then, nothing)),
+            Template::Gather(template) => Some((&mut template.epilogues, nothing)),
+            Template::Matmul(template) => Some((&mut template.epilogues, nothing)),
+            Template::Direct(template) => Some((&mut template.epilogues, nothing)),
+            Template::Gemv(template) => Some((&mut template.epilogues, nothing)),
+            Template::Conv(template) => Some((&mut template.epilogues, nothing)),
+            Template::DepthwiseConv(template) => Some((&mut template.epilogues, nothing)),
+            Template::NarrowConv(template) => Some((&mut template.epilogues, nothing)),
+            Template::RowConv(template) => Some((&mut template.epilogues, nothing)),
+            Template::MatmulInteger(template) => Some((&mut template.epilogues, nothing)),
+            Template::ConvInteger(template) => Some((&mut template.epilogues, nothing)),
             Template::Moments(_)
             | Template::JoinMoments(_)
             | Template::ArgReduce(_)
@@ -219,7 +224,7 @@ fn amendment<'a, R: Runtime>(
         }
     }
     program::append_parameters(&mut words, expression, parameters);
-    programs.push(Then { dtype, expression: expression.clone(), own, operands: kinds, rank });
+    programs.push(EpilogueProgram { dtype, expression: expression.clone(), own, operands: kinds, rank });
     Some(Amendment {
         buffers: operands.iter().map(|operand| &operand.memory).collect(),
         parameters: words,

@@ -1,7 +1,6 @@
 //! Elementwise programs as expressions of Rust.
 
-use super::number;
-use crate::program::rust_type;
+use super::{number, rust_type};
 use kiln_codegen::names::ident;
 use kiln_importer::ir::activation_call;
 use kiln_types::{BinaryOp, CompareOp, DType, Expression, Scalar, Step, StepId, UnaryOp};
@@ -40,9 +39,9 @@ impl Code {
 }
 
 /// An elementwise program: what is named before, and the result.
-pub(super) struct Formula {
-    pub(super) before: Vec<TokenStream>,
-    pub(super) result: TokenStream,
+pub(crate) struct Formula {
+    pub(crate) before: Vec<TokenStream>,
+    pub(crate) result: TokenStream,
 }
 
 /// Whether Rust has words for a program of operands of these dtypes.
@@ -52,7 +51,7 @@ pub(crate) fn is_spelt(expression: &Expression, dtypes: &[DType]) -> bool {
 }
 
 /// A program with these expressions for its operands; nothing when Rust has no words for it.
-pub(super) fn formula(expression: &Expression, operands: &[DType], names: &[TokenStream]) -> Option<Formula> {
+pub(crate) fn formula(expression: &Expression, operands: &[DType], names: &[TokenStream]) -> Option<Formula> {
     let dtypes = expression.dtypes(operands)?.to_vec();
     if !dtypes.iter().all(|&dtype| rust_type(dtype).is_some()) {
         return None;
@@ -206,7 +205,7 @@ fn as_integer(number: Scalar) -> i128 {
 }
 
 /// Whether a program of operands of these dtypes divides integers by what may be 0.
-pub(super) fn may_divide_by_zero(expression: &Expression, operands: &[DType]) -> bool {
+pub(crate) fn may_divide_by_zero(expression: &Expression, operands: &[DType]) -> bool {
     let Some(dtypes) = expression.dtypes(operands) else { return false };
     let is_integer = |id: StepId| dtypes.get(usize::from(id)).is_some_and(|dtype| dtype.is_int());
     expression.steps.iter().any(|step| match step {

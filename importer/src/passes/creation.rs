@@ -1,4 +1,4 @@
-//! Tables of integers that a few words say: one number everywhere, or numbers that count up.
+//! Tables of integers that are raised to the creation of tensors: one number everywhere, or numbers that count up.
 //!
 //! Exporters fold `arange` and `zeros` into tables (position ids, token types). Nothing is learned in them, so the source
 //! makes them anew instead of loading a parameter.

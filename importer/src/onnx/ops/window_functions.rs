@@ -6,13 +6,13 @@ use std::f64::consts::TAU;
 
 const SIZE: &[&str] = &["size"];
 
-pub(super) struct Window {
+pub(super) struct WindowFunction {
     coefficients: [f64; 3],
     periodic: bool,
     dtype: DType,
 }
 
-impl Window {
+impl WindowFunction {
     fn read(node: &mut SourceNode<'_>, coefficients: [f64; 3]) -> RuleResult<Self> {
         Ok(Self {
             coefficients,
@@ -22,7 +22,7 @@ impl Window {
     }
 }
 
-impl<'m> Operator<'m> for Window {
+impl<'m> Operator<'m> for WindowFunction {
     // Coefficients of 1, cos and cos of the double angle; the specification's.
     const FORMS: Forms<'m, Self> = &[
         Spec::onnx("BlackmanWindow", 17, SIZE).reads(|node| Self::read(node, [0.42, -0.5, 0.08])),
