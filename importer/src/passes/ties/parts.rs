@@ -6,7 +6,7 @@
 use super::layouts::Layout;
 use super::{Reading, Uses};
 use crate::data::{Elements, elements};
-use crate::ir::{Cast, Graph, Op, Outcome, Provenance, TensorType, ValueId};
+use crate::ir::{Budget, Cast, Graph, Op, Outcome, Provenance, TensorType, ValueId};
 use kiln_types::{Bytes, DType, TensorData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Read
         .filter_map(|&value| Some((value, graph.provenance(value)?)))
         .filter(|(_, made)| is_moved(made))
         .collect();
-    let shared = shared(&made);
+    let shared = shared(&graph.budget, &made);
     if shared.is_empty() {
         return BTreeMap::new();
     }
@@ -66,7 +66,7 @@ fn keys(made: &Provenance) -> Vec<(&str, &[usize])> {
 }
 
 /// The parameters an element of which is there twice, and those that are joined with one of them.
-fn shared(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSet<String> {
+fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSet<String> {
     let mut places: BTreeMap<(&str, &[usize]), Vec<&Provenance>> = BTreeMap::new();
     for made in made.values() {
         keys(made).into_iter().for_each(|key| places.entry(key).or_default().push(made));
@@ -74,11 +74,11 @@ fn shared(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSet<String> {
     let mut shared: BTreeSet<String> = BTreeSet::new();
     for (&(key, shape), users) in places.iter_mut().filter(|(_, users)| users.len() > 1) {
         users.dedup_by(|a, b| std::ptr::eq(*a, *b));
-        let mut taken = vec![false; elements(shape)];
+        let (places, mut taken) = (Places::of(budget, key, shape), vec![false; elements(shape)]);
         let twice = users.iter().any(|made| {
             // What cannot be followed counts as all of it.
-            let Some(places) = places_of(made, key) else { return true };
-            Elements::load(&places).floats().into_iter().filter(|place| *place > 0.0).any(|place| {
+            let Some(places) = places.within(made) else { return true };
+            places.into_iter().filter(|place| *place > 0.0).any(|place| {
                 taken.get_mut(place as usize - 1).is_none_or(|taken| std::mem::replace(taken, true))
             })
         });
@@ -87,41 +87,76 @@ fn shared(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSet<String> {
         }
     }
     // A value that is made anew reads all its parts, which no other may then have for itself.
-    loop {
-        let joined = made.values().map(|made| keys(made)).filter(|keys| {
-            keys.iter().any(|(key, _)| shared.contains(*key))
-                && keys.iter().any(|(key, _)| !shared.contains(*key))
-        });
-        let more: Vec<String> = joined.flatten().map(|(key, _)| key.to_owned()).collect();
-        if more.is_empty() {
-            return shared;
+    let mut waiting: Vec<&str> = shared.iter().map(String::as_str).collect();
+    let mut found: BTreeSet<&str> = waiting.iter().copied().collect();
+    let users = users(made);
+    while let Some(key) = waiting.pop() {
+        for value in users.get(key).into_iter().flatten() {
+            let keys = made.get(value).into_iter().flat_map(|made| keys(made));
+            waiting.extend(keys.map(|(key, _)| key).filter(|key| found.insert(key)));
         }
-        shared.extend(more);
     }
+    found.into_iter().map(str::to_owned).collect()
 }
 
-/// For each element the number of the parameter's that it is, from 1 on; 0 where it is of another.
-fn places_of(made: &Provenance, of: &str) -> Option<TensorData> {
-    match made {
-        Provenance::Key { key, shape } => {
-            let numbers = (1..=elements(shape)).map(|n| if key == of { n as f64 } else { 0.0 });
-            Some(Elements::Float(numbers.collect()).store(DType::F64, shape.clone()))
+/// The values in which each parameter is.
+fn users(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeMap<&str, BTreeSet<ValueId>> {
+    let mut users: BTreeMap<&str, BTreeSet<ValueId>> = BTreeMap::new();
+    for (&value, made) in made {
+        keys(made).into_iter().for_each(|(key, _)| {
+            users.entry(key).or_default().insert(value);
+        });
+    }
+    users
+}
+
+/// Which elements of a parameter are where in what is made of it.
+struct Places<'a> {
+    budget: &'a Budget,
+    key: &'a str,
+    /// The numbers of its elements, from 1 on, in its own layout.
+    numbers: TensorData,
+}
+
+impl<'a> Places<'a> {
+    fn of(budget: &'a Budget, key: &'a str, shape: &[usize]) -> Self {
+        let numbers = Elements::Float((1..=elements(shape)).map(|n| n as f64).collect());
+        Self { budget, key, numbers: numbers.store(DType::F64, shape.to_vec()) }
+    }
+
+    /// For each element its number in the parameter, and 0 where it is none of the parameter's. `None` where that would take too long.
+    fn within(&self, made: &Provenance) -> Option<Vec<f64>> {
+        Some(Elements::load(&self.moved(made)?).floats())
+    }
+
+    fn moved(&self, made: &Provenance) -> Option<TensorData> {
+        let zeros = |shape: &[usize]| {
+            let count = elements(shape);
+            self.budget
+                .elements
+                .take(count as u64)
+                .then(|| Elements::Float(vec![0.0; count]).store(DType::F64, shape.to_vec()))
+        };
+        match made {
+            Provenance::Key { key, .. } if key == self.key => Some(self.numbers.clone()),
+            Provenance::Key { shape, .. } => zeros(shape),
+            Provenance::Literal(data) => zeros(&data.shape),
+            Provenance::Apply { op: Op::Cast(_), operands } => self.moved(operands.first()?),
+            Provenance::Apply { op, operands } => {
+                let count = elements(&made.shape()?);
+                let operands: Vec<TensorData> =
+                    operands.iter().map(|part| self.moved(part)).collect::<Option<_>>()?;
+                if !self.budget.elements.take(count as u64) {
+                    return None;
+                }
+                op.evaluate(&operands.iter().map(Some).collect::<Vec<_>>())?.pop()
+            }
+            Provenance::Scaled { .. }
+            | Provenance::NormScale(_)
+            | Provenance::NormShift(_)
+            | Provenance::Exporter { .. }
+            | Provenance::TooMuch { .. } => None,
         }
-        Provenance::Literal(data) => {
-            let zeros = vec![0.0; data.num_elements()];
-            Some(Elements::Float(zeros).store(DType::F64, data.shape.clone()))
-        }
-        Provenance::Apply { op: Op::Cast(_), operands } => places_of(operands.first()?, of),
-        Provenance::Apply { op, operands } => {
-            let operands: Vec<TensorData> =
-                operands.iter().map(|part| places_of(part, of)).collect::<Option<_>>()?;
-            op.evaluate(&operands.iter().map(Some).collect::<Vec<_>>())?.pop()
-        }
-        Provenance::Scaled { .. }
-        | Provenance::NormScale(_)
-        | Provenance::NormShift(_)
-        | Provenance::Exporter { .. }
-        | Provenance::TooMuch { .. } => None,
     }
 }
 
@@ -143,9 +178,11 @@ fn kept(
             kept.insert(layout.key.to_owned(), (reading, value));
         }
     }
+    let users = users(made);
     for key in shared {
         if !kept.contains_key(key)
-            && let Some((data, from)) = gathered(graph, made, key)
+            && let Some(users) = users.get(key.as_str())
+            && let Some((data, from)) = gathered(graph, made, users, key)
         {
             let value = graph.add_derived(Some(key.clone()), data, Some(from));
             kept.insert(key.clone(), (Reading::Parameter(value), value));
@@ -158,11 +195,13 @@ fn kept(
 fn gathered(
     graph: &Graph,
     made: &BTreeMap<ValueId, Arc<Provenance>>,
+    users: &BTreeSet<ValueId>,
     of: &str,
 ) -> Option<(TensorData, Arc<Provenance>)> {
     let mut found: Option<(DType, &[usize], Vec<u8>, Vec<bool>)> = None;
-    for (&value, made) in made {
-        let Some((_, shape)) = keys(made).into_iter().find(|(key, _)| *key == of) else { continue };
+    for &value in users {
+        let made = made.get(&value)?;
+        let (_, shape) = keys(made).into_iter().find(|(key, _)| *key == of)?;
         let data = &graph.constant(value)?.data;
         let size = data.dtype.size();
         let (dtype, of_shape, bytes, known) = found.get_or_insert_with(|| {
@@ -172,7 +211,7 @@ fn gathered(
         if (*dtype, *of_shape) != (data.dtype, shape) {
             return None;
         }
-        let places = Elements::load(&places_of(made, of)?).floats();
+        let places = Places::of(&graph.budget, of, shape).within(made)?;
         for (element, place) in data.bytes.chunks_exact(size).zip(places).filter(|(_, place)| *place > 0.0) {
             let place = place as usize - 1;
             bytes.get_mut(place * size..(place + 1) * size)?.copy_from_slice(element);
