@@ -241,14 +241,14 @@ enum Reading {
     /// A number of the graph.
     Number(TensorData),
     /// What an operation makes of what is read.
-    Of { op: Op, ty: TensorType, operands: Vec<Reading> },
+    Of { op: Box<Op>, ty: TensorType, operands: Vec<Reading> },
 }
 
 impl Reading {
     /// What operations make of a parameter one after another, each with the shape that it makes.
     fn after(parameter: ValueId, dtype: DType, steps: impl IntoIterator<Item = (Op, Vec<usize>)>) -> Self {
         steps.into_iter().fold(Self::Parameter(parameter), |operand, (op, shape)| Self::Of {
-            op,
+            op: Box::new(op),
             ty: TensorType::new(dtype, shape),
             operands: vec![operand],
         })
@@ -262,7 +262,7 @@ impl Reading {
             Self::Of { op, ty, operands } => {
                 let operands =
                     operands.iter().map(|operand| Some(operand.add(graph, origin, nodes))).collect();
-                let step = graph.add_node(op.clone(), operands, vec![ty.clone()], origin.clone());
+                let step = graph.add_node((**op).clone(), operands, vec![ty.clone()], origin.clone());
                 nodes.push(step);
                 graph.node(step).outputs[0]
             }

@@ -198,27 +198,24 @@ fn gathered(
     users: &BTreeSet<ValueId>,
     of: &str,
 ) -> Option<(TensorData, Arc<Provenance>)> {
-    let mut found: Option<(DType, &[usize], Vec<u8>, Vec<bool>)> = None;
+    let first = users.first()?;
+    let dtype = graph.ty(*first).dtype;
+    let (_, shape) = keys(made.get(first)?).into_iter().find(|(key, _)| *key == of)?;
+    let (size, count) = (dtype.size(), elements(shape));
+    let (mut bytes, mut known) = (vec![0; count * size], vec![false; count]);
+    let places = Places::of(&graph.budget, of, shape);
     for &value in users {
-        let made = made.get(&value)?;
-        let (_, shape) = keys(made).into_iter().find(|(key, _)| *key == of)?;
         let data = &graph.constant(value)?.data;
-        let size = data.dtype.size();
-        let (dtype, of_shape, bytes, known) = found.get_or_insert_with(|| {
-            let count = elements(shape);
-            (data.dtype, shape, vec![0; count * size], vec![false; count])
-        });
-        if (*dtype, *of_shape) != (data.dtype, shape) {
+        if data.dtype != dtype {
             return None;
         }
-        let places = Places::of(&graph.budget, of, shape).within(made)?;
+        let places = places.within(made.get(&value)?)?;
         for (element, place) in data.bytes.chunks_exact(size).zip(places).filter(|(_, place)| *place > 0.0) {
             let place = place as usize - 1;
             bytes.get_mut(place * size..(place + 1) * size)?.copy_from_slice(element);
             *known.get_mut(place)? = true;
         }
     }
-    let (dtype, shape, bytes, known) = found?;
     let data = TensorData { bytes: Bytes::from_vec(bytes), shape: shape.to_vec(), dtype };
     let from = Provenance::Key { key: of.to_owned(), shape: shape.to_vec() };
     known.into_iter().all(|known| known).then(|| (data, Arc::new(from)))
@@ -248,7 +245,7 @@ fn reading(
             };
             let ty = TensorType::new(dtype, made.shape()?);
             let operands = operands.into_iter().map(|(reading, _)| reading).collect();
-            Some((Reading::Of { op: op.clone(), ty: ty.clone(), operands }, ty))
+            Some((Reading::Of { op: Box::new(op.clone()), ty: ty.clone(), operands }, ty))
         }
         Provenance::Scaled { .. }
         | Provenance::NormScale(_)
