@@ -4,7 +4,7 @@
     python scripts/training_goldens.py [--large FOLDER]
 
     <case>/model.onnx             the network with its first weights, exported as `trainable(true)` wants it
-    program/model.pt2             one that is an exported program instead
+    <program>/model.pt2           those that are exported programs instead
     <case>/batch.safetensors      its inputs in order (`input_0`, …) and the classes that it should yield (`targets`)
     <case>/<optimizer>.safetensors  the learning rate, the loss before each of 20 steps, and every tensor of the `state_dict`
                                   after them
@@ -35,6 +35,7 @@ from fixture_lib.program import save_program
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "training"
 STEPS = 20
+PROGRAMS = ("program", "parts")
 LORA_RANK, LORA_ALPHA = 2, 4.0
 
 # As tests/training has them.
@@ -125,6 +126,24 @@ class Program(nn.Module):
         return self.fc2(torch.relu(self.frozen(y)) * gate * self.scale * self.scale.detach())
 
 
+class Parts(nn.Module):
+    """Parameters that are joined with others, or with themselves, and used elsewhere, too; a row of padding that does not learn."""
+
+    def __init__(self, words: int, size: int):
+        super().__init__()
+        self.table, self.more = nn.Embedding(words, size, padding_idx=0), nn.Parameter(torch.zeros(2, size))
+        self.gru = nn.GRU(size, size, bidirectional=True, batch_first=True)
+        # Both directions are one.
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            setattr(self.gru, f"{name}_l0_reverse", getattr(self.gru, f"{name}_l0"))
+        self.down, self.shift = nn.Linear(2 * size, size, bias=False), nn.Parameter(torch.zeros(size // 2))
+
+    def forward(self, ids):
+        x = self.gru(self.table(ids))[0]
+        x = F.linear(x, self.down.weight, torch.cat([self.shift, self.shift]))
+        return F.linear(x, torch.cat([self.table.weight, self.more]))
+
+
 class Tagger(nn.Module):
     def __init__(self, vocabulary: int, size: int, hidden: int, tags: int):
         super().__init__()
@@ -195,6 +214,7 @@ def small():
         ("tagger", lambda: Tagger(23, 8, 8, 4), (text,), 4),
         ("shared", lambda: Shared(7, 6), (tokens(7, 3, 5),), 7),
         ("program", lambda: Program(6, 12, 3), (numbers(10, 6),), 3),
+        ("parts", lambda: Parts(7, 6), (tokens(7, 3, 5),), 9),
     ]
 
 
@@ -355,7 +375,7 @@ def write(folder: pathlib.Path, rates: dict, name: str, make, inputs, classes: i
         torch.manual_seed(0)
         return seed_weights(make(), 0)
 
-    if name == "program":
+    if name in PROGRAMS:
         weights = fresh().state_dict()
         save_program(torch.export.export(fresh().train(), inputs), directory / "model.pt2")
     else:

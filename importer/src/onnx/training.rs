@@ -36,8 +36,6 @@ pub struct TrainingLosses {
     pub dropping: Option<String>,
     /// Modules of a program whose kind of dropout Kiln does not have, and which are left out.
     pub dropped: Vec<String>,
-    /// Embeddings of a program that PyTorch trains but for one row, the one of padding.
-    pub padded: Vec<String>,
     /// Whether no parameter of a program gets gradients.
     pub all_frozen: bool,
     /// Whether PyTorch's exporter of today wrote the file, which tells of modules; else what is said is for the older one.
@@ -133,12 +131,6 @@ impl TrainingLosses {
     /// The same, and of missing dropout in any case.
     pub fn notes(&self) -> Vec<String> {
         let mut lines = self.warnings();
-        if !self.padded.is_empty() {
-            lines.push(format!(
-                "PyTorch never trains the row of an embedding that `padding_idx` names, and here it is trained like the others: {}",
-                list(self.padded.iter().cloned(), self.padded.len())
-            ));
-        }
         if self.no_dropout && self.dropping.is_none() {
             let advice = self.advice();
             lines.push(format!(

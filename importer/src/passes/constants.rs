@@ -290,13 +290,21 @@ impl ConstantFolder<'_> {
             })
         };
         match node.op.result() {
-            // What the layers' own parameters look like.
+            // What the layers' own parameters look like, but for those that would be rounded.
+            Outcome::LaidOut if self.narrows(node) => self.trainable && node.inputs.iter().any(parameter),
             Outcome::LaidOut | Outcome::Joined => false,
             Outcome::LookedUp => node.inputs.first().is_some_and(parameter),
             Outcome::Made | Outcome::Repeated | Outcome::Computed | Outcome::Unknown => {
                 self.trainable && node.inputs.iter().any(parameter)
             }
         }
+    }
+
+    /// Whether floats become narrower ones.
+    fn narrows(&self, node: &Node) -> bool {
+        let (Op::Cast(Cast { to }), &[Some(x)]) = (&node.op, node.inputs.as_slice()) else { return false };
+        let from = self.graph.ty(x).dtype;
+        from.is_float() && to.is_float() && to.size() < from.size()
     }
 
     /// Contents of a constant, or of a small value that is made from literals.

@@ -7,9 +7,11 @@
 //! is made of the same in the same way is the same.
 
 mod layouts;
+mod parts;
 
 use super::{Pass, PassReport};
-use crate::ir::{Graph, NodeId, Op, Permute, Provenance, Region, TensorType, ValueId};
+use crate::ir::{Graph, NodeId, Op, Origin, Permute, Provenance, Region, TensorType, ValueId};
+use kiln_types::{DType, TensorData};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Merges copies, and reads transposed copies from the original.
@@ -50,6 +52,13 @@ impl Pass for TieParameters {
             let readings = layouts::readings(graph, &uses);
             for _ in &readings {
                 report.count("layout");
+            }
+            read(graph, &readings);
+            let mut uses = Uses::default();
+            uses.region(graph, &graph.root);
+            let readings = parts::readings(graph, &uses);
+            for _ in &readings {
+                report.count("part");
             }
             read(graph, &readings);
         }
@@ -224,11 +233,41 @@ fn replace(graph: &mut Graph, uses: &Uses, from: ValueId, to: ValueId) {
     }
 }
 
-/// How a parameter is read from another one.
-struct Reading {
-    original: ValueId,
-    /// Operations, each with the shape that it makes.
-    steps: Vec<(Op, Vec<usize>)>,
+/// How a parameter is read from others.
+#[derive(Clone)]
+enum Reading {
+    /// It is this one.
+    Parameter(ValueId),
+    /// A number of the graph.
+    Number(TensorData),
+    /// What an operation makes of what is read.
+    Of { op: Box<Op>, ty: TensorType, operands: Vec<Reading> },
+}
+
+impl Reading {
+    /// What operations make of a parameter one after another, each with the shape that it makes.
+    fn after(parameter: ValueId, dtype: DType, steps: impl IntoIterator<Item = (Op, Vec<usize>)>) -> Self {
+        steps.into_iter().fold(Self::Parameter(parameter), |operand, (op, shape)| Self::Of {
+            op: Box::new(op),
+            ty: TensorType::new(dtype, shape),
+            operands: vec![operand],
+        })
+    }
+
+    /// Adds the nodes that read it.
+    fn add(&self, graph: &mut Graph, origin: &Origin, nodes: &mut Vec<NodeId>) -> ValueId {
+        match self {
+            Self::Parameter(value) => *value,
+            Self::Number(data) => graph.add_constant(None, data.clone()),
+            Self::Of { op, ty, operands } => {
+                let operands =
+                    operands.iter().map(|operand| Some(operand.add(graph, origin, nodes))).collect();
+                let step = graph.add_node((**op).clone(), operands, vec![ty.clone()], origin.clone());
+                nodes.push(step);
+                graph.node(step).outputs[0]
+            }
+        }
+    }
 }
 
 /// Weights of linear layers that are the transpose of a table which something else looks up.
@@ -266,7 +305,8 @@ fn transposed_copies(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, Reading> {
     let weights = uses.users.iter().filter(is_weight).map(|(&weight, _)| weight);
     let reading = |weight: ValueId| {
         let turned = Op::Permute(Permute { axes: vec![1, 0] });
-        Some(Reading { original: original(weight)?, steps: vec![(turned, graph.ty(weight).shape()?)] })
+        let ty = graph.ty(weight);
+        Some(Reading::after(original(weight)?, ty.dtype, [(turned, ty.shape()?)]))
     };
     weights.filter_map(|weight| Some((weight, reading(weight)?))).collect()
 }
@@ -329,15 +369,8 @@ fn read_in(graph: &mut Graph, region: &mut Region, readings: &BTreeMap<ValueId, 
         }
         let inputs: BTreeSet<ValueId> = graph.node(id).inputs.iter().flatten().copied().collect();
         for (copy, reading) in inputs.into_iter().filter_map(|input| Some((input, readings.get(&input)?))) {
-            let dtype = graph.ty(copy).dtype;
-            let mut value = reading.original;
-            for (op, shape) in &reading.steps {
-                let ty = TensorType::new(dtype, shape.iter().copied());
-                let origin = graph.node(id).origin.clone();
-                let step = graph.add_node(op.clone(), vec![Some(value)], vec![ty], origin);
-                value = graph.node(step).outputs[0];
-                nodes.push(step);
-            }
+            let origin = graph.node(id).origin.clone();
+            let value = reading.add(graph, &origin, &mut nodes);
             for input in graph.node_mut(id).inputs.iter_mut().filter(|input| **input == Some(copy)) {
                 *input = Some(value);
             }

@@ -1,10 +1,10 @@
 //! What a program has that a network which is trained after its import lacks.
 
-use super::schema::{Argument, Graph, InputSpec, Node, Program};
+use super::schema::{Argument, Graph, InputSpec, Program};
 use super::{operators, scopes};
 use crate::error::ImportResult;
 use crate::onnx::TrainingLosses;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// Random operators of training that a program in evaluation mode names and ONNX does not have.
 const DROPPED: [&str; 2] = ["alpha_dropout.default", "feature_alpha_dropout.default"];
@@ -30,7 +30,6 @@ fn of_program(program: &Program) -> TrainingLosses {
     let frozen =
         |name: &&str| outer.tensor_values.get(*name).is_some_and(|meta| meta.requires_grad == Some(false));
     found.all_frozen = !parameters.is_empty() && parameters.keys().all(frozen);
-    let mut padded = BTreeSet::new();
     let mut graphs: Vec<&Graph> = vec![outer];
     while let Some(graph) = graphs.pop() {
         for node in &graph.nodes {
@@ -44,20 +43,9 @@ fn of_program(program: &Program) -> TrainingLosses {
                 let place = path.or(node.name.as_deref()).unwrap_or(operator);
                 found.dropped.push(place.to_owned());
             }
-            if operator == "embedding.default" && has_padding(node) {
-                let weight = operators::first_tensor(node).and_then(|name| parameters.get(name));
-                padded.extend(weight.map(|key| (*key).to_owned()));
-            }
         }
     }
-    found.padded = padded.into_iter().collect();
     found
-}
-
-/// Whether one row of an embedding's is never trained.
-fn has_padding(node: &Node) -> bool {
-    let index = node.inputs.iter().find(|input| input.name == "padding_idx").map(|input| &input.arg);
-    matches!(index, Some(Argument::Int(row)) if *row >= 0)
 }
 
 #[cfg(test)]
@@ -69,15 +57,14 @@ mod tests {
     }
 
     /// A program of an embedding and alpha dropout, the second in a graph without gradients.
-    fn dropping(padding: i64, requires_grad: bool) -> Program {
+    fn dropping(requires_grad: bool) -> Program {
         program(&format!(
             r#"{{"graph_module": {{"signature": {{"input_specs": [{{"parameter": {{"arg": {{"name": "p"}}, "parameter_name": "emb.weight"}}}}],
                 "output_specs": []}}, "graph": {{"inputs": [], "outputs": [],
                 "tensor_values": {{"p": {{"dtype": 7, "sizes": [], "requires_grad": {requires_grad}}}}},
                 "nodes": [
                     {{"target": "torch.ops.aten.embedding.default", "outputs": [], "inputs": [
-                        {{"name": "weight", "arg": {{"as_tensor": {{"name": "p"}}}}}},
-                        {{"name": "padding_idx", "arg": {{"as_int": {padding}}}}}]}},
+                        {{"name": "weight", "arg": {{"as_tensor": {{"name": "p"}}}}}}]}},
                     {{"target": "torch.ops.higher_order.wrap_with_set_grad_enabled", "outputs": [], "inputs": [
                         {{"name": "", "arg": {{"as_graph": {{"graph": {{"inputs": [], "outputs": [], "nodes": [
                             {{"target": "torch.ops.aten.alpha_dropout.default", "inputs": [], "outputs": [],
@@ -89,18 +76,16 @@ mod tests {
 
     #[test]
     fn what_a_program_loses_is_named() {
-        let found = of_program(&dropping(0, true));
+        let found = of_program(&dropping(true));
         assert_eq!(found.dropped, ["drop"]);
-        assert_eq!(found.padded, ["emb.weight"]);
         assert!(!found.all_frozen);
         assert!(found.warnings().join("\n").contains("alpha dropout is left out"), "{found:?}");
-        assert!(found.notes().join("\n").contains("`padding_idx` names"), "{found:?}");
     }
 
     #[test]
     fn what_is_frozen_as_a_whole_is_told() {
-        let found = of_program(&dropping(-1, false));
-        assert_eq!((found.padded.len(), found.all_frozen), (0, true));
+        let found = of_program(&dropping(false));
+        assert!(found.all_frozen);
         assert!(found.warnings().join("\n").contains("`model.requires_grad_(True)`"), "{found:?}");
     }
 }

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// How a value is made of a parameter of the network by moving elements, from the parameter's own layout on.
-struct Layout<'g> {
-    key: &'g str,
+pub(super) struct Layout<'g> {
+    pub(super) key: &'g str,
     shape: &'g [usize],
     steps: Vec<Step<'g>>,
 }
@@ -23,7 +23,7 @@ struct Step<'g> {
 }
 
 impl<'g> Layout<'g> {
-    fn of(graph: &'g Graph, value: ValueId) -> Option<Self> {
+    pub(super) fn of(graph: &'g Graph, value: ValueId) -> Option<Self> {
         let mut steps = Vec::new();
         let mut here = graph.constant(value)?.provenance.as_deref()?;
         loop {
@@ -55,16 +55,24 @@ impl<'g> Layout<'g> {
     /// What makes this layout of another one, which is whole.
     fn from(&self, kept: &Self) -> Option<Vec<(Op, Vec<usize>)>> {
         let common = self.steps.iter().zip(&kept.steps).take_while(|(a, b)| a == b).count();
-        let mut made = Vec::new();
-        for at in (common..kept.steps.len()).rev() {
-            let before = match at.checked_sub(1) {
-                Some(before) => kept.steps[before].shape.as_slice(),
-                None => kept.shape,
-            };
-            made.push((undone(kept.steps[at].op, before)?, before.to_vec()));
-        }
+        let mut made = kept.undone_to(common)?;
         made.extend(self.steps[common..].iter().map(|step| (step.op.clone(), step.shape.clone())));
         Some(made)
+    }
+
+    /// What takes it back to the parameter's own layout, if all of that is there.
+    pub(super) fn undone(&self) -> Option<Vec<(Op, Vec<usize>)>> {
+        self.undone_to(0)
+    }
+
+    /// What takes it back to where it was after so many steps.
+    fn undone_to(&self, steps: usize) -> Option<Vec<(Op, Vec<usize>)>> {
+        let before = |at: usize| match at.checked_sub(1) {
+            Some(before) => self.steps[before].shape.as_slice(),
+            None => self.shape,
+        };
+        let undone = |at: usize| Some((undone(self.steps[at].op, before(at))?, before(at).to_vec()));
+        (steps..self.steps.len()).rev().map(undone).collect()
     }
 }
 
@@ -108,7 +116,7 @@ pub(super) fn readings(graph: &Graph, uses: &Uses) -> BTreeMap<ValueId, Reading>
         let Some((kept, from)) = best else { continue };
         for (value, layout) in layouts.iter().filter(|(value, _)| value != kept) {
             if let Some(steps) = layout.from(from) {
-                readings.insert(*value, Reading { original: *kept, steps });
+                readings.insert(*value, Reading::after(*kept, graph.ty(*value).dtype, steps));
             }
         }
     }

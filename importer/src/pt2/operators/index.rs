@@ -14,12 +14,7 @@ pub(super) const RULES: Table = &[
     ("_unsafe_masked_index_put_accumulate.default", masked_index_put),
     ("argwhere.default", nonzero),
     ("diagonal_scatter.default", diagonal_scatter),
-    ("embedding.default", |call| {
-        // Which row has no gradient.
-        call.ignore(&["padding_idx"]);
-        let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
-        Ok(vec![call.op("Gather", &[&weight, &indices], Vec::new())])
-    }),
+    ("embedding.default", embedding),
     ("index.Tensor", index),
     ("index_put.default", index_put),
     ("index_select.default", |call| {
@@ -410,6 +405,21 @@ fn nonzero(call: &mut Call<'_, '_>) -> Result<Outputs> {
 }
 
 /// A list of indices for each axis.
+/// No gradient flows to the row of padding from where it is looked up.
+fn embedding(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let padding = call.int_or("padding_idx", -1)?;
+    let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
+    let found = call.op("Gather", &[&weight, &indices], Vec::new());
+    if padding < 0 || !call.to.trainable {
+        return Ok(vec![found]);
+    }
+    let padding = call.scalar(Scalar::Int(padding), indices.dtype);
+    let is_padding = call.op("Equal", &[&indices, &padding], Vec::new());
+    let is_padding = call.unsqueeze(&is_padding, &[-1]);
+    let fixed = call.kiln("Detach", &[&found], Vec::new());
+    Ok(vec![call.op("Where", &[&is_padding, &fixed, &found], Vec::new())])
+}
+
 fn nonzero_by_axis(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor(if call.has("condition") { "condition" } else { "self" })?;
     let found = indexed(call, &[Some(made(x.name.clone(), DType::Bool, x.sizes))])?;

@@ -164,18 +164,9 @@ fn of_the_batch(call: &mut Call<'_, '_>, x: &Tensor) -> Result<Outputs> {
     let centered = call.op("Sub", &[x, &mean], Vec::new());
     let square = call.op("Mul", &[&centered, &centered], Vec::new());
     let variance = call.op("ReduceMean", &[&square, &axes], Vec::new());
-    let epsilon = call.float_or("eps", 1e-5)?;
-    let epsilon = call.number_of(epsilon, x.dtype);
-    let variance = call.op("Add", &[&variance, &epsilon], Vec::new());
-    let deviation = call.op("Sqrt", &[&variance], Vec::new());
-    let mut result = call.op("Div", &[&centered, &deviation], Vec::new());
-    let after: Vec<i64> = (1..rank - 1).collect();
-    for (name, operator) in [("weight", "Mul"), ("bias", "Add")] {
-        if let Some(values) = call.optional_tensor(name)? {
-            let values = call.unsqueeze(&values, &after);
-            result = call.op(operator, &[&result, &values], Vec::new());
-        }
-    }
+    // How fast statistics move that are not there.
+    call.ignore(&["momentum"]);
+    let (result, deviation) = normalized(call, x, &centered, &variance)?;
     let mut results = vec![result];
     if call.is_used(1) || call.is_used(2) {
         let inverse = call.op("Reciprocal", &[&deviation], Vec::new());
@@ -185,10 +176,48 @@ fn of_the_batch(call: &mut Call<'_, '_>, x: &Tensor) -> Result<Outputs> {
     Ok(results)
 }
 
+/// What is centered, over its deviation, as the layer scales and shifts it; and the deviation.
+fn normalized(
+    call: &mut Call<'_, '_>,
+    x: &Tensor,
+    centered: &str,
+    variance: &str,
+) -> Result<(String, String)> {
+    let epsilon = call.float_or("eps", 1e-5)?;
+    let epsilon = call.number_of(epsilon, x.dtype);
+    let variance = call.op("Add", &[variance, &epsilon], Vec::new());
+    let deviation = call.op("Sqrt", &[&variance], Vec::new());
+    let mut result = call.op("Div", &[centered, &deviation], Vec::new());
+    for (name, operator) in [("weight", "Mul"), ("bias", "Add")] {
+        if let Some(values) = call.optional_tensor(name)? {
+            let values = along_channels(call, x, &values);
+            result = call.op(operator, &[&result, &values], Vec::new());
+        }
+    }
+    Ok((result, deviation))
+}
+
+/// A number for each channel, as it is spread over a tensor.
+fn along_channels(call: &mut Call<'_, '_>, x: &Tensor, values: &str) -> String {
+    let after: Vec<i64> = (1..i64::try_from(x.rank()).unwrap_or(i64::MAX).saturating_sub(1)).collect();
+    call.unsqueeze(values, &after)
+}
+
+/// Normalization by running statistics, whoever runs it: of instances they are no statistics of batches, which the layer of a
+/// network that is trained would take.
+fn of_running_statistics(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    call.ignore(&["momentum"]);
+    let x = call.tensor("input")?;
+    let (mean, variance) = (call.tensor("running_mean")?, call.tensor("running_var")?);
+    let [mean, variance] = [mean, variance].map(|values| along_channels(call, &x, &values));
+    let centered = call.op("Sub", &[&x, &mean], Vec::new());
+    Ok(vec![normalized(call, &x, &centered, &variance)?.0])
+}
+
 fn instance_norm(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let tracks = call.has("running_mean");
     if !call.bool_or("use_input_stats", true)? {
-        return batch_norm(call, false);
+        return if call.to.trainable { of_running_statistics(call) } else { batch_norm(call, false) };
     }
     if tracks {
         return Err(unsupported(

@@ -54,8 +54,10 @@ pub(super) const RULES: Table = &[
             (call.number_of(PI, dtype), call.number_of(0.0, dtype), call.number_of(1.0, dtype));
         let angle = call.op("Mul", &[&x, &pi], Vec::new());
         let sine = call.op("Sin", &[&angle], Vec::new());
-        let ratio = call.op("Div", &[&sine, &angle], Vec::new());
         let none = call.op("Equal", &[&x, &zero], Vec::new());
+        // What is not taken has a gradient, too, of 0 times what it would be.
+        let angle = call.op("Where", &[&none, &one, &angle], Vec::new());
+        let ratio = call.op("Div", &[&sine, &angle], Vec::new());
         Ok(vec![call.op("Where", &[&none, &one, &ratio], Vec::new())])
     }),
     ("special_entr.default", |call| {
@@ -282,7 +284,11 @@ fn inverse_error_function(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let sign = call.op("Sign", &[&x], Vec::new());
     let mut guess = call.op("Mul", &[&sign, &root], Vec::new());
     let slope = number(call, PI.sqrt() / 2.0);
-    for _ in 0..3 {
+    for step in 0..3 {
+        if step == 2 {
+            // The last step has the whole gradient; that of the first guess is not finite everywhere.
+            guess = call.kiln("Detach", &[&guess], Vec::new());
+        }
         let erf = call.op("Erf", &[&guess], Vec::new());
         let error = call.op("Sub", &[&erf, &x], Vec::new());
         let square = call.op("Mul", &[&guess, &guess], Vec::new());
@@ -294,8 +300,9 @@ fn inverse_error_function(call: &mut Call<'_, '_>) -> Result<Outputs> {
     // ±1 are the errors of ±∞.
     let size = call.op("Abs", &[&x], Vec::new());
     let end = call.op("Equal", &[&size, &one], Vec::new());
-    let infinity = number(call, f64::INFINITY);
-    let infinite = call.op("Mul", &[&x, &infinity], Vec::new());
+    let [least, most] = [f64::NEG_INFINITY, f64::INFINITY].map(|value| number(call, value));
+    let negative = call.op("Less", &[&x, &zero], Vec::new());
+    let infinite = call.op("Where", &[&negative, &least, &most], Vec::new());
     let result = call.op("Where", &[&end, &infinite, &guess], Vec::new());
     Ok(vec![call.cast(&result, DType::F64, dtype)])
 }

@@ -1,0 +1,323 @@
+//! Parameters that are parts of others, in a model that is to be trained: what is made of them is made where the model runs.
+//!
+//! Folding joins parameters as layers have them, and converts them. Where a part is used elsewhere, too, or is there twice, it would
+//! learn apart from itself.
+
+use super::layouts::Layout;
+use super::{Reading, Uses};
+use crate::data::{Elements, elements};
+use crate::ir::{Budget, Cast, Graph, Op, Outcome, Provenance, TensorType, ValueId};
+use kiln_types::{Bytes, DType, TensorData};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What makes each value of which parts are in another one, too.
+pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Reading> {
+    let made: BTreeMap<ValueId, Arc<Provenance>> = uses
+        .users
+        .keys()
+        .filter_map(|&value| Some((value, graph.provenance(value)?)))
+        .filter(|(_, made)| is_moved(made))
+        .collect();
+    let shared = shared(&graph.budget, &made);
+    if shared.is_empty() {
+        return BTreeMap::new();
+    }
+    let kept = kept(graph, &made, &shared);
+    let is_kept = |value: &ValueId| kept.values().any(|(_, of)| of == value);
+    let mut readings = BTreeMap::new();
+    for (&value, made) in made.iter().filter(|(value, _)| !is_kept(value)) {
+        if keys(made).iter().any(|(key, _)| shared.contains(*key))
+            && let Some((reading, _)) = reading(graph, &kept, made)
+        {
+            readings.insert(value, reading);
+        }
+    }
+    readings
+}
+
+/// Whether elements of parameters are all that is in it, wherever they are and in whatever dtype.
+fn is_moved(made: &Provenance) -> bool {
+    match made {
+        Provenance::Key { .. } | Provenance::Literal(_) => true,
+        Provenance::Apply { op, operands } => {
+            matches!(op.result(), Outcome::LaidOut | Outcome::Joined)
+                && operands.iter().all(|part| is_moved(part))
+        }
+        Provenance::Scaled { .. }
+        | Provenance::NormScale(_)
+        | Provenance::NormShift(_)
+        | Provenance::Exporter { .. }
+        | Provenance::TooMuch { .. } => false,
+    }
+}
+
+/// The parameters in it, as often as they are there.
+fn keys(made: &Provenance) -> Vec<(&str, &[usize])> {
+    let mut found = Vec::new();
+    let mut waiting = vec![made];
+    while let Some(part) = waiting.pop() {
+        if let Provenance::Key { key, shape } = part {
+            found.push((key.as_str(), shape.as_slice()));
+        }
+        waiting.extend(part.parts());
+    }
+    found
+}
+
+/// The parameters an element of which is there twice, and those that are joined with one of them.
+fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSet<String> {
+    let mut places: BTreeMap<(&str, &[usize]), Vec<&Provenance>> = BTreeMap::new();
+    for made in made.values() {
+        keys(made).into_iter().for_each(|key| places.entry(key).or_default().push(made));
+    }
+    let mut shared: BTreeSet<String> = BTreeSet::new();
+    for (&(key, shape), users) in places.iter_mut().filter(|(_, users)| users.len() > 1) {
+        users.dedup_by(|a, b| std::ptr::eq(*a, *b));
+        let (places, mut taken) = (Places::of(budget, key, shape), vec![false; elements(shape)]);
+        let twice = users.iter().any(|made| {
+            // What cannot be followed counts as all of it.
+            let Some(places) = places.within(made) else { return true };
+            places.into_iter().filter(|place| *place > 0.0).any(|place| {
+                taken.get_mut(place as usize - 1).is_none_or(|taken| std::mem::replace(taken, true))
+            })
+        });
+        if twice {
+            shared.insert(key.to_owned());
+        }
+    }
+    // A value that is made anew reads all its parts, which no other may then have for itself.
+    let mut waiting: Vec<&str> = shared.iter().map(String::as_str).collect();
+    let mut found: BTreeSet<&str> = waiting.iter().copied().collect();
+    let users = users(made);
+    while let Some(key) = waiting.pop() {
+        for value in users.get(key).into_iter().flatten() {
+            let keys = made.get(value).into_iter().flat_map(|made| keys(made));
+            waiting.extend(keys.map(|(key, _)| key).filter(|key| found.insert(key)));
+        }
+    }
+    found.into_iter().map(str::to_owned).collect()
+}
+
+/// The values in which each parameter is.
+fn users(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeMap<&str, BTreeSet<ValueId>> {
+    let mut users: BTreeMap<&str, BTreeSet<ValueId>> = BTreeMap::new();
+    for (&value, made) in made {
+        keys(made).into_iter().for_each(|(key, _)| {
+            users.entry(key).or_default().insert(value);
+        });
+    }
+    users
+}
+
+/// Which elements of a parameter are where in what is made of it.
+struct Places<'a> {
+    budget: &'a Budget,
+    key: &'a str,
+    /// The numbers of its elements, from 1 on, in its own layout.
+    numbers: TensorData,
+}
+
+impl<'a> Places<'a> {
+    fn of(budget: &'a Budget, key: &'a str, shape: &[usize]) -> Self {
+        let numbers = Elements::Float((1..=elements(shape)).map(|n| n as f64).collect());
+        Self { budget, key, numbers: numbers.store(DType::F64, shape.to_vec()) }
+    }
+
+    /// For each element its number in the parameter, and 0 where it is none of the parameter's. `None` where that would take too long.
+    fn within(&self, made: &Provenance) -> Option<Vec<f64>> {
+        Some(Elements::load(&self.moved(made)?).floats())
+    }
+
+    fn moved(&self, made: &Provenance) -> Option<TensorData> {
+        let zeros = |shape: &[usize]| {
+            let count = elements(shape);
+            self.budget
+                .elements
+                .take(count as u64)
+                .then(|| Elements::Float(vec![0.0; count]).store(DType::F64, shape.to_vec()))
+        };
+        match made {
+            Provenance::Key { key, .. } if key == self.key => Some(self.numbers.clone()),
+            Provenance::Key { shape, .. } => zeros(shape),
+            Provenance::Literal(data) => zeros(&data.shape),
+            Provenance::Apply { op: Op::Cast(_), operands } => self.moved(operands.first()?),
+            Provenance::Apply { op, operands } => {
+                let count = elements(&made.shape()?);
+                let operands: Vec<TensorData> =
+                    operands.iter().map(|part| self.moved(part)).collect::<Option<_>>()?;
+                if !self.budget.elements.take(count as u64) {
+                    return None;
+                }
+                op.evaluate(&operands.iter().map(Some).collect::<Vec<_>>())?.pop()
+            }
+            Provenance::Scaled { .. }
+            | Provenance::NormScale(_)
+            | Provenance::NormShift(_)
+            | Provenance::Exporter { .. }
+            | Provenance::TooMuch { .. } => None,
+        }
+    }
+}
+
+/// Where each shared parameter stays, and how it is read from there in its own layout: a value that is all of it, in another layout
+/// perhaps, or else one that is put together of its elements in others.
+fn kept(
+    graph: &mut Graph,
+    made: &BTreeMap<ValueId, Arc<Provenance>>,
+    shared: &BTreeSet<String>,
+) -> BTreeMap<String, (Reading, ValueId)> {
+    let mut kept = BTreeMap::new();
+    for &value in made.keys() {
+        let Some(layout) = Layout::of(graph, value) else { continue };
+        if !shared.contains(layout.key) || kept.contains_key(layout.key) {
+            continue;
+        }
+        if let Some(steps) = layout.undone() {
+            let reading = Reading::after(value, graph.ty(value).dtype, steps);
+            kept.insert(layout.key.to_owned(), (reading, value));
+        }
+    }
+    let users = users(made);
+    for key in shared {
+        if !kept.contains_key(key)
+            && let Some(users) = users.get(key.as_str())
+            && let Some((data, from)) = gathered(graph, made, users, key)
+        {
+            let value = graph.add_derived(Some(key.clone()), data, Some(from));
+            kept.insert(key.clone(), (Reading::Parameter(value), value));
+        }
+    }
+    kept
+}
+
+/// A parameter's contents, from what is made of it. `None` where some of them are nowhere.
+fn gathered(
+    graph: &Graph,
+    made: &BTreeMap<ValueId, Arc<Provenance>>,
+    users: &BTreeSet<ValueId>,
+    of: &str,
+) -> Option<(TensorData, Arc<Provenance>)> {
+    let first = users.first()?;
+    let dtype = graph.ty(*first).dtype;
+    let (_, shape) = keys(made.get(first)?).into_iter().find(|(key, _)| *key == of)?;
+    let (size, count) = (dtype.size(), elements(shape));
+    let (mut bytes, mut known) = (vec![0; count * size], vec![false; count]);
+    let places = Places::of(&graph.budget, of, shape);
+    for &value in users {
+        let data = &graph.constant(value)?.data;
+        if data.dtype != dtype {
+            return None;
+        }
+        let places = places.within(made.get(&value)?)?;
+        for (element, place) in data.bytes.chunks_exact(size).zip(places).filter(|(_, place)| *place > 0.0) {
+            let place = place as usize - 1;
+            bytes.get_mut(place * size..(place + 1) * size)?.copy_from_slice(element);
+            *known.get_mut(place)? = true;
+        }
+    }
+    let data = TensorData { bytes: Bytes::from_vec(bytes), shape: shape.to_vec(), dtype };
+    let from = Provenance::Key { key: of.to_owned(), shape: shape.to_vec() };
+    known.into_iter().all(|known| known).then(|| (data, Arc::new(from)))
+}
+
+/// What makes a value of the parameters that are kept, and its type.
+fn reading(
+    graph: &Graph,
+    kept: &BTreeMap<String, (Reading, ValueId)>,
+    made: &Provenance,
+) -> Option<(Reading, TensorType)> {
+    match made {
+        Provenance::Key { key, shape } => {
+            let (reading, of) = kept.get(key)?;
+            Some((reading.clone(), TensorType::new(graph.ty(*of).dtype, shape.iter().copied())))
+        }
+        Provenance::Literal(data) => {
+            let ty = TensorType::new(data.dtype, data.shape.iter().copied());
+            Some((Reading::Number(data.clone()), ty))
+        }
+        Provenance::Apply { op, operands } => {
+            let operands: Vec<(Reading, TensorType)> =
+                operands.iter().map(|part| reading(graph, kept, part)).collect::<Option<_>>()?;
+            let dtype = match op {
+                Op::Cast(Cast { to }) => *to,
+                _ => operands.first()?.1.dtype,
+            };
+            let ty = TensorType::new(dtype, made.shape()?);
+            let operands = operands.into_iter().map(|(reading, _)| reading).collect();
+            Some((Reading::Of { op: Box::new(op.clone()), ty: ty.clone(), operands }, ty))
+        }
+        Provenance::Scaled { .. }
+        | Provenance::NormScale(_)
+        | Provenance::NormShift(_)
+        | Provenance::Exporter { .. }
+        | Provenance::TooMuch { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{Builder, Cast, Concat, Graph, Op, Permute, Take, ValueId};
+    use crate::passes::testing::{constant, graph, kinds};
+    use crate::passes::{Options, optimize};
+    use kiln_types::DType;
+
+    fn trained(make: impl Fn(&mut Builder, ValueId, ValueId) -> ValueId) -> Graph {
+        let mut g = graph(&["i64[n]"], |b, x| {
+            let table = constant(b, Some("e.weight"), &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+            vec![make(b, x[0], table)]
+        });
+        optimize(&mut g, &Options { trainable: true, ..Options::default() });
+        g.verify().unwrap();
+        g
+    }
+
+    fn looked_up(b: &mut Builder, table: ValueId, words: ValueId) -> ValueId {
+        b.add(Op::Take(Take { axis: 0, wrapped: false }), &[table, words]).unwrap()
+    }
+
+    fn head(b: &mut Builder, h: ValueId, rows: ValueId) -> ValueId {
+        let turned = b.add(Op::Permute(Permute { axes: vec![1, 0] }), &[rows]).unwrap();
+        b.add(Op::MatMul, &[h, turned]).unwrap()
+    }
+
+    #[test]
+    fn what_is_joined_and_used_elsewhere_is_joined_where_the_model_runs() {
+        let g = trained(|b, words, table| {
+            let more = constant(b, Some("more"), &[1, 2], &[7.0, 8.0]);
+            let rows = b.add(Op::Concat(Concat { axis: 0 }), &[table, more]).unwrap();
+            let h = looked_up(b, table, words);
+            head(b, h, rows)
+        });
+        assert_eq!(kinds(&g), ["Take", "Concat", "Permute", "Linear"], "{g}");
+    }
+
+    #[test]
+    fn what_is_joined_with_itself_is_joined_where_the_model_runs() {
+        let g = trained(|b, words, table| {
+            let twice = b.add(Op::Concat(Concat { axis: 0 }), &[table, table]).unwrap();
+            looked_up(b, twice, words)
+        });
+        assert_eq!(kinds(&g), ["Concat", "Take"], "{g}");
+    }
+
+    #[test]
+    fn what_is_joined_and_used_nowhere_else_is_one_parameter() {
+        let g = trained(|b, words, table| {
+            let more = constant(b, Some("more"), &[1, 2], &[7.0, 8.0]);
+            let rows = b.add(Op::Concat(Concat { axis: 0 }), &[table, more]).unwrap();
+            looked_up(b, rows, words)
+        });
+        assert_eq!(kinds(&g), ["Take"], "{g}");
+    }
+
+    /// Rounded, it could not take small steps.
+    #[test]
+    fn a_parameter_keeps_its_precision() {
+        let g = trained(|b, words, table| {
+            let rows = b.add(Op::Cast(Cast { to: DType::F16 }), &[table]).unwrap();
+            looked_up(b, rows, words)
+        });
+        assert_eq!(kinds(&g), ["Cast", "Take"], "{g}");
+    }
+}
