@@ -67,6 +67,10 @@ impl EmbeddingGradient {
 /// which took 4.4 ms on an H100.
 const SHORTEST_RUN: usize = 32;
 
+/// Positions of a run at most: each of them looks for others of its row among all, one after another, so that their work grows with the square of their number. Beyond that
+/// they are brought into the order of their rows ([`segments`](super::segments)), which takes as long as four launches or more whatever their number.
+const LONGEST_RUN: usize = 512;
+
 /// What `gradient`, `[…, width]`, sums to in each row of a table of `rows`; `indices` says which row each part of it was taken from. Nothing
 /// where another way is faster or kernels do not see all of a tensor.
 pub(crate) fn gradient<R: Runtime>(
@@ -87,6 +91,9 @@ pub(crate) fn gradient<R: Runtime>(
     // All tables together have no more rows than there are positions.
     let count = indices.len();
     let runs = (count / SHORTEST_RUN).min(count / rows.max(1)).max(1);
+    if count.div_ceil(runs) > LONGEST_RUN {
+        return None;
+    }
     let result = if runs == 1 { dtype } else { computed_in(dtype) };
     let tables = elementwise::full(Shape::from([runs, rows * width]), Scalar::Int(0), result, device);
     if gradient.is_empty() {

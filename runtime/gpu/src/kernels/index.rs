@@ -1,8 +1,9 @@
 //! Reads and writes at positions that a tensor names.
 
 use super::access::{self, Access, Operand, Walk};
+use super::reduce::Fold;
 use super::then::{self, Then};
-use super::{LINE, elementwise, launch, line_of, run};
+use super::{LINE, elementwise, launch, line_of, run, segments};
 use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -437,6 +438,14 @@ pub(crate) fn scatter<R: Runtime>(
     }
     let mut dims = indices.dims().to_vec();
     let length = core::mem::replace(&mut dims[dim], 1);
+    let lanes: usize = dims.iter().product();
+    let different = segments::different(&indices.layout, dim).len() / length;
+    if let Some(fold) = Fold::of_scattered(op)
+        && segments::are_faster::<R>(&tensor.device, lanes, length, different)
+    {
+        segments::fold_rows(&tensor, dim, indices, values, fold);
+        return tensor;
+    }
     let strides = without(&tensor.layout.strides, dim);
     let views = [&indices.layout, &values.layout, &tensor.layout];
     let strides = [&*indices.layout.strides, &*values.layout.strides, &*strides];
@@ -452,7 +461,6 @@ pub(crate) fn scatter<R: Runtime>(
         access: (access[0], access[1], access[2], rank),
     };
     let tensors = [indices, values, &tensor];
-    let lanes = dims.iter().product();
     launch::<R>(&tensor.device, template, &tensors, &words, line_of::<R>(&tensor.device, lanes));
     tensor
 }
