@@ -166,7 +166,7 @@ fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTenso
 }
 
 /// A rank-1 index as one of the rank and the dims of what it selects, but along `dim`.
-fn index_along<R: Runtime>(indices: GpuTensor<R>, dims: &[usize], dim: usize) -> GpuTensor<R> {
+pub(super) fn index_along<R: Runtime>(indices: GpuTensor<R>, dims: &[usize], dim: usize) -> GpuTensor<R> {
     let mut shape = Shape::from(dims);
     shape.dims[dim] = indices.len();
     let mut strides = vec![0; dims.len()];

@@ -8,7 +8,7 @@
 use super::access::{self, Access, Operand, Walk};
 use super::reduce::Fold;
 use super::sort::{self, Keys};
-use super::{LINE, elementwise, launch, line_of};
+use super::{LINE, elementwise, line_of, run};
 use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, computed_in, held_as};
@@ -51,6 +51,8 @@ impl SegmentedFold {
     pub fn kernel(&self) -> Kernel {
         Builder::kernel("segmented_fold", [LINE, 1], |k| {
             let (own, wide) = (held_as(self.dtype), held_as(computed_in(self.dtype)));
+            // For more of them a compiler takes so few registers that some go to memory and back.
+            k.resident(4);
             let named = k.input(Storage::U32);
             let (order, values) = match self.entries {
                 Entries::Values(..) => (Some(k.input(Storage::U32)), k.input(own)),
@@ -155,6 +157,9 @@ impl SegmentedFold {
 /// Values that a lane has at least, so that their order is worth it.
 const SHORTEST: usize = 128;
 
+/// Values that a lane has at most, if it is folded one after another: Mesa's llvmpipe, which computes on the CPU, ends every loop after 65,535 rounds.
+const LONGEST: usize = 1 << 15;
+
 /// Whether values are folded faster in the order of their rows than lane by lane, of which each has so many of them, with as many indices as differ. Counted in elements
 /// that a device goes through while it is busy, a few hundred thousand in a microsecond.
 ///
@@ -169,6 +174,9 @@ pub(super) fn are_faster<R: Runtime>(
     const BUSY: u64 = 1 << 16;
     const LAUNCH: u64 = 1 << 20;
     const SORTED: u64 = 8;
+    if values > LONGEST {
+        return true;
+    }
     // Devices without what workgroups share are no faster for more invocations than lanes, or not by much: they do the least.
     if values <= SHORTEST || !R::limits(device).shared_memory {
         return false;
@@ -267,7 +275,12 @@ pub(super) fn fold_rows<R: Runtime>(
         };
         tensors.extend(next.iter().flatten());
         tensors.push(tensor);
-        launch::<R>(device, template, &tensors, &words, line_of::<R>(device, chunks * lanes));
+        // Of the target no more is written than is folded.
+        let others: usize = tensors.iter().rev().skip(1).map(|tensor| tensor.bytes_in_memory()).sum();
+        let written = entries * lanes * held_as(tensor.dtype).bytes();
+        let moved = others + tensor.bytes_in_memory().min(written);
+        let groups = line_of::<R>(device, chunks * lanes);
+        run::<R>(device, template.into(), &tensors, &words, groups, moved, None);
         if last {
             return;
         }
