@@ -11,7 +11,7 @@ use kiln_tensor::backend::{AutodiffBackend, Backend, SliceRange};
 use kiln_tensor::compose::{ElementwiseProgram, RnnOperands};
 use kiln_tensor::{
     Activation, BinaryOp, CompareOp, ConvOptions, CumulativeOp, DType, Distribution, Expression, ReduceOp,
-    RnnDirection, RnnKind, RnnOptions, Scalar, Shape, Step, TensorData,
+    RnnDirection, RnnKind, RnnOptions, Scalar, ScatterOp, Shape, Step, TensorData,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -770,4 +770,39 @@ fn gradients_of_several_uses_meet_in_one_kernel() {
         way_back(&[5, 12], &[12, 12], &|[y, w]| twice(y.clone(), Tape::matmul(y.clone(), w.clone())));
     // The loss's gradient, a factor of it, what the weight gets (in parts, which are added up, and put in order), and what arrives at `x`: product, sum and ReLU's gradient at once.
     assert_eq!([linear, conv, matmul], [4, 6, 4]);
+}
+
+#[test]
+fn few_indices_take_few_launches_and_many_not_many_more() {
+    let _alone = alone();
+    let index = |count: usize, rows: usize| {
+        let rows: Vec<i32> = (0..count).map(|n| (n * 7919 % rows) as i32).collect();
+        B::from_data(TensorData::new(rows, [count]), &CudaDevice::default())
+    };
+    let add = |count: usize, rows: usize| {
+        let (table, values) = (numbers::<B>(&[rows, 2], 1), numbers::<B>(&[count, 2], 2));
+        let index = index(count, rows);
+        launches(|| vec![B::select_assign(table, 0, index, values, ScatterOp::Add)])
+    };
+    // Lane by lane; a sort of one block and two levels; of several, which are merged at once.
+    assert_eq!([add(100, 9), add(1000, 9), add(1100, 9), add(1100, 5000)], [1, 3, 4, 4]);
+    let gradient = |count: usize, rows: usize| {
+        let (index, arrives) = (index(count, rows), numbers::<B>(&[count, 4], 1));
+        launches(|| vec![B::embedding_gradient(arrives, index, rows)])
+    };
+    // Zeros, and one look at all; likewise by order.
+    assert_eq!([gradient(300, 1000), gradient(1500, 3000)], [2, 5]);
+    let order = |length: usize, keep: Option<usize>| {
+        let x = numbers::<B>(&[2, length], 1);
+        launches(|| {
+            let (values, positions) = match keep {
+                Some(keep) => B::topk(x, keep, 1, true),
+                None => B::sort(x, 1, true),
+            };
+            vec![values, positions]
+        })
+    };
+    // What is read at the positions, and these in the dtype of indices, are two of them.
+    assert_eq!([order(64, None), order(5000, None)], [3, 5]);
+    assert_eq!([order(64, Some(2)), order(5000, Some(50)), order(5000, Some(1))], [3, 4, 4]);
 }

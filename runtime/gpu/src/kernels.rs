@@ -25,6 +25,7 @@ pub mod reduce;
 mod right;
 pub mod rows;
 pub mod scan;
+pub mod segments;
 pub mod sort;
 pub mod source;
 mod tiles;
@@ -106,8 +107,12 @@ templates! {
     LastPlaces(index::LastPlaces),
     /// Sums of what arrives at the rows of a table.
     EmbeddingGradient(embedding::EmbeddingGradient),
-    /// One round of a sort.
-    SortStep(sort::SortStep),
+    /// Folds of what names the same rows, in their order.
+    SegmentedReduction(segments::SegmentedReduction),
+    /// Sorts of blocks.
+    BlockSort(sort::BlockSort),
+    /// Sorted runs as one.
+    MergeRuns(sort::MergeRuns),
     /// Matrix products in tiles that a workgroup shares.
     Matmul(matmul::Matmul),
     /// Matrix products without shared memory.

@@ -36,8 +36,14 @@ fn with_shared_memory() {
             "columns",
             "reductions",
             "sums_of",
+            "same_rows",
+            "rows_that_are_not_there",
+            "gradients_of_tables",
+            "embeddings",
+            "select_assign",
+            "scatter",
         ],
-        20,
+        27,
     );
 }
 

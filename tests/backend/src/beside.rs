@@ -1,6 +1,7 @@
 //! Every dtype that a backend supports beside the CPU backend's, at the numbers where dtypes end, wrap and round.
 
 mod columns;
+mod duplicates;
 mod positions;
 mod rows;
 mod windows;
@@ -8,6 +9,9 @@ mod windows;
 pub use columns::{
     gradients_of_norms_by_columns, reductions_of_columns, statistics_of_columns, sums_of_programs,
     sums_of_what_others_read_too,
+};
+pub use duplicates::{
+    gradients_of_tables, orders_of_long_lanes, values_of_the_same_rows, values_of_the_same_rows_of_views,
 };
 pub use positions::rows_that_are_not_there;
 pub use rows::rows_that_others_read_too;

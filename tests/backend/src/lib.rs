@@ -114,7 +114,7 @@ macro_rules! suite {
     };
     (@level beside) => {
         $crate::suite! { @beside
-            arithmetic functions functions_of_halves casts sixteen_bits_are_rounded_once reductions_and_orders reductions_of_columns gradients_of_norms_by_columns statistics_of_columns sums_of_programs sums_of_what_others_read_too long_reductions_of_narrow_dtypes programs_over_many_elements places_and_numbers
+            arithmetic functions functions_of_halves casts sixteen_bits_are_rounded_once reductions_and_orders reductions_of_columns gradients_of_norms_by_columns statistics_of_columns sums_of_programs sums_of_what_others_read_too long_reductions_of_narrow_dtypes programs_over_many_elements places_and_numbers values_of_the_same_rows values_of_the_same_rows_of_views gradients_of_tables orders_of_long_lanes
             parameters_have_all_their_bits products_and_windows gradients_of_convolutions
             convolutions_of_bytes gradients_of_convolutions_that_are_not_finite gradients_of_poolings poolings_of_integers rows_in_double_precision rows_that_are_not_there rows_that_others_read_too the_same_seed_draws_the_same_numbers
         }

@@ -1,11 +1,12 @@
 //! The gradient of a table of which rows were taken: the sum of what arrives at each.
 
-use super::index::named_row;
+use super::index::{self, named_row};
 use super::reduce::{Group, Reducer, reduce_leading, subgroups_of};
-use super::{LINE, elementwise, line_of_groups, run};
+use super::{LINE, elementwise, line_of_groups, run, segments};
 use crate::language::{Builder, Builtin, Kernel, Type};
 use crate::runtime::{Runtime, Subgroups};
 use crate::tensor::{GpuTensor, computed_in, held_as};
+use kiln_tensor::backend::Layout;
 use kiln_tensor::{DType, Scalar, Shape};
 
 /// A workgroup for some columns of each position that was looked up. The first position that names a row sums up what all of them have
@@ -67,6 +68,10 @@ impl EmbeddingGradient {
 /// which took 4.4 ms on an H100.
 const SHORTEST_RUN: usize = 32;
 
+/// Positions of a run at most: each of them looks for others of its row among all, one after another, so that their work grows with the square of their number. Beyond that
+/// they are brought into the order of their rows ([`segments`]), which takes as long as four launches or more whatever their number.
+const LONGEST_RUN: usize = 512;
+
 /// What `gradient`, `[…, width]`, sums to in each row of a table of `rows`; `indices` says which row each part of it was taken from. Nothing
 /// where another way is faster or kernels do not see all of a tensor.
 pub(crate) fn gradient<R: Runtime>(
@@ -87,6 +92,9 @@ pub(crate) fn gradient<R: Runtime>(
     // All tables together have no more rows than there are positions.
     let count = indices.len();
     let runs = (count / SHORTEST_RUN).min(count / rows.max(1)).max(1);
+    if count.div_ceil(runs) > LONGEST_RUN && !gradient.is_empty() {
+        return Some(by_order(gradient, indices, rows));
+    }
     let result = if runs == 1 { dtype } else { computed_in(dtype) };
     let tables = elementwise::full(Shape::from([runs, rows * width]), Scalar::Int(0), result, device);
     if gradient.is_empty() {
@@ -106,4 +114,21 @@ pub(crate) fn gradient<R: Runtime>(
     let groups = line_of_groups::<R>(device, count * chunks);
     run::<R>(device, template.into(), &[&indices, &gradient, &tables], &words, groups, moved, None);
     Some(reduce_leading(tables, dtype, &shape))
+}
+
+/// Likewise by the order of the rows.
+fn by_order<R: Runtime>(gradient: &GpuTensor<R>, indices: &GpuTensor<R>, rows: usize) -> GpuTensor<R> {
+    let count = indices.len();
+    let width = gradient.len() / count;
+    let as_shape = |tensor: &GpuTensor<R>, shape: Shape| {
+        let tensor = elementwise::contiguous(tensor.clone());
+        let layout = Layout { offset: tensor.layout.offset, ..Layout::contiguous(shape) };
+        tensor.with_layout(layout)
+    };
+    let table =
+        elementwise::full(Shape::from([rows, width]), Scalar::Int(0), gradient.dtype, &gradient.device);
+    let gradient = as_shape(gradient, Shape::from([count, width]));
+    let indices = index::index_along(as_shape(indices, Shape::from([count])), gradient.dims(), 0);
+    segments::reduce_rows(&table, 0, &indices, &gradient, Reducer::Sum);
+    table
 }

@@ -2,7 +2,8 @@
 
 use super::access::{self, Access, Operand, Walk};
 use super::epilogue::{self, EpilogueProgram};
-use super::{LINE, elementwise, launch, line_of, run};
+use super::reduce::Reducer;
+use super::{LINE, elementwise, launch, line_of, run, segments};
 use crate::language::{Builder, Kernel, Storage, Type, Value};
 use crate::runtime::Runtime;
 use crate::tensor::{GpuTensor, held_as};
@@ -165,7 +166,7 @@ fn gather_from<R: Runtime>(tensor: &GpuTensor<R>, dim: usize, indices: &GpuTenso
 }
 
 /// A rank-1 index as one of the rank and the dims of what it selects, but along `dim`.
-fn index_along<R: Runtime>(indices: GpuTensor<R>, dims: &[usize], dim: usize) -> GpuTensor<R> {
+pub(super) fn index_along<R: Runtime>(indices: GpuTensor<R>, dims: &[usize], dim: usize) -> GpuTensor<R> {
     let mut shape = Shape::from(dims);
     shape.dims[dim] = indices.len();
     let mut strides = vec![0; dims.len()];
@@ -437,6 +438,14 @@ pub(crate) fn scatter<R: Runtime>(
     }
     let mut dims = indices.dims().to_vec();
     let length = core::mem::replace(&mut dims[dim], 1);
+    let lanes: usize = dims.iter().product();
+    let different = segments::different(&indices.layout, dim).len() / length;
+    if let Some(reducer) = Reducer::of_scattered(op)
+        && segments::are_faster::<R>(&tensor.device, lanes, length, different)
+    {
+        segments::reduce_rows(&tensor, dim, indices, values, reducer);
+        return tensor;
+    }
     let strides = without(&tensor.layout.strides, dim);
     let views = [&indices.layout, &values.layout, &tensor.layout];
     let strides = [&*indices.layout.strides, &*values.layout.strides, &*strides];
@@ -452,7 +461,6 @@ pub(crate) fn scatter<R: Runtime>(
         access: (access[0], access[1], access[2], rank),
     };
     let tensors = [indices, values, &tensor];
-    let lanes = dims.iter().product();
     launch::<R>(&tensor.device, template, &tensors, &words, line_of::<R>(&tensor.device, lanes));
     tensor
 }

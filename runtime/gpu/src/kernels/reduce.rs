@@ -13,7 +13,7 @@ use crate::tensor::{GpuTensor, MOST_READ, computed_in, counted, held_as};
 use columns::{Columns, Parts};
 use core::ops::RangeInclusive;
 use kiln_tensor::backend::{Layout, Primitive};
-use kiln_tensor::{CumulativeOp, DType, Dims, ReduceOp, Scalar, Shape};
+use kiln_tensor::{CumulativeOp, DType, Dims, ReduceOp, Scalar, ScatterOp, Shape};
 use smallvec::SmallVec;
 
 mod columns;
@@ -53,6 +53,17 @@ impl Reducer {
             CumulativeOp::Prod => Reducer::Prod,
             CumulativeOp::Max => Reducer::Max,
             CumulativeOp::Min => Reducer::Min,
+        }
+    }
+
+    /// How values meet that are scattered to one place, unless they replace each other.
+    pub(super) fn of_scattered(op: ScatterOp) -> Option<Self> {
+        match op {
+            ScatterOp::Add => Some(Reducer::Sum),
+            ScatterOp::Mul => Some(Reducer::Prod),
+            ScatterOp::Max => Some(Reducer::Max),
+            ScatterOp::Min => Some(Reducer::Min),
+            ScatterOp::Assign => None,
         }
     }
 

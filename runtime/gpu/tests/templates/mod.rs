@@ -20,6 +20,7 @@ mod recurrent;
 mod reduce;
 mod rows;
 mod scan;
+mod segments;
 mod sort;
 pub mod subgroups;
 mod window;
@@ -61,13 +62,14 @@ fn wide_of(dtype: DType) -> DType {
 /// Reductions of every kind, and what is made of them.
 fn reductions(dtypes: &[DType]) -> Vec<Template> {
     let mut all: Vec<Template> = Vec::new();
+    all.extend(sort::keyed(dtypes.iter().any(|dtype| wide_of(*dtype).size() > 4)));
     for &dtype in dtypes {
         for reducer in [Reducer::Sum, Reducer::Prod, Reducer::Max, Reducer::Min] {
             all.extend(reduce::reductions(reducer, dtype));
             all.extend(scan::scans(reducer, dtype));
         }
         all.extend(reduce::extremes(dtype));
-        all.extend(sort::steps(dtype));
+        all.extend(sort::blocks(dtype));
     }
     for &dtype in dtypes.iter().filter(|dtype| dtype.is_float()) {
         all.extend(rows::rows(dtype));
@@ -90,8 +92,10 @@ fn indexing(dtypes: &[DType], indices: [DType; 2]) -> Vec<Template> {
             }
             all.extend(index::writes(dtype, index));
         }
+        all.extend(segments::reductions(dtype));
     }
     all.extend(indices.map(index::last_places));
+    all.extend(indices.map(sort::rows));
     all
 }
 

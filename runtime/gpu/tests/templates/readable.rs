@@ -8,13 +8,15 @@ use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::kernels::gemv::Gemv;
 use kiln_gpu::kernels::reduce::{Found, Reduce, Reducer};
 use kiln_gpu::kernels::rows::{RowOp, Rows};
+use kiln_gpu::kernels::segments::{Entries, SegmentedReduction};
+use kiln_gpu::kernels::sort::{BlockSort, Keys, MergeRuns};
 use kiln_gpu::kernels::tiling::Tiling;
 use kiln_gpu::kernels::window::{Flow, Geometry, PoolGradient, RowWeightGradient};
 use kiln_gpu::runtime::Subgroups;
 use kiln_tensor::{Activation, BinaryOp, DType, Step, UnaryOp};
 
 /// A few that WGSL and CUDA C++ both have.
-pub fn in_both() -> [(&'static str, Template); 6] {
+pub fn in_both() -> [(&'static str, Template); 9] {
     let steps = vec![
         Step::Input(0),
         Step::Input(1),
@@ -40,7 +42,18 @@ pub fn in_both() -> [(&'static str, Template); 6] {
     let (result, channels, pixels) = (dtype, 1, 2);
     let weights = RowWeightGradient { dtype, result, geometry, padded: true, channels, pixels };
     let averages = PoolGradient { flow: Flow::Average { include_pad: false }, dtype, geometry };
+    let segments = SegmentedReduction {
+        reducer: Reducer::Sum,
+        dtype: DType::F16,
+        entries: Entries::Values(Single, Strided),
+        target: Linear,
+        rank: 1,
+        last: false,
+    };
     [
+        ("segmented_reduction", segments.into()),
+        ("block_sort", BlockSort { keys: Keys::Elements { dtype, descending: true } }.into()),
+        ("merge_runs", MergeRuns { wide: false }.into()),
         ("sum", sum.into()),
         ("mean", mean.into()),
         ("matmul", product.into()),
