@@ -390,6 +390,33 @@ fn a_list_of_many_enums() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// A variant may hold an enum, which has no name of its own in the file.
+#[test]
+fn an_enum_within_an_enum() {
+    #[derive(Module, Debug)]
+    enum Outer<B: Backend> {
+        Nested(Part<B>),
+        Plain(PRelu<B>),
+    }
+    #[derive(Module, Debug)]
+    struct Two<B: Backend> {
+        layer: Outer<B>,
+    }
+    let device = Default::default();
+    let path = temporary("nested-enums");
+    save(&path, &[TensorToWrite::new("layer.weight", TensorData::new(vec![0.5_f32], [1]))], &BTreeMap::new())
+        .unwrap();
+    let record =
+        SafetensorsFileRecorder::<FullPrecisionSettings>::default().load(path.as_path().into(), &device);
+    let two = Two::<Cpu> { layer: Outer::Nested(Part::Relu(Relu::new())) }.load_record(record.unwrap());
+    let alpha = match &two.layer {
+        Outer::Nested(Part::PRelu(layer)) | Outer::Plain(layer) => layer.alpha.val(),
+        Outer::Nested(other) => panic!("{other:?}"),
+    };
+    assert_eq!(alpha.into_scalar(), 0.5);
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn without_an_adapter_tensors_are_taken_as_they_are() {
     let device = Default::default();

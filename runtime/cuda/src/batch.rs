@@ -217,7 +217,7 @@ mod tests {
     /// A launch that waits is known to write one tensor, and may run beside others of its kernel.
     #[test]
     fn reductions_that_count_or_write_two_tensors_wait_for_none() {
-        let reducer = Reduce {
+        let sums = Reduce {
             reducer: Reducer::Sum,
             mean: false,
             dtype: DType::F32,
@@ -241,9 +241,9 @@ mod tests {
             fours: 0,
             epilogues: Vec::new(),
         });
-        let of = |reducer: &Reduce| Waits::of(&reducer.clone().into(), [1; 3], true);
-        assert_eq!(of(&reducer), Waits::IfSeen);
-        assert_eq!(of(&Reduce { joins: true, ..reducer.clone() }), Waits::Never);
-        assert_eq!(of(&Reduce { computed: Some(Computed { operand: 0, by }), ..reducer }), Waits::Never);
+        let of = |reduce: &Reduce| Waits::of(&reduce.clone().into(), [1; 3], true);
+        assert_eq!(of(&sums), Waits::IfSeen);
+        assert_eq!(of(&Reduce { joins: true, ..sums.clone() }), Waits::Never);
+        assert_eq!(of(&Reduce { computed: Some(Computed { operand: 0, by }), ..sums }), Waits::Never);
     }
 }

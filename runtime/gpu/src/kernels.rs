@@ -107,7 +107,7 @@ templates! {
     LastPlaces(index::LastPlaces),
     /// Sums of what arrives at the rows of a table.
     EmbeddingGradient(embedding::EmbeddingGradient),
-    /// Folds of what names the same rows, in their order.
+    /// Reductions of what names the same rows, in their order.
     SegmentedReduction(segments::SegmentedReduction),
     /// Sorts of blocks.
     BlockSort(sort::BlockSort),

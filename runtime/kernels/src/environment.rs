@@ -1,18 +1,22 @@
 //! Variables of the environment that choose how kernels compute. One that says something else than it may is not obeyed, and said so once.
 
+use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
 /// Which of the allowed values a variable has, if it has any.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn choice(variable: &'static str, allowed: &[&'static str]) -> Option<&'static str> {
-    let value = std::env::var(variable).ok()?;
-    obeyed(variable, chosen(variable, &value, allowed))
+    obeyed(variable, chosen(variable, &value(variable)?, allowed))
 }
 
 /// The number, from 1 on, that a variable has, if it has any.
 pub(crate) fn count(variable: &'static str) -> Option<usize> {
-    let value = std::env::var(variable).ok()?;
-    obeyed(variable, counted(variable, &value))
+    obeyed(variable, counted(variable, &value(variable)?))
+}
+
+/// What a variable says, if it is there. What is no Unicode is as wrong as any other text that means nothing.
+fn value(variable: &str) -> Option<String> {
+    std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// What a text chooses; nothing if it is empty.
@@ -42,7 +46,8 @@ fn obeyed<T>(variable: &'static str, value: Result<Option<T>, String>) -> Option
         let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
         if !reported.contains(&variable) {
             reported.push(variable);
-            eprintln!("warning: {problem}");
+            // Who reads no warnings is not told.
+            let _ = writeln!(std::io::stderr(), "warning: {problem}");
         }
         None
     })

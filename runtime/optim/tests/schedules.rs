@@ -101,7 +101,7 @@ fn records_of_other_schedules_are_refused() {
     let mut short = LinearLrSchedulerConfig::new(0.9, 0.5, 2).init().expect("a schedule");
     let record = long.to_record::<B>();
     let refused = error(short.check_record::<B>(&record));
-    assert!(refused.contains("has 11 steps to go, and this one has 2 in all"), "{refused}");
+    assert!(refused.contains("has 10 iterations to go, and this one has 2:"), "{refused}");
     assert_eq!(short.load_record::<B>(record).step(), 0.9);
     short.step();
     assert!(short.check_record::<B>(&short.to_record::<B>()).is_ok());

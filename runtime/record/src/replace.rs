@@ -26,14 +26,13 @@ pub fn replace_file(
         true => options.write(true).create(true).truncate(true),
         false => options.write(true),
     };
-    let file = options.open(replacement.path()).map_err(fail)?;
-    if replacement.is_beside()
-        && let Ok(old) = fs::metadata(&replacement.target)
-    {
-        // Before anything is in it, so that nobody reads what the old file kept from them.
-        file.set_permissions(old.permissions()).map_err(fail)?;
+    #[cfg(unix)]
+    if replacement.is_beside() && replacement.target.exists() {
+        use std::os::unix::fs::OpenOptionsExt;
+        // Until it has the old file's permissions, nobody reads what that one may keep from them.
+        options.mode(0o600);
     }
-    let mut writer = BufWriter::new(file);
+    let mut writer = BufWriter::new(options.open(replacement.path()).map_err(fail)?);
     write(&mut writer)?;
     writer.flush().map_err(fail)?;
     drop(writer);
@@ -92,9 +91,10 @@ impl Replacement {
     pub fn commit(mut self) -> Result<(), RecordError> {
         let Some(part) = &self.part else { return Ok(()) };
         let fail = |source| RecordError::Io { path: self.path.display().to_string(), source };
-        if self.target.exists() {
+        if let Ok(old) = fs::metadata(&self.target) {
             // A name may be written to the disk before what bears it. Windows writes back nothing through a handle that may only read.
             File::options().write(true).open(part).and_then(|part| part.sync_all()).map_err(fail)?;
+            fs::set_permissions(part, old.permissions()).map_err(fail)?;
         }
         fs::rename(part, &self.target).map_err(fail)?;
         self.part = None;
@@ -240,7 +240,16 @@ mod tests {
         write(&path, "old");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         write(&path, "new");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        // One that may only be read is replaced, too, and so is one by way of a part that somebody else writes.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).unwrap();
+        write(&path, "newer");
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("newer", 0o440));
+        let replacement = Replacement::new(&path);
+        fs::write(replacement.path(), "newest").unwrap();
+        replacement.commit().unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("newest", 0o440));
         let (link, second) = (folder.join("link"), folder.join("inner/second"));
         symlink("inner/second", &link).unwrap();
         symlink("../file", &second).unwrap();

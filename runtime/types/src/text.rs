@@ -60,10 +60,20 @@ pub fn quoted(name: &str) -> String {
 }
 
 fn escaped(text: &str, escape: impl Fn(char) -> bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// No script has more of them on a letter; what stacks them is drawn over the lines around.
+    const MOST_MARKS: usize = 4;
+    let mut marks = 0;
     for c in text.chars() {
-        if escape(c) { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        marks = if is_mark(c) { marks + 1 } else { 0 };
+        let is_escaped = escape(c) || marks > MOST_MARKS;
+        if is_escaped { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
     }
     Ok(())
+}
+
+/// Whether a character is drawn on the one before it. The standard library knows those, and escapes them where they begin a text.
+fn is_mark(c: char) -> bool {
+    !matches!(c, '"' | '\'' | '\\') && !is_invisible(c) && c.escape_debug().next() == Some('\\')
 }
 
 #[cfg(test)]
@@ -81,6 +91,12 @@ mod tests {
         let empty = "\u{3164}\u{115f}\u{fe01}\u{2800}\u{ffff}\u{1fffe}";
         assert_eq!(format!("{}", Line(empty)), r"\u{3164}\u{115f}\u{fe01}\u{2800}\u{ffff}\u{1fffe}");
         assert_eq!(format!("{}", Line("models \u{2699}\u{fe0f}")), "models \u{2699}\u{fe0f}");
+        for written in ["Việt", "e\u{301}\u{323}\u{308}\u{302}", "हिन्दी", "ภาษาไทย"]
+        {
+            assert_eq!(format!("{}", Line(written)), written);
+        }
+        let stacked = format!("{}", Line(&format!("a{}", "\u{301}".repeat(6))));
+        assert_eq!(stacked, format!("a{}{}", "\u{301}".repeat(4), r"\u{301}\u{301}"));
     }
 
     #[test]

@@ -24,11 +24,11 @@ pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Read
         return BTreeMap::new();
     }
     let kept = kept(graph, &made, &shared);
-    let is_kept = |value: &ValueId| kept.values().any(|(_, of)| of == value);
+    let stay: BTreeSet<ValueId> = kept.values().map(|&(_, value)| value).collect();
     let mut readings = BTreeMap::new();
-    for (&value, made) in made.iter().filter(|(value, _)| !is_kept(value)) {
+    for (&value, made) in made.iter().filter(|(value, _)| !stay.contains(value)) {
         if keys(made).iter().any(|(key, _)| shared.contains(*key))
-            && let Some((reading, _)) = reading(graph, &kept, made)
+            && let Some(reading) = reading(graph, &kept, made, graph.ty(value).dtype)
         {
             readings.insert(value, reading);
         }
@@ -221,31 +221,36 @@ fn gathered(
     known.into_iter().all(|known| known).then(|| (data, Arc::new(from)))
 }
 
-/// What makes a value of the parameters that are kept, and its type.
+/// What makes a value of a dtype of the parameters that are kept. Parameters that learn are widened at most on the way there, and other dtypes may have been asked for
+/// since: their elements are converted once, to that dtype.
 fn reading(
     graph: &Graph,
     kept: &BTreeMap<String, (Reading, ValueId)>,
     made: &Provenance,
-) -> Option<(Reading, TensorType)> {
+    dtype: DType,
+) -> Option<Reading> {
+    let converted = |from: DType, shape: &[usize], reading: Reading| match from == dtype {
+        true => reading,
+        false => Reading::Of {
+            op: Box::new(Op::Cast(Cast { to: dtype })),
+            ty: TensorType::new(dtype, shape.iter().copied()),
+            operands: vec![reading],
+        },
+    };
     match made {
         Provenance::Key { key, shape } => {
             let (reading, of) = kept.get(key)?;
-            Some((reading.clone(), TensorType::new(graph.ty(*of).dtype, shape.iter().copied())))
+            Some(converted(graph.ty(*of).dtype, shape, reading.clone()))
         }
-        Provenance::Literal(data) => {
-            let ty = TensorType::new(data.dtype, data.shape.iter().copied());
-            Some((Reading::Number(data.clone()), ty))
-        }
+        Provenance::Literal(data) => Some(converted(data.dtype, &data.shape, Reading::Number(data.clone()))),
+        Provenance::Apply { op: Op::Cast(_), operands } => reading(graph, kept, operands.first()?, dtype),
         Provenance::Apply { op, operands } => {
-            let operands: Vec<(Reading, TensorType)> =
-                operands.iter().map(|part| reading(graph, kept, part)).collect::<Option<_>>()?;
-            let dtype = match op {
-                Op::Cast(Cast { to }) => *to,
-                _ => operands.first()?.1.dtype,
-            };
-            let ty = TensorType::new(dtype, made.shape()?);
-            let operands = operands.into_iter().map(|(reading, _)| reading).collect();
-            Some((Reading::Of { op: Box::new(op.clone()), ty: ty.clone(), operands }, ty))
+            let operands = operands.iter().map(|part| reading(graph, kept, part, dtype));
+            Some(Reading::Of {
+                op: Box::new(op.clone()),
+                ty: TensorType::new(dtype, made.shape()?),
+                operands: operands.collect::<Option<_>>()?,
+            })
         }
         Provenance::Scaled { .. }
         | Provenance::NormScale(_)
@@ -257,10 +262,11 @@ fn reading(
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Builder, Cast, Concat, Graph, Op, Permute, Take, ValueId};
+    use crate::ir::{Builder, Cast, Concat, Graph, Op, Permute, Provenance, Take, ValueId};
     use crate::passes::testing::{constant, graph, kinds};
     use crate::passes::{Options, optimize};
-    use kiln_types::DType;
+    use kiln_types::{DType, FloatDType, TensorData};
+    use std::sync::Arc;
 
     fn trained(make: impl Fn(&mut Builder, ValueId, ValueId) -> ValueId) -> Graph {
         let mut g = graph(&["i64[n]"], |b, x| {
@@ -309,6 +315,27 @@ mod tests {
             looked_up(b, rows, words)
         });
         assert_eq!(kinds(&g), ["Take"], "{g}");
+    }
+
+    /// A table of 16 bits that is looked up and multiplied by in 32, or in what was asked for instead.
+    #[test]
+    fn what_is_widened_is_read_in_the_dtype_of_its_users() {
+        for float_dtype in [None, Some(FloatDType::BF16)] {
+            let mut g = graph(&["i64[n]"], |b, x| {
+                let numbers = TensorData::new(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [3, 2]);
+                let key = Provenance::Key { key: "e.weight".into(), shape: vec![3, 2] };
+                let (name, data) = (Some("e.weight".into()), numbers.convert_dtype(DType::F16));
+                let table = b.graph.add_derived(name, data, Some(Arc::new(key)));
+                let wide = b.add(Op::Cast(Cast { to: DType::F32 }), &[table]).unwrap();
+                let h = looked_up(b, wide, x[0]);
+                vec![head(b, h, wide)]
+            });
+            optimize(&mut g, &Options { trainable: true, float_dtype });
+            g.verify().unwrap();
+            let first = g.node(g.root.nodes[0]).inputs[0];
+            let users = g.root.nodes.iter().filter(|&&id| g.node(id).inputs.contains(&first));
+            assert_eq!(users.count(), 2, "one table: {g}");
+        }
     }
 
     /// Rounded, it could not take small steps.

@@ -404,7 +404,6 @@ fn nonzero(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![call.transpose(&places, &[1, 0])])
 }
 
-/// A list of indices for each axis.
 /// No gradient flows to the row of padding from where it is looked up.
 fn embedding(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let padding = call.int_or("padding_idx", -1)?;
@@ -420,6 +419,7 @@ fn embedding(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![call.op("Where", &[&is_padding, &fixed, &found], Vec::new())])
 }
 
+/// A list of indices for each axis.
 fn nonzero_by_axis(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor(if call.has("condition") { "condition" } else { "self" })?;
     let found = indexed(call, &[Some(made(x.name.clone(), DType::Bool, x.sizes))])?;

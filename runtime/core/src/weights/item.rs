@@ -76,10 +76,10 @@ fn choose_variants<I: DeserializeOwned>(state: &State<'_>) -> Result<Log, Import
         state.log.replace(Log::default());
         I::deserialize(Node::root(state)).map_err(|Failure(error)| *error)?;
         let log = state.log.take();
-        // An enum within another one is tried when that one is settled.
+        // An enum within another one is tried when that one is settled; what is a variant's only content has its path.
         let mut open: Vec<(String, usize)> = Vec::new();
         for (path, variants) in log.enums.iter().filter(|(path, _)| !settled.contains(path)) {
-            if open.last().is_none_or(|(outer, _)| !is_below(path, outer)) {
+            if open.last().is_none_or(|(outer, _)| path != outer && !is_below(path, outer)) {
                 open.push((path.clone(), *variants));
             }
         }

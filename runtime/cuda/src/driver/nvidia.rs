@@ -766,12 +766,14 @@ impl Nvidia {
         let memory = unsafe { device::total_mem(self.primary.device) }.unwrap_or(0);
         let opened = match Dnn::open(self.stream.cast(), memory) {
             Ok(opened) => Some(opened),
+            Err(error) if error.is_out_of_memory => {
+                log::debug!(
+                    "this convolution runs on a kernel of Kiln's, and the next one asks again: {error}"
+                );
+                return None;
+            }
             Err(error) => {
                 log::warn!("convolutions run on kernels of Kiln's: {error}");
-                if error.is_out_of_memory {
-                    // There may be some later.
-                    return None;
-                }
                 None
             }
         };

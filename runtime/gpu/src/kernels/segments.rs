@@ -212,7 +212,7 @@ pub(super) fn different(layout: &Layout, dim: usize) -> Layout {
     layout.permute(&last)
 }
 
-/// Folds `values` into the rows of `dim` that `indices`, of the same rank, name. Nobody else reads the tensor.
+/// Reduces `values` into the rows of `dim` that `indices`, of the same rank, name. Nobody else reads the tensor.
 pub(super) fn reduce_rows<R: Runtime>(
     tensor: &GpuTensor<R>,
     dim: usize,

@@ -65,9 +65,10 @@ impl LrScheduler for LinearLrScheduler {
 
     fn check_record<B: Backend>(&self, record: &usize) -> Result<(), RecorderError> {
         if *record > self.length {
-            let length = self.length - 1;
             return Err(RecorderError::Unknown(format!(
-                "the record of a linear schedule has {record} steps to go, and this one has {length} in all: give it as many as it had"
+                "the record of a linear schedule has {} iterations to go, and this one has {}: give it as many as it had",
+                record - 1,
+                self.length - 1
             )));
         }
         Ok(())

@@ -133,6 +133,9 @@ impl<T> Metrics<T> {
         self.all.iter_mut().for_each(|metric| metric.clear());
     }
 }
+
+/// Refuses names that meet in one log.
+///
 /// # Panics
 /// When two metrics of a part (`training`, …) have one name, or names that are one as that of a file; `builder` says so.
 pub(crate) fn check_names(builder: &str, part: &str, names: impl Iterator<Item = MetricName>) {
