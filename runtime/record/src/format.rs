@@ -246,6 +246,18 @@ fn decode_error(error: &dyn core::fmt::Display) -> RecordError {
 mod tests {
     use super::*;
 
+    /// Rates and scales of a training that is taken up again are those that it had.
+    #[test]
+    fn doubles_keep_all_their_bits() {
+        let numbers: Vec<f64> =
+            (1..5_000_u32).map(|n| 1.0 / f64::from(n) * f64::from(n % 97).exp2()).collect();
+        for format in [Format::PrettyJson, Format::JsonGz, Format::NamedMpk, Format::Bincode] {
+            let bytes = format.to_vec(&numbers).expect("written");
+            let read: Vec<f64> = format.read(&bytes).expect("what was written");
+            assert!(read.iter().map(|x| x.to_bits()).eq(numbers.iter().map(|x| x.to_bits())), "{format:?}");
+        }
+    }
+
     /// Deflate makes a thousandth of what repeats, which is more than is inflated of a file that may be hostile.
     #[test]
     fn what_repeats_is_read_again() {

@@ -269,3 +269,26 @@ fn masks() {
     let empty = Input(DiceInput::new(outputs.zeros_like(), outputs.zeros_like()));
     assert_value(DiceMetric::<B>::new(), &empty, (1.0, 1));
 }
+
+/// Elements of tensors that do not belong together are not paired.
+#[test]
+fn shapes_that_do_not_fit_are_refused() {
+    let device = Default::default();
+    let scores = || Tensor::<B, 2>::zeros([4, 3], &device);
+    let refused = |make: &dyn Fn()| {
+        let message = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)).expect_err("refused");
+        message.downcast_ref::<String>().expect("a message").clone()
+    };
+    let classes = refused(&|| {
+        ConfusionStatsInput::new(scores(), Tensor::from_bool([[true, false]; 4].into(), &device));
+    });
+    assert!(classes.contains("predictions are [4, 3], targets [4, 2]"), "{classes}");
+    let items = refused(&|| {
+        AurocInput::new(scores(), Tensor::from_ints([0, 1, 2], &device));
+    });
+    assert!(items.contains("outputs are [4, 3], targets [3]"), "{items}");
+    let texts = refused(&|| {
+        CerInput::<B>::new(Tensor::from_ints([[1, 2]], &device), Tensor::from_ints([[1], [2]], &device));
+    });
+    assert!(texts.contains("outputs are [1, 2], targets [2, 1]"), "{texts}");
+}
