@@ -305,13 +305,6 @@ fn typed_receiver(dim: &Dim, scope: &dyn Scope, signed: bool) -> Result<TokenStr
 fn compare(op: CompareOp, a: &Dim, b: &Dim, scope: &dyn Scope) -> Result<TokenStream> {
     let signed = !(is_plain(a, scope, false)? && is_plain(b, scope, false)?);
     let (a, b) = (sum(a, scope, signed)?, sum(b, scope, signed)?);
-    let op = match op {
-        CompareOp::Equal => quote!(==),
-        CompareOp::NotEqual => quote!(!=),
-        CompareOp::Greater => quote!(>),
-        CompareOp::GreaterEqual => quote!(>=),
-        CompareOp::Lower => quote!(<),
-        CompareOp::LowerEqual => quote!(<=),
-    };
+    let op = literals::comparison(op);
     Ok(quote!(#a #op #b))
 }

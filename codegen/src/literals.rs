@@ -1,6 +1,6 @@
-//! Literals of generated source.
+//! Literals and operators of generated source.
 
-use kiln_types::{DType, Scalar, bf16, f16};
+use kiln_types::{CompareOp, DType, Scalar, bf16, f16};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -210,6 +210,18 @@ pub fn string(value: &str) -> TokenStream {
     }
     text.push('"');
     text.parse::<Literal>().map_or_else(|_| quote!(""), |literal| quote!(#literal))
+}
+
+/// The operator of a comparison.
+pub fn comparison(op: CompareOp) -> TokenStream {
+    match op {
+        CompareOp::Equal => quote!(==),
+        CompareOp::NotEqual => quote!(!=),
+        CompareOp::Greater => quote!(>),
+        CompareOp::GreaterEqual => quote!(>=),
+        CompareOp::Lower => quote!(<),
+        CompareOp::LowerEqual => quote!(<=),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Elementwise programs as expressions of Rust.
 
 use super::{number, rust_type};
+use kiln_codegen::literals;
 use kiln_codegen::names::ident;
 use kiln_importer::ir::activation_call;
 use kiln_types::{BinaryOp, CompareOp, DType, Expression, Scalar, Step, StepId, UnaryOp};
@@ -358,14 +359,7 @@ fn is_wide(dtype: DType) -> bool {
 }
 
 fn compare(op: CompareOp, a: &Code, b: &Code) -> Code {
-    let operator = match op {
-        CompareOp::Equal => quote!(==),
-        CompareOp::NotEqual => quote!(!=),
-        CompareOp::Greater => quote!(>),
-        CompareOp::GreaterEqual => quote!(>=),
-        CompareOp::Lower => quote!(<),
-        CompareOp::LowerEqual => quote!(<=),
-    };
+    let operator = literals::comparison(op);
     let (a, b) = (a.within(Binding::Sum), b.within(Binding::Sum));
     Code { tokens: quote!(#a #operator #b), binding: Binding::Loose }
 }
