@@ -3,6 +3,7 @@
 mod absorb;
 mod attention;
 mod causal;
+mod distances;
 mod group_norm;
 mod layer_norm;
 mod linear;
@@ -15,8 +16,9 @@ mod stacks;
 use super::Rule;
 
 /// All raises, in the order in which they are tried on a node.
-pub(super) const RULES: [Rule; 10] = [
+pub(super) const RULES: [Rule; 11] = [
     products::RULE,
+    distances::RULE,
     softmax::RULE,
     rotary::RULE,
     layer_norm::RULE,

@@ -286,6 +286,10 @@ impl<B: Backend, C: CheckpointStrategy> Backend for Autodiff<B, C> {
         rules::linear::matmul::<B, C>(lhs, rhs)
     }
 
+    fn squared_distances(x: T<B>, y: T<B>) -> T<B> {
+        rules::linear::squared_distances::<B, C>(x, y)
+    }
+
     fn grouped_matmul(x: T<B>, weight: T<B>, ends: T<B>) -> T<B> {
         rules::linear::grouped_matmul::<B, C>(x, weight, ends.primitive)
     }

@@ -283,6 +283,28 @@ fn norms_are_flat_at_zero() {
     assert!(cosines.iter().all(|x| x.is_finite()), "cosines: {cosines:?}");
 }
 
+/// Equal rows pull each other nowhere, also where roots are taken, and rows far from the origin are pulled as those at it.
+#[test]
+fn distances_are_flat_where_rows_are_equal() {
+    let rows = |origin: f32| -> Tensor<A, 2> {
+        let values = [0.0f32, 0.0, 3.0, 4.0, 3.0, 4.0].map(|x| x + origin).to_vec();
+        Tensor::from_data(TensorData::new(values, [3, 2]), &Default::default()).require_grad()
+    };
+    for origin in [0.0, 8192.0] {
+        let x = rows(origin);
+        let gradients = linalg::squared_distances(x.clone(), x.clone()).sqrt().sum().backward();
+        let gradient = x.grad(&gradients).map(numbers).expect("a gradient");
+        // Each pair counts twice; the first row has two others at the same place.
+        let wanted = [-2.4, -3.2, 1.2, 1.6, 1.2, 1.6];
+        let close = gradient.iter().zip(wanted).all(|(x, y)| (x - y).abs() < 1e-5);
+        assert!(close, "at {origin}: {gradient:?}, not {wanted:?}");
+    }
+    let none = Tensor::<A, 2>::ones([0, 2], &Default::default()).require_grad();
+    let x = rows(0.0);
+    let gradients = linalg::squared_distances(x.clone(), none).sum().backward();
+    assert_eq!(x.grad(&gradients).map(numbers), Some(vec![0.0; 6]));
+}
+
 /// The values of norms are what they always were.
 #[test]
 fn norms_have_all_their_bits() {

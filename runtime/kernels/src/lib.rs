@@ -18,6 +18,7 @@
 //! | [`dropout`] | dropout from a key |
 //! | [`batch_norm`] | batch normalization in training |
 //! | [`attention`], [`rnn`] | fused attention, recurrent layers through time and back |
+//! | [`distance`] | distances between rows |
 //! | [`resize`] | resizing of an axis |
 //! | [`tree`] | decision trees |
 //! | [`copy`], [`join`] | strided copies, row selection, joins |
@@ -37,6 +38,7 @@ pub mod conv;
 pub mod convert;
 pub mod copy;
 pub mod cross_entropy;
+pub mod distance;
 pub mod dropout;
 pub mod elementwise;
 #[cfg(feature = "std")]

@@ -248,6 +248,10 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
             .unwrap_or_else(|| compose::rescale::<Self>(Self::matmul_integer(lhs, rhs), rescale))
     }
 
+    fn squared_distances(x: NdArrayTensor, y: NdArrayTensor) -> NdArrayTensor {
+        ops::distance::squared(&x, &y).unwrap_or_else(|| compose::squared_distances::<Self>(x, y))
+    }
+
     fn grouped_matmul(x: NdArrayTensor, weight: NdArrayTensor, ends: NdArrayTensor) -> NdArrayTensor {
         ops::grouped::matmul(&x, &weight, ends)
     }

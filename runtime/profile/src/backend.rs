@@ -171,6 +171,7 @@ impl<B: Backend> Backend for Profiled<B> {
             Cost::each(op.name(), 1, &[&tensor])
         }
         fn matmul(lhs: T<B>, rhs: T<B>) -> T<B> { cost::matmul(&lhs, &rhs) }
+        fn squared_distances(x: T<B>, y: T<B>) -> T<B> { cost::squared_distances(&x, &y) }
         fn grouped_matmul(x: T<B>, weight: T<B>, ends: T<B>) -> T<B> { cost::grouped_matmul(&x, &weight, &ends) }
         fn matmul_integer(lhs: Quantized<T<B>>, rhs: Quantized<T<B>>) -> T<B> {
             cost::matmul_integer(&lhs, &rhs)

@@ -287,6 +287,12 @@ pub(crate) fn matmul<P: Primitive>(lhs: &P, rhs: &P) -> Cost {
     Cost::each("matmul", 2 * inner, &[lhs, rhs])
 }
 
+/// A subtraction, a multiplication and an addition for each number of a row.
+pub(crate) fn squared_distances<P: Primitive>(x: &P, y: &P) -> Cost {
+    let inner = x.dims().last().copied().unwrap_or(1);
+    Cost::each("squared_distances", 3 * inner, &[x, y])
+}
+
 /// How many groups have rows is not known here: as many matrices are counted as read as there are rows, or all.
 pub(crate) fn grouped_matmul<P: Primitive>(x: &P, weight: &P, ends: &P) -> Cost {
     let (rows, inner) = (x.dims().first().copied().unwrap_or(1), x.dims().last().copied().unwrap_or(1));

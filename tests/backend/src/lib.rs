@@ -77,7 +77,7 @@ macro_rules! suite {
             indexing: select_rows gather_elements scatter_reductions select_assign_duplicates last_of_duplicates nonzero_positions sorting top;
             reduction: reductions reduction_axes empty_reductions argument_of_extremes argument_of_extremes_of_long_lanes scans scans_of_long_lanes
                 scans_of_long_float_lanes;
-            products: matrices batches integers groups;
+            products: matrices batches integers groups distances;
             quantized: matrices zeros_of_batches batches_of_both convolutions rescaled_matrices rescaled_convolutions;
             windows: convolution_1d convolution_groups convolution_3d transposed pooling ceil_mode pool_positions;
             fused: activations gelu_of_halves linears convolutions_added attentions long_attentions masked_out masked_out_otherwise masked_out_before_others softmaxes rows_of_all_lengths norms norm_gradients programs several_results recurrent wide_recurrent half_weights

@@ -19,6 +19,24 @@ fn matmul(a: &[f32], b: &[f32], sizes: &Product, out: &mut [f32]) {
     }
 }
 
+/// Squared distances of each row of `a` from each of `b`, matrix by matrix.
+fn squared_distances(a: &[f32], b: &[f32], sizes: &Product, out: &mut [f32]) {
+    let &Product { count, m, k, n, a_step, b_step } = sizes;
+    for at in 0..count {
+        let (a, b) = (&a[at * a_step..][..m * k], &b[at * b_step..][..k * n]);
+        for (row, out) in out[at * m * n..][..m * n].chunks_exact_mut(n.max(1)).enumerate() {
+            let row = &a[row * k..][..k];
+            for (other, out) in out.iter_mut().enumerate() {
+                let mut sum = 0.0;
+                for (&a, &b) in row.iter().zip(&b[other * k..][..k]) {
+                    sum += (a - b) * (a - b);
+                }
+                *out = sum;
+            }
+        }
+    }
+}
+
 /// A linear layer on rows of `inputs` numbers, with a weight `[inputs, outputs]`.
 fn linear(
     x: &[f32],

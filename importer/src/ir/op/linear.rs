@@ -80,18 +80,13 @@ pub(super) fn product_sizes(cx: &Site<'_>) -> Option<KernelArg> {
         1 => Some(0),
         many => (many == count).then_some(1),
     };
-    let (a_step, b_step) = (step(lead_a)?, step(lead_b)?);
-    Some(KernelArg::sizes(
-        "Product",
-        [
-            ("count", count),
-            ("m", m),
-            ("k", k),
-            ("n", n),
-            ("a_step", a_step * m * k),
-            ("b_step", b_step * k * n),
-        ],
-    ))
+    Some(matrices([count, m, k, n], [step(lead_a)? * m * k, step(lead_b)? * k * n]))
+}
+
+/// How many pairs of matrices a kernel works on, `[m, k]` and `[k, n]` each, and how far apart those of either side are.
+pub(super) fn matrices([count, m, k, n]: [usize; 4], [a_step, b_step]: [usize; 2]) -> KernelArg {
+    let sizes = [("count", count), ("m", m), ("k", k), ("n", n), ("a_step", a_step), ("b_step", b_step)];
+    KernelArg::sizes("Product", sizes)
 }
 
 /// The dims of a product of operands of equal rank.

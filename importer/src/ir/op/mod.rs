@@ -21,6 +21,7 @@ mod convolution;
 mod creation;
 mod cumulative;
 mod detach;
+mod distance;
 mod elementwise;
 mod host;
 mod indexing;
@@ -68,6 +69,7 @@ pub use convolution::Conv;
 pub use creation::{Arange, Fill, HostTensor};
 pub use cumulative::{Cumulative, Trilu};
 pub use detach::Detach;
+pub use distance::SquaredDistances;
 pub use indexing::{Gather, Scatter, SelectAssign, Take};
 pub use interpolate::{Interpolate, KeptRatio};
 pub use join::{Concat, Repeat};
@@ -378,6 +380,8 @@ operations! {
         RootOfSquares,
         /// A product of matrices.
         MatMul,
+        /// Squared distances between the rows of two matrices.
+        SquaredDistances,
         /// A product of matrices of quantized integers.
         MatMulInteger,
         /// Bytes for floats, by their range.

@@ -160,6 +160,7 @@ plain!(
     super::Detach,
     super::RootOfSquares,
     super::MatMul,
+    super::SquaredDistances,
     super::MatMulInteger,
     super::QuantizeDynamic,
     super::Quantize,

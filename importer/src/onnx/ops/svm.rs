@@ -105,12 +105,9 @@ impl Svm {
         let features = features_of("support_vectors", &self.vectors, count)?;
         super::scaler::fits(to, "support_vectors", x, features)?;
         let vectors = to.parameter("support_vectors", &self.vectors, &[count, features])?;
-        let each = to.unsqueeze(x, &[1])?;
+        let distances = to.add(Op::SquaredDistances, &[x, vectors])?;
         let gamma = self.kernel.gamma;
-        to.formula(|f| {
-            let difference = f.value(each) - f.value(vectors);
-            (difference.square().reduce_squeezed(ReduceOp::Sum, &[2]) * -gamma).unary(UnaryOp::Exp)
-        })
+        to.formula(|f| (f.value(distances) * -gamma).unary(UnaryOp::Exp))
     }
 
     /// Scores of liblinear: one for each row of coefficients.

@@ -1,13 +1,14 @@
 //! Products of matrices.
 
-use super::{T, taken, taken_with_bias};
+use super::{T, mul, taken, taken_with_bias};
 use crate::checkpoint::CheckpointStrategy;
 use crate::operation::Operation;
 use crate::tensor::AutodiffTensor;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{ReduceOp, Shape};
+use kiln_tensor::compose::wide;
+use kiln_tensor::{BinaryOp, CompareOp, ReduceOp, Scalar, Shape};
 
 /// The last two dims exchanged.
 fn transposed<B: Backend>(matrix: T<B>) -> T<B> {
@@ -65,6 +66,44 @@ pub(crate) fn grouped_matmul<B: Backend, C: CheckpointStrategy>(
                 B::grouped_matmul(gradient.clone(), transposed::<B>(context.operand(1)), ends.clone())
             });
             vec![of_x, of_weight]
+        },
+    )
+}
+
+/// With `g` the gradient of the distances, that of `x` is `2 (x Σ g - g y)`. Rows far from the origin would lose what lies between them in that difference, so
+/// both are taken from the middle of `y`. Where a distance is 0, so is its gradient, whatever comes back: a root's is infinite there.
+pub(crate) fn squared_distances<B: Backend, C: CheckpointStrategy>(
+    x: AutodiffTensor<B>,
+    y: AutodiffTensor<B>,
+) -> AutodiffTensor<B> {
+    let forward = |operands: Vec<T<B>>| {
+        let [x, y] = taken(operands);
+        B::squared_distances(x, y)
+    };
+    Operation::new("squared_distances", vec![x, y]).keep(0).keep(1).keep_result().run::<C>(
+        forward,
+        |context| {
+            let dtype = context.gradient.dtype();
+            let to_wide =
+                |tensor: T<B>| if wide(dtype) == dtype { tensor } else { B::cast(tensor, wide(dtype)) };
+            let (rows, columns) = (context.shapes[0].len() - 2, context.shapes[0].len() - 1);
+            if context.gradient.shape().num_elements() == 0 {
+                return vec![None, None];
+            }
+            let equal = B::compare_scalar(CompareOp::Equal, context.result(), Scalar::Float(0.0));
+            let gradient = to_wide(B::mask_fill(context.gradient.clone(), equal, Scalar::Float(0.0)));
+            let [x, y] = [0, 1].map(|n| to_wide(context.operand(n)));
+            let middle = B::reduce(ReduceOp::Mean, y.clone(), &[rows]);
+            let [x, y] = [x, y].map(|side| B::binary(BinaryOp::Sub, side, middle.clone()));
+            let of = |gradient: T<B>, own: T<B>, other: T<B>| {
+                let sums = B::reduce(ReduceOp::Sum, gradient.clone(), &[columns]);
+                let pull = B::binary(BinaryOp::Sub, mul::<B>(own, sums), B::matmul(gradient, other));
+                let pull = B::binary_scalar(BinaryOp::Mul, pull, Scalar::Float(2.0));
+                if wide(dtype) == dtype { pull } else { B::cast(pull, dtype) }
+            };
+            let of_y = context.wanted[1].then(|| of(transposed::<B>(gradient.clone()), y.clone(), x.clone()));
+            let of_x = context.wanted[0].then(|| of(gradient.clone(), x, y));
+            vec![of_x, of_y]
         },
     )
 }

@@ -9,6 +9,7 @@ pub(crate) mod conv_transpose;
 pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod cumulative;
+pub(crate) mod distance;
 pub(crate) mod gradient;
 pub(crate) mod grouped;
 pub(crate) mod index;

@@ -338,6 +338,12 @@ pub trait Backend:
         compose::grouped_matmul::<Self>(x, weight, ends)
     }
 
+    /// The sums `Σ (x - y)²` of floats of one dtype for each row of `x`, `[…, m, k]`, and each of `y`, `[…, n, k]`, whose other dims are the same: `[…, m, n]`.
+    /// Differences are squared as they are: the distance of equal rows is 0.
+    fn squared_distances(x: T<Self>, y: T<Self>) -> T<Self> {
+        compose::squared_distances::<Self>(x, y)
+    }
+
     /// `activation(x · weight + bias)`: `x` is `[…, in]`, `weight` `[in, out]`, `bias` `[out]`. A layer keeps its weight and bias, and to hand over
     /// copies of their handles would take as long as a small product does.
     fn linear(

@@ -8,6 +8,7 @@ mod all_reduce;
 pub(crate) mod attention;
 pub(crate) mod calc;
 mod conv;
+mod distance;
 mod elementwise;
 mod gradient;
 mod grouped;
@@ -25,6 +26,7 @@ pub use all_reduce::all_reduce;
 pub use attention::{attention, linear, linear_parameter_gradients, rows};
 pub use calc::wide;
 pub use conv::{added, conv_added};
+pub use distance::squared_distances;
 pub use elementwise::{
     ElementwiseProgram, activation, clamp, elementwise, elementwise_moments, elementwise_sums, mask_fill,
 };

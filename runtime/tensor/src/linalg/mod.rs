@@ -1,6 +1,7 @@
 //! Linear algebra.
 
 mod det;
+mod distance;
 mod einsum;
 mod inverse;
 mod lu;
@@ -8,6 +9,7 @@ mod norms;
 mod products;
 
 pub use det::det;
+pub use distance::squared_distances;
 pub use einsum::einsum;
 pub use inverse::inverse;
 pub use lu::{lu_decomposition, lu_decomposition_async};

@@ -119,6 +119,8 @@ functions! { ($) shapes:
     grouped_matmul [[6, 3], [4, 3, 2]] |B, [x, w]| {
         B::grouped_matmul(square::<B>(x), w, indices::<B>(&[2, 2, 5, 5], &[4]))
     };
+    squared_distances [[3, 4], [5, 4]] |B, [x, y]| B::squared_distances(x, y);
+    squared_distances_of_batches [[2, 3, 2], [2, 2, 2]] |B, [x, y]| B::squared_distances(square::<B>(x), y);
     linear [[2, 3, 4], [4, 5], [5]] |B, [x, w, b]| B::linear(x, &w, Some(&b), Some(kiln_tensor::Activation::Gelu));
     linear_plain [[3, 4], [4, 2]] |B, [x, w]| B::linear(x, &w, None, None);
 }

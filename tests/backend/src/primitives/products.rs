@@ -139,3 +139,44 @@ pub fn groups<B: Backend>() {
     let own = read::<B, f32>(B::grouped_matmul_weight_gradient(spoilt.clone(), spoilt, ends));
     assert!(own[0].is_nan() && own[1] == 4.0, "{own:?}");
 }
+
+/// Few rows and many, of one number and of none, in batches and in views, and rows that are far from the origin.
+pub fn distances<B: Backend>() {
+    for [lead, m, n, k] in [
+        [1, 1, 1, 1],
+        [1, 3, 40, 5],
+        [2, 9, 35, 17],
+        [1, 70, 20, 3],
+        [3, 2, 0, 4],
+        [1, 8, 2, 0],
+        [1, 0, 3, 2],
+    ] {
+        let (a, b) = (values(lead * m * k, 1), values(lead * n * k, 2));
+        let expected: Vec<f32> = (0..lead * m * n)
+            .map(|place| {
+                let (row, column) = (place / n, place / (m * n) * n + place % n);
+                let pairs = a[row * k..][..k].iter().zip(&b[column * k..][..k]);
+                pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>() as f32
+            })
+            .collect();
+        let (x, y) = (tensor::<B, f32>(&a, &[lead, m, k]), tensor::<B, f32>(&b, &[lead, n, k]));
+        let own = B::squared_distances(x.clone(), y.clone());
+        assert_eq!(own.shape().dims, [lead, m, n]);
+        assert_close(&read::<B, f32>(own), &expected, 1e-5);
+        // The same rows, each followed by others' elements.
+        let wide = B::cat(&[x.clone(), x.clone()], 2);
+        let part = SliceRange { start: 0, end: k, step: 1 };
+        let part = B::slice(wide, &[SliceRange::full(lead), SliceRange::full(m), part]);
+        assert_close(&read::<B, f32>(B::squared_distances(part, y.clone())), &expected, 1e-5);
+        for dtype in [DType::F16, DType::BF16, DType::F64].into_iter().filter(|&dtype| has::<B>(dtype)) {
+            let own = B::squared_distances(B::cast(x.clone(), dtype), B::cast(y.clone(), dtype));
+            assert_eq!(own.dtype(), dtype);
+            let tolerance = if dtype == DType::F64 { 1e-5 } else { 0.1 };
+            assert_close(&read::<B, f32>(B::cast(own, DType::F32)), &expected, tolerance);
+        }
+    }
+    let far: Vec<f32> = (0..10u8).map(|n| 4096.0 + f32::from(n) / 64.0).collect();
+    let far = tensor::<B, f32>(&far, &[10, 1]);
+    let own = read::<B, f32>(B::squared_distances(far.clone(), far));
+    assert_eq!(own[..3], [0.0, 1.0 / 4096.0, 4.0 / 4096.0]);
+}
