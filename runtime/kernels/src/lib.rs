@@ -20,6 +20,7 @@
 //! | [`attention`], [`rnn`] | fused attention, recurrent layers through time and back |
 //! | [`distance`] | distances between rows |
 //! | [`resize`] | resizing of an axis |
+//! | [`sort`] | sorting, and the first of what would be sorted |
 //! | [`tree`] | decision trees |
 //! | [`copy`], [`join`] | strided copies, row selection, joins |
 //! | [`threads`] | how many threads, and the loop over them |
@@ -59,6 +60,7 @@ mod scratch;
 mod simd;
 mod size;
 pub mod softmax;
+pub mod sort;
 pub mod threads;
 pub mod tree;
 mod walk;

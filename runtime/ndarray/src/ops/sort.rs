@@ -1,9 +1,9 @@
-//! Sorting along a dim, by integer keys that order as the elements do: one instantiation for all dtypes.
+//! Sorting along a dim, by integer keys that order as the elements do: one instantiation for all dtypes of up to 32 bits, one for the others.
 
 use crate::ops::cast;
 use crate::ops::lanes::Lanes;
 use crate::tensor::NdArrayTensor;
-use alloc::vec::Vec;
+use kiln_kernels::sort::{Key, first_positions};
 use kiln_tensor::DType;
 use kiln_tensor::backend::Primitive;
 
@@ -19,9 +19,8 @@ pub(crate) fn sorted(
     assert!(keep <= lanes.size, "topk: {keep} of dim {dim} with size {}", lanes.size);
     let mut shape = tensor.shape();
     shape.dims[dim] = keep;
-    let keys = keys(&tensor);
     let positions = NdArrayTensor::build(shape.clone(), DType::I64, |positions| {
-        sort_lanes(&keys, lanes, descending, keep, positions);
+        order(&tensor, lanes, descending, keep, positions);
     });
     let values = by_size!(tensor.dtype(), T => NdArrayTensor::build(shape, tensor.dtype(), |values: &mut [T]| {
         let source = tensor.slice::<T>();
@@ -34,50 +33,70 @@ pub(crate) fn sorted(
     (values, positions)
 }
 
-/// Integers that compare as the elements of a contiguous tensor do.
-fn keys(tensor: &NdArrayTensor) -> Vec<u64> {
-    const SIGN: u64 = 1 << 63;
-    match tensor.dtype() {
-        DType::U64 => tensor.slice::<u64>().to_vec(),
-        dtype if dtype.is_float() => {
-            let wide = cast::cast(tensor.clone(), DType::F64);
-            let key = |x: f64| {
-                // Adding 0 makes -0 equal to 0; a NaN of either sign is above all.
-                let bits = (x + 0.0).to_bits();
-                match bits {
-                    _ if x.is_nan() => u64::MAX,
-                    _ if bits & SIGN != 0 => !bits,
-                    _ => bits | SIGN,
-                }
-            };
-            wide.slice::<f64>().iter().map(|&x| key(x)).collect()
+const SIGN: u32 = 1 << 31;
+const LONG_SIGN: u64 = 1 << 63;
+
+/// Adding 0 makes -0 equal to 0; a NaN of either sign is above all.
+fn key_of_f32(x: f32) -> u32 {
+    let bits = (x + 0.0).to_bits();
+    // All bits of a negative number, and the sign of another.
+    let flipped = bits ^ ((bits as i32 >> 31) as u32 | SIGN);
+    if x.is_nan() { u32::MAX } else { flipped }
+}
+
+/// [`key_of_f32`] of 64 bits.
+fn key_of_f64(x: f64) -> u64 {
+    let bits = (x + 0.0).to_bits();
+    let flipped = bits ^ ((bits as i64 >> 63) as u64 | LONG_SIGN);
+    if x.is_nan() { u64::MAX } else { flipped }
+}
+
+fn order(tensor: &NdArrayTensor, lanes: Lanes, descending: bool, keep: usize, positions: &mut [i64]) {
+    let dtype = tensor.dtype();
+    // Entries of short keys have short positions.
+    let is_short = dtype.size() <= 4 && dtype != DType::U32 && u32::fits(lanes.size);
+    let by = |dtype: DType| cast::cast(tensor.clone(), dtype);
+    match (dtype.is_float(), is_short) {
+        (true, true) => {
+            order_by(&by(DType::F32), lanes, keep, positions, |x| turned(key_of_f32(x), descending))
         }
-        _ => {
-            let wide = cast::cast(tensor.clone(), DType::I64);
-            wide.slice::<i64>().iter().map(|&x| x as u64 ^ SIGN).collect()
+        (true, false) => {
+            order_by(&by(DType::F64), lanes, keep, positions, |x| turned(key_of_f64(x), descending))
+        }
+        (false, true) => {
+            order_by(&by(DType::I32), lanes, keep, positions, |x: i32| turned(x as u32 ^ SIGN, descending));
+        }
+        (false, false) if dtype == DType::U64 => {
+            order_by(tensor, lanes, keep, positions, |x: u64| turned(x, descending));
+        }
+        (false, false) => {
+            let key = |x: i64| turned(x as u64 ^ LONG_SIGN, descending);
+            order_by(&by(DType::I64), lanes, keep, positions, key);
         }
     }
 }
 
-fn sort_lanes(keys: &[u64], lanes: Lanes, descending: bool, keep: usize, positions: &mut [i64]) {
-    if positions.is_empty() {
-        return;
-    }
-    let mut lane: Vec<(u64, usize)> = Vec::with_capacity(lanes.size);
-    lanes.for_each(|start| {
-        let keys = keys[start..].iter().step_by(lanes.inner).take(lanes.size);
-        let ordered = keys.map(|&key| if descending { !key } else { key });
-        lane.clear();
-        // The position makes the order total, so that an unstable sort is stable.
-        lane.extend(ordered.zip(0..));
-        if keep < lanes.size && keep > 0 {
-            lane.select_nth_unstable(keep - 1);
-            lane.truncate(keep);
+/// A key that orders the other way, if that is wanted.
+fn turned<K: core::ops::Not<Output = K>>(key: K, descending: bool) -> K {
+    if descending { !key } else { key }
+}
+
+fn order_by<T: bytemuck::Pod + Sync, K: Key>(
+    tensor: &NdArrayTensor,
+    lanes: Lanes,
+    keep: usize,
+    positions: &mut [i64],
+    key: impl Fn(T) -> K + Sync,
+) {
+    let source = tensor.slice::<T>();
+    let Lanes { outer, size, inner } = lanes;
+    let keys = |[outer, at]: [usize; 2], keys: &mut [K]| {
+        let lane = &source[outer * size * inner + at..];
+        if inner == 1 {
+            keys.iter_mut().zip(lane).for_each(|(to, &x)| *to = key(x));
+        } else {
+            keys.iter_mut().zip(lane.iter().step_by(inner)).for_each(|(to, &x)| *to = key(x));
         }
-        lane.sort_unstable();
-        let (outer, inner) = (start / (lanes.size * lanes.inner), start % lanes.inner);
-        for (i, &(_, position)) in lane.iter().take(keep).enumerate() {
-            positions[(outer * keep + i) * lanes.inner + inner] = position as i64;
-        }
-    });
+    };
+    first_positions([outer, size, inner], keep, &keys, positions);
 }
