@@ -29,6 +29,7 @@ pub use backward::OfResults;
 pub use forward::{Kept, States};
 
 use crate::math::slope_of_result;
+use crate::size::elements;
 use crate::threads::{parallel_for, sharing};
 use cell::Cell;
 use core::ops::Range;
@@ -140,7 +141,11 @@ impl<'a> Layer<'a> {
         let (cells, hidden) = (self.options.kind.activations().len(), self.options.hidden_size);
         assert!(hidden > 0, "a recurrent layer's state has elements");
         assert_eq!(self.options.activations.len(), self.directions() * cells, "activations of the layer");
-        assert_eq!(gates.len(), self.rows() * self.directions() * self.width(), "size of the gates");
+        assert_eq!(
+            gates.len(),
+            elements(&[self.steps, self.batch, self.directions(), self.width()]),
+            "size of the gates"
+        );
         assert!(self.lengths.is_none_or(|lengths| lengths.len() == self.batch), "lengths of the sequences");
         let peepholes = self.directions() * 3 * hidden;
         assert!(self.peepholes.is_none_or(|p| p.len() == peepholes), "size of the peepholes");

@@ -19,7 +19,7 @@ const INLINE: usize = 256;
 
 /// Whether this file's way is the one for a convolution.
 pub(super) fn suit(shape: &ConvShape) -> bool {
-    let few = shape.groups == 1 && shape.in_channels <= FEW;
+    let few = shape.groups == 1 && (1..=FEW).contains(&shape.in_channels);
     few && !shape.windows.are_points() && shape.windows.stride[2] <= 2 && shape.pads_little()
 }
 

@@ -79,6 +79,18 @@ impl ConvShape {
             "size of the convolution's output"
         );
         assert!(bias.is_none_or(|b| b.len() == self.out_channels), "size of the convolution's bias");
+        let w = &self.windows;
+        for axis in 0..3 {
+            // Elements from the first that any window has to the last.
+            let taps = reach([w.output[axis], w.kernel[axis]], [w.stride[axis], w.dilation[axis]]);
+            let (before, after) = w.padding[axis];
+            let padded = before.saturating_add(w.input[axis]).saturating_add(after);
+            let [windows, size] = [w.output[axis], w.input[axis]];
+            assert!(
+                taps <= padded,
+                "{windows} windows reach beyond a padded image of {size} pixels, {padded} with its padding"
+            );
+        }
     }
 }
 
@@ -175,16 +187,15 @@ impl ConvTransposeShape {
     }
 
     pub(crate) fn check(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &[f32]) {
-        let input: usize = self.input.iter().product();
-        let output: usize = self.output.iter().product();
+        let (input, output) = (elements(&self.input), elements(&self.output));
         assert_eq!(
             x.len(),
-            self.batch * self.in_channels * input,
+            elements(&[self.batch, self.in_channels, input]),
             "size of the transposed convolution's input"
         );
         assert_eq!(
             out.len(),
-            self.batch * self.out_channels * output,
+            elements(&[self.batch, self.out_channels, output]),
             "size of the transposed convolution's output"
         );
         assert_eq!(weight.len(), self.weight_len(), "size of the transposed convolution's weights");

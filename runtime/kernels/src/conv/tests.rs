@@ -615,3 +615,20 @@ fn transposed_convolutions_add_up_their_windows() {
         }
     }
 }
+
+/// Windows that an image does not have, whose numbers of elements fit.
+#[test]
+#[should_panic(expected = "windows reach beyond a padded image")]
+fn windows_beyond_the_image_are_refused() {
+    let windows = kiln_types::Windows {
+        rank: 1,
+        input: [1, 1, 1],
+        kernel: [1; 3],
+        stride: [1, 1, 2],
+        dilation: [1; 3],
+        padding: [(0, 0); 3],
+        output: [1, 1, 1000],
+    };
+    let shape = ConvShape { batch: 1, in_channels: 2, out_channels: 3, groups: 1, windows };
+    shape.check(&[0.0; 2], None, &[0.0; 3000]);
+}

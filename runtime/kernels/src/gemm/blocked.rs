@@ -5,6 +5,7 @@ use super::pack::{Part, depth_blocks, pack_rhs, padded_cols};
 use super::tile::{Kernels, Tile, runs};
 use crate::consumed::KEPT;
 use crate::scratch::with_scratch;
+use crate::size::elements;
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_for};
 use core::ops::Range;
 
@@ -79,7 +80,7 @@ impl Product<'_> {
             && let Panels::Fill(fill) = self.b
         {
             // Several jobs would write the same panels.
-            return with_scratch(self.k * padded_cols(&kernels, self.n), |b| {
+            return with_scratch(elements(&[self.k, padded_cols(&kernels, self.n)]), |b| {
                 pack_rhs(&kernels, self.k, self.n, fill, b, KEPT);
                 Product { b: Panels::Packed(b), ..*self }.run_jobs(&kernels, row_jobs, col_jobs);
             });

@@ -4,6 +4,7 @@ use super::tile::Finish;
 use crate::bounds::Bounds;
 use crate::math::{Map, map_rows, map_slice};
 use crate::simd::dispatched;
+use crate::size::reach;
 use core::ops::Range;
 use core::ptr::null;
 use kiln_types::Activation;
@@ -56,10 +57,7 @@ impl Epilogue<'_> {
             Bias::PerColumn(bias) => assert_eq!(bias.len(), n, "one bias per column"),
         }
         if let Some(residual) = self.residual {
-            assert!(
-                m == 0 || n == 0 || (m - 1) * c_step + n <= residual.len(),
-                "the residual does not hold C"
-            );
+            assert!(reach([m, n], [c_step, 1]) <= residual.len(), "the residual does not hold C");
         }
     }
 

@@ -262,7 +262,7 @@ fn product(
     };
     match a {
         Lhs::Packed(a) => run(&a.data),
-        Lhs::Plain(a) => with_scratch(m * k, |packed| {
+        Lhs::Plain(a) => with_scratch(elements(&[m, k]), |packed| {
             pack_lhs(&kernels, a, m, k, packed);
             run(packed);
         }),

@@ -179,7 +179,7 @@ impl PackedRhs {
 
 /// Packs the whole of `A`, which was checked, into `rows · depth` elements.
 pub(super) fn pack_lhs(kernels: &Kernels, a: Matrix<'_>, rows: usize, depth: usize, to: &mut [f32]) {
-    assert_eq!(to.len(), rows * depth);
+    assert_eq!(to.len(), elements(&[rows, depth]));
     let (step, to) = (kernels.rows, SharedMut::new(to));
     parallel_for(rows.div_ceil(step), step * depth, |panels| {
         for block in depth_blocks(depth) {
@@ -208,7 +208,7 @@ pub(crate) fn pack_lhs_into(a: Matrix<'_>, rows: usize, depth: usize, to: &mut [
 
 /// Elements that a packed `B` takes.
 pub(crate) fn packed_rhs_len(depth: usize, cols: usize) -> usize {
-    depth * padded_cols(&Kernels::current(), cols)
+    elements(&[depth, padded_cols(&Kernels::current(), cols)])
 }
 
 /// Where the element of a step of the depth and a column lies in a packed `B` of these dims, and how many columns from it on lie beside it.
@@ -261,7 +261,7 @@ fn pack_rows(
     /// As many streams as are written at once without driving each other out of the first-level cache.
     const PANELS: usize = 8;
     let padded = padded_cols(kernels, cols);
-    assert_eq!(to.len(), depth * padded);
+    assert_eq!(to.len(), elements(&[depth, padded]));
     let (group, to) = (PANELS * kernels.cols, SharedMut::new(to));
     for block in depth_blocks(depth) {
         let pack = |steps: Range<usize>| {
@@ -315,7 +315,7 @@ pub(super) fn pack_rhs(
     consumed: Consumed<'_>,
 ) {
     let padded = padded_cols(kernels, cols);
-    assert_eq!(to.len(), depth * padded);
+    assert_eq!(to.len(), elements(&[depth, padded]));
     let to = SharedMut::new(to);
     let pack = |panels: Range<usize>| {
         for depth in depth_blocks(depth) {

@@ -6,7 +6,7 @@ use super::pack::{BLOCK_DEPTH, PackedRhs, depth_blocks, padded_cols};
 use super::tile::{Kernels, Tile, runs};
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
-use crate::size::reach;
+use crate::size::{elements, reach};
 use crate::threads::{self, INLINE_WORK, SharedMut, parallel_chunks, parallel_for};
 use core::ops::Range;
 
@@ -372,8 +372,8 @@ pub(crate) fn panel_product(
     }
     a.check(m, depth, "left operand");
     assert!(panel_widths().contains(&width), "a panel has no {width} columns");
-    assert!(panel.len() >= depth * width, "the panel does not hold {depth} steps");
-    assert!((m - 1) * c_step + width <= c.len() && c_step >= width, "C does not hold {m} rows");
+    assert!(panel.len() >= elements(&[depth, width]), "the panel does not hold {depth} steps");
+    assert!(reach([m, width], [c_step, 1]) <= c.len() && c_step >= width, "C does not hold {m} rows");
     let in_rows = a.col_stride == 1;
     assert!(in_rows || a.row_stride == 1, "neither rows nor columns of the left operand lie side by side");
     for run in runs(0, heights(&kernels, m), 0, usize::MAX) {

@@ -181,3 +181,29 @@ fn a_short_operand_is_refused() {
     let (a, b) = (Matrix::row_major(&a, 2), Matrix::row_major(&b, 2));
     gemm(2, 2, 2, Lhs::Plain(a), Rhs::Plain(b), &mut c, 2, &Epilogue::default());
 }
+
+/// Sizes whose product wraps, of operands that hold one element for all places: what they would take is asked for nowhere.
+#[test]
+fn sizes_that_wrap_are_refused() {
+    use crate::gemm::{PackedBf16, gemm_bf16};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let number = [1.0; 16];
+    let everywhere = Matrix { data: &number[..], row_stride: 0, col_stride: 0 };
+    let refused = |name: &str, body: &mut dyn FnMut()| {
+        assert!(catch_unwind(AssertUnwindSafe(body)).is_err(), "{name} is not refused");
+    };
+    refused("a packed right side", &mut || {
+        drop(PackedRhs::new(Matrix { col_stride: 1, ..everywhere }, 1 << 60, 16));
+    });
+    refused("a plain left side", &mut || {
+        let (m, k) = (1 << 20, 1 << 44);
+        let mut c = vec![0.0; m];
+        gemm(m, 1, k, Lhs::Plain(everywhere), Rhs::Plain(everywhere), &mut c, 1, &Epilogue::default());
+    });
+    let b = noise(4 * 32, 1);
+    let b = PackedBf16::new(Matrix::row_major(&b, 32), 4, 32);
+    refused("rows of C that wrap", &mut || {
+        let mut c = vec![0.0; 64];
+        gemm_bf16(2, &[1.0; 8], 4, &b, &mut c, usize::MAX - 31, &Epilogue::default());
+    });
+}

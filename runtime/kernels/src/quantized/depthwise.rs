@@ -31,7 +31,7 @@ impl PackedQuantizedDepthwise {
     /// f32 holds.
     ///
     /// # Panics
-    /// When `weight` does not have the shape's weight dims.
+    /// When `weight` does not have the shape's weight dims, or a sum may be more than that.
     pub fn new(shape: &ConvShape, weight: Bytes<'_>, zeros: Zeros<'_>) -> Self {
         let taps = shape.windows.kernel_len();
         zeros.check(shape.out_channels);
@@ -41,6 +41,12 @@ impl PackedQuantizedDepthwise {
             Bytes::I8(bytes) => bytes.iter().map(|&byte| byte.into()).enumerate().map(less_zero).collect(),
         };
         assert_eq!(weight.len(), shape.weight_len(), "the weights do not have the convolution's shape");
+        let largest = weight.iter().map(|weight| weight.unsigned_abs() as usize).max().unwrap_or(0);
+        let sum = taps.saturating_mul(255).saturating_mul(largest);
+        assert!(
+            sum <= 1 << f32::MANTISSA_DIGITS,
+            "a sum of {taps} products may be {sum}, more than f32 counts to"
+        );
         #[cfg(target_arch = "x86_64")]
         if let Some(taps) = products::Taps::new(shape, &weight) {
             return Self(Way::Products(taps));

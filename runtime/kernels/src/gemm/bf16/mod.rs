@@ -23,7 +23,7 @@ pub(crate) use tile::{COLS as PANEL, WHOLE, f32_of};
 
 use super::{Epilogue, Matrix};
 use crate::scratch::with_scratch;
-use crate::size::elements;
+use crate::size::{elements, reach};
 use crate::threads::{self, SharedMut};
 
 /// Whether this machine multiplies bf16 many times as fast as f32: by AMX.
@@ -52,10 +52,7 @@ pub fn gemm_bf16(
     let (k, n) = b.dims();
     Matrix::row_major(a, a_row_stride).check(m, k, "left operand");
     epilogue.check(m, n, c_row_stride);
-    assert!(
-        m == 0 || n == 0 || (m - 1) * c_row_stride + n <= c.len(),
-        "C does not hold {m} rows and {n} columns"
-    );
+    assert!(reach([m, n], [c_row_stride, 1]) <= c.len(), "C does not hold {m} rows and {n} columns");
     assert!(m <= 1 || c_row_stride >= n, "rows of C overlap");
     let (c, a) = (SharedMut::new(c), Bf16Rows::Single(a, a_row_stride));
     let c = Bf16Results::Single(&c);
