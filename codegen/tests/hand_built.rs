@@ -31,6 +31,18 @@ fn finish(mut graph: Graph, nodes: Vec<kiln_importer::ir::NodeId>, outputs: &[Va
     graph
 }
 
+/// A perceptron of one hidden layer, added to what it is given.
+fn block(builder: &mut Builder<'_>, x: ValueId, name: &str) -> ValueId {
+    builder.origin = origin(&[("", "Net"), (name, "Block"), (&format!("{name}.fc1"), "Linear")]);
+    let hidden = linear(builder, x, &format!("{name}.fc1"), [16, 32]);
+    builder.origin = origin(&[("", "Net"), (name, "Block")]);
+    let hidden = builder.add(Op::Activation(Activation::Relu), &[hidden]).unwrap();
+    builder.origin = origin(&[("", "Net"), (name, "Block"), (&format!("{name}.fc2"), "Linear")]);
+    let hidden = linear(builder, hidden, &format!("{name}.fc2"), [32, 16]);
+    builder.origin = origin(&[("", "Net"), (name, "Block")]);
+    builder.add(Op::Binary(BinaryOp::Add), &[hidden, x]).unwrap()
+}
+
 /// Two equal blocks in a `ModuleList`, a head, a dynamic batch.
 fn blocks() -> Graph {
     let mut graph = Graph { name: "blocks".into(), ..Graph::default() };
@@ -39,15 +51,7 @@ fn blocks() -> Graph {
     let input = builder.input("input.1", ty);
     let mut x = input;
     for i in 0..2 {
-        let block = format!("layer.{i}");
-        builder.origin = origin(&[("", "Net"), (&block, "Block"), (&format!("{block}.fc1"), "Linear")]);
-        let hidden = linear(&mut builder, x, &format!("{block}.fc1"), [16, 32]);
-        builder.origin = origin(&[("", "Net"), (&block, "Block")]);
-        let hidden = builder.add(Op::Activation(Activation::Relu), &[hidden]).unwrap();
-        builder.origin = origin(&[("", "Net"), (&block, "Block"), (&format!("{block}.fc2"), "Linear")]);
-        let hidden = linear(&mut builder, hidden, &format!("{block}.fc2"), [32, 16]);
-        builder.origin = origin(&[("", "Net"), (&block, "Block")]);
-        x = builder.add(Op::Binary(BinaryOp::Add), &[hidden, x]).unwrap();
+        x = block(&mut builder, x, &format!("layer.{i}"));
     }
     builder.origin = origin(&[("", "Net"), ("head", "Linear")]);
     let y = linear(&mut builder, x, "head", [16, 4]);
@@ -110,6 +114,39 @@ fn equal_blocks_share_a_struct_and_a_loop() {
             "head.bias",
         ]
     );
+}
+
+/// A loop goes on with the variable that it begins with, and that is called as the file calls what comes of it.
+#[test]
+fn what_a_loop_begins_with_has_the_name_of_its_result() {
+    let ty = || TensorType::new(DType::F32, [2usize, 16]);
+    let source = |lists: &[&str]| {
+        let mut graph = Graph::default();
+        let mut builder = Builder::new(&mut graph);
+        let [a, b] = ["a", "b"].map(|name| builder.input(name, ty()));
+        builder.origin = origin(&[("", "Net"), ("head", "Linear")]);
+        let a = linear(&mut builder, a, "first", [16, 16]);
+        builder.origin = origin(&[("", "Net")]);
+        let b = builder.add(Op::Unary(UnaryOp::Exp), &[b]).unwrap();
+        let mut x = builder.add(Op::Binary(BinaryOp::Add), &[a, b]).unwrap();
+        for list in lists {
+            for i in 0..2 {
+                x = block(&mut builder, x, &format!("{list}.{i}"));
+            }
+        }
+        builder.origin = origin(&[("", "Net"), ("head", "Linear")]);
+        let y = linear(&mut builder, x, "head", [16, 4]);
+        let nodes = builder.nodes;
+        let mut graph = finish(graph, nodes, &[y, x]);
+        graph.output_names = vec!["scores".into(), "type".into()];
+        generate(&graph, &options()).unwrap().source
+    };
+    for lists in [&["layer"] as &[_], &["layer", "more"]] {
+        let source = source(lists);
+        assert_eq!(source.matches("let mut type_ = ").count(), 1, "{source}");
+        assert_eq!(source.matches("type_ = ").count(), 1 + lists.len(), "{source}");
+        assert!(source.contains("Ok((scores, type_))"), "{source}");
+    }
 }
 
 #[test]

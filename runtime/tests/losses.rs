@@ -376,3 +376,12 @@ fn weighted_means_of_large_batches_are_finite_in_16_bits() {
     let loss = one(binary.forward(logits, targets.reshape([rows, 1]).repeat_dim(1, 2)));
     assert!((loss - 2.0_f64.ln()).abs() < 1e-3, "{loss}");
 }
+
+/// Two classes have two weights, also where a target is one number.
+#[test]
+#[should_panic(expected = "BinaryCrossEntropyLoss: 2 classes and 1 weights")]
+fn a_weight_for_each_of_two_classes() {
+    let device = Default::default();
+    let loss = BinaryCrossEntropyLossConfig::new().with_weights(Some(vec![2.0])).init(&device);
+    let _ = loss.forward(Tensor::<B, 1>::from_data([0.5, 0.25], &device), int(&[1, 0], [2]));
+}

@@ -232,3 +232,14 @@ fn no_steps_leave_the_state() {
     let gru = GruConfig::new(INPUT, HIDDEN, false).init::<B>(&device).forward(x, None);
     assert_eq!(gru.dims(), [BATCH, 0, HIDDEN]);
 }
+
+/// It is the input that is wrong, not the layer's weight.
+#[test]
+#[should_panic(
+    expected = "rnn: the last dim of the input [2, 1, 4] does not fit a weight [1, 8, 3], which takes 3"
+)]
+fn an_input_of_another_width_is_named() {
+    let device = Default::default();
+    let layer = LstmConfig::new(3, 2, true).init::<B>(&device);
+    let _ = layer.forward(Tensor::ones([2, 1, 4], &device), None);
+}

@@ -49,13 +49,13 @@ fn print(checkpoint: &Checkpoint, all: bool, out: &mut String) -> fmt::Result {
     writeln!(out, "  format      {}", format_name(checkpoint.format()))?;
     let stored = match stored(checkpoint) {
         stored if stored == bytes => String::new(),
-        stored => format!(" ({} stored)", size(stored)),
+        stored => format!(" ({} stored)", size(stored as u64)),
     };
     writeln!(
         out,
         "  parameters  {numbers} in {} tensors, {}{stored}",
         checkpoint.tensors().len(),
-        size(bytes)
+        size(bytes as u64)
     )?;
     let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, tensor) in checkpoint.tensors() {
@@ -215,11 +215,11 @@ impl<'a> Branch<'a> {
                 "{:<dtype_width$} {:<20} {:>10}{strided}",
                 tensor.stored().name(),
                 shape(tensor),
-                size(stored_bytes(tensor))
+                size(stored_bytes(tensor) as u64)
             )
         });
         let columns = dtype_width + 21;
-        let whole = format!("{:<columns$} {:>10}", "", size(bytes.saturating_mul(run)));
+        let whole = format!("{:<columns$} {:>10}", "", size(bytes.saturating_mul(run) as u64));
         let columns = if branch.tensor.is_some() { own } else { whole };
         writeln!(out, "{:indent$}{name:<width$} {columns}", "")?;
         Ok((run - 1) * count + branch.print(depth + 1, style, out)?)
@@ -244,7 +244,7 @@ fn shape(tensor: &LazyTensor) -> String {
 }
 
 /// A number of bytes for people.
-fn size(bytes: usize) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} B"),
         10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

@@ -27,10 +27,10 @@ pub(super) struct Arguments {
     #[arg(long)]
     pub(super) all: bool,
     /// Say what each pass did
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     passes: bool,
     /// Print the optimized graph
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     graph: bool,
     #[command(flatten)]
     bindings: Bindings,
@@ -108,10 +108,10 @@ fn print(arguments: &Arguments, summary: &Summary, out: &mut String) -> fmt::Res
     }
     writeln!(
         out,
-        "  parameters  {} in {} tensors, {:.1} MB",
+        "  parameters  {} in {} tensors, {}",
         summary.parameters,
         summary.initializers,
-        summary.bytes as f64 / 1e6
+        checkpoint::size(summary.bytes)
     )?;
     if !summary.functions.is_empty() {
         writeln!(out, "  functions   {}", list(&summary.functions))?;

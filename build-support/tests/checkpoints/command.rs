@@ -160,6 +160,13 @@ fn wrong_usage_is_told_from_failure() {
     assert_eq!(failing(&["inspect", net, "--passes"]).0, 2);
     assert_eq!(failing(&["inspect", model, "--top-level-key", "x"]).0, 2);
     assert_eq!(failing(&["inspect", model, "--all"]).0, 2);
+    // What the object does not have is not left out in silence.
+    for option in ["--passes", "--graph"] {
+        assert_eq!(failing(&["inspect", model, "--json", option]).0, 2);
+    }
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases/net_residual_cnn/model.onnx");
+    let small = printed(&["inspect", small.to_str().unwrap()]);
+    assert!(small.contains("in 24 tensors, 47.9 kB"), "{small}");
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
 }
 

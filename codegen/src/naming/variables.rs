@@ -537,7 +537,8 @@ impl<'a> Namer<'a> {
                 let plain = is_plain(name);
                 (!looped || plain) && hint.is_none_or(|hint| hint == name)
             });
-            let mut name = match (reused, hint) {
+            let begun = self.begun(statement).map(|var| self.name(var).to_owned());
+            let mut name = match (begun.or(reused), hint) {
                 (Some(name), _) => name,
                 (None, Some(hint)) => self.fresh(hint, uses, i, statement),
                 (None, None) => {
@@ -555,6 +556,23 @@ impl<'a> Namer<'a> {
         }
     }
 
+    /// The variable that a loop goes on with, which is there already: its name is the loop's whatever the result would be called.
+    fn begun(&self, statement: &Statement) -> Option<VarId> {
+        match statement {
+            Statement::Loop { init: Code::Use(var), .. } if self.variables.mutable.contains(var) => {
+                Some(*var)
+            }
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
+            | Statement::Loop { .. }
+            | Statement::Repeat(_) => None,
+        }
+    }
+
     /// The variable that goes on with a result: the one that the expression begins with, when it ends here.
     fn reused(&self, uses: &Uses, i: usize, statement: &Statement, output: VarId) -> Option<VarId> {
         let code = match statement {
@@ -567,11 +585,6 @@ impl<'a> Namer<'a> {
             | Statement::Push { .. }
             | Statement::Repeat(_) => return None,
         };
-        if let (Statement::Loop { .. }, Code::Use(var)) = (statement, code)
-            && self.variables.mutable.contains(var)
-        {
-            return Some(*var);
-        }
         let head =
             code.first_var().filter(|&head| moves(statement, head) && !uses.after(i, statement, head))?;
         if self.carried.contains(&head) {

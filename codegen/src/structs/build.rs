@@ -403,12 +403,25 @@ fn hint_outputs(graph: &Graph, body: &mut Body) {
     }
 }
 
-/// What a named value is made of by calls on it alone has its name.
+/// What a named value is made of by calls on it alone has its name, and so has what a loop that makes it begins with.
 fn pass_hints_back(body: &mut Body) {
     let uses = body.block.uses();
     for statement in body.block.statements.iter().rev() {
-        let Statement::Bind { outputs, code: code @ Code::Method(..) } = statement else { continue };
-        let (&[output], &[value]) = (outputs.as_slice(), code.vars().as_slice()) else { continue };
+        let (output, value) = match statement {
+            Statement::Bind { outputs, code: code @ Code::Method(..) } => {
+                let (&[output], &[value]) = (outputs.as_slice(), code.vars().as_slice()) else { continue };
+                (output, value)
+            }
+            Statement::Loop { output, init: Code::Use(value), .. } => (*output, *value),
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
+            | Statement::Loop { .. }
+            | Statement::Repeat(_) => continue,
+        };
         if let Some(hint) = body.hints.get(&output).cloned()
             && uses.get(&value) == Some(&1)
         {

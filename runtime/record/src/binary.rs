@@ -28,5 +28,12 @@ pub fn write<T: Serialize, W: std::io::Write>(writer: &mut W, value: &T) -> Resu
 ///
 /// Only from memory: a stream's reader would reserve whatever length the file claims, a slice's reader checks it.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RecordError> {
-    T::deserialize(&mut Reader::new(bytes)).map_err(|error| RecordError::Decode(error.to_string()))
+    let mut reader = Reader::new(bytes);
+    let value = T::deserialize(&mut reader).map_err(|error| RecordError::Decode(error.to_string()))?;
+    // Without names, a record of another type may begin with all that this one has.
+    if reader.has_more() {
+        let reason = "the record goes on after what the module has: it was written of another module";
+        return Err(RecordError::Decode(reason.to_string()));
+    }
+    Ok(value)
 }

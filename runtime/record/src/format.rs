@@ -258,6 +258,17 @@ mod tests {
         }
     }
 
+    /// A record without names that begins as another does is not taken for it.
+    #[test]
+    fn bytes_that_nothing_reads_are_an_error() {
+        for format in [Format::Bincode, Format::BincodeGz] {
+            let bytes = format.to_vec(&(1u8, 2u8)).expect("written");
+            assert_eq!(format.read::<(u8, u8)>(&bytes).expect("what was written"), (1, 2));
+            let error = format.read::<u8>(&bytes).expect_err("a part of what was written");
+            assert!(error.to_string().contains("written of another module"), "{error}");
+        }
+    }
+
     /// Deflate makes a thousandth of what repeats, which is more than is inflated of a file that may be hostile.
     #[test]
     fn what_repeats_is_read_again() {

@@ -1,5 +1,6 @@
 //! Checked operations on rank-erased tensors: what `Tensor` methods share, compiled once per backend.
 
+use crate::api::TensorKind;
 use crate::backend::{Backend, Primitive, SliceRange};
 use crate::check::{self, ensure};
 use crate::compose::calc::{T, narrow, reshape};
@@ -90,8 +91,14 @@ pub(crate) fn clamp<B: Backend>(tensor: T<B>, min: Option<Scalar>, max: Option<S
 
 /// [`Backend::binary_scalar`]; of a maximum and a minimum the number is a bound, which is not wrapped to its dtype.
 pub(crate) fn binary_scalar<B: Backend>(op: BinaryOp, tensor: T<B>, number: Scalar) -> T<B> {
-    let number = match op {
-        BinaryOp::Max | BinaryOp::Min => saturated(number, tensor.dtype()),
+    let dtype = tensor.dtype();
+    let number = match (op, number) {
+        (BinaryOp::Max | BinaryOp::Min, _) => saturated(number, dtype),
+        // Converted to the integers' dtype, a power of 1/2 would be one of 0.
+        (BinaryOp::Pow, Scalar::Float(power)) if dtype.is_int() && Float::fract(power) != 0.0 => {
+            let floats = B::cast(tensor, <crate::api::Float as TensorKind<B>>::default_dtype());
+            return B::cast(B::binary_scalar(op, floats, number), dtype);
+        }
         _ => number,
     };
     B::binary_scalar(op, tensor, number)

@@ -3,7 +3,8 @@
 
 use super::CONFIG;
 use crate::CONSTANT;
-use bincode::de::{BorrowDecode, Decode, DecoderImpl, read::SliceReader};
+use bincode::de::read::{Reader as _, SliceReader};
+use bincode::de::{BorrowDecode, Decode, Decoder as _, DecoderImpl};
 use bincode::error::DecodeError;
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
@@ -26,6 +27,11 @@ impl<'de> Reader<'de> {
         // than the bytes.
         let items = bytes.len().saturating_add(ITEMS_WITHOUT_BYTES);
         Self { decoder: DecoderImpl::new(SliceReader::new(bytes), CONFIG, ()), items }
+    }
+
+    /// Whether there are bytes that nothing was read from.
+    pub fn has_more(&mut self) -> bool {
+        self.decoder.reader().peek_read(1).is_some()
     }
 
     /// The parts of a value, whose number is in its type.

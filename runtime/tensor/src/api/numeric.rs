@@ -66,7 +66,7 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
         fmod_scalar => Fmod;
         /// `self` to the power of `other`, elementwise; broadcasts.
         powf,
-        /// `self` to one power.
+        /// `self` to one power; of integers with a fraction, the root as a float without its own fraction.
         powf_scalar => Pow;
         /// `self` to the power of `other`, elementwise; broadcasts.
         powi,

@@ -41,6 +41,14 @@ impl<B: Backend> RnnInputs<B> {
                 ensure!(shape[..] == *dims, "rnn", "{name} is {shape}, it should be {dims:?}");
             }
         };
+        let [.., taken] = self.weight.dims();
+        ensure!(
+            taken == size,
+            "rnn",
+            "the last dim of the input {} does not fit a weight {}, which takes {taken}",
+            self.input.shape(),
+            self.weight.shape()
+        );
         expect("the weight", Some(self.weight.shape()), &[directions, gates, size]);
         expect("the recurrent weight", Some(self.recurrent.shape()), &[directions, gates, hidden]);
         expect("the bias", self.bias.as_ref().map(Tensor::shape), &[directions, 2 * gates]);

@@ -60,6 +60,8 @@ pub fn arithmetic<B: Backend>() {
     same(b.clone() - a.clone(), [[9.0, 8.0], [19.0, 18.0]]);
     same(a.clone() * b.clone(), [[10.0, 20.0], [20.0, 40.0]]);
     same(b / a.clone(), [[10.0, 5.0], [20.0, 10.0]]);
+    same(tensor::<B, 1, Int>([4, 10, 0]).powf_scalar(0.5), [2, 3, 0]);
+    same(tensor::<B, 1, Int>([4, -3, 0]).powf_scalar(2.0), [16, 9, 0]);
     same(a.clone().powf_scalar(2.0).max_pair(a.clone() + 1), [[2.0, 4.0]]);
     same(-a.clone(), [[-1.0, -2.0]]);
     same(a.clone().clamp(1.5, 1.75), [[1.5, 1.75]]);

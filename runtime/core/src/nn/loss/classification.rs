@@ -206,6 +206,9 @@ impl<B: Backend> BinaryCrossEntropyLoss<B> {
             of_probabilities(logits, expected)
         };
         let Some(weights) = &self.weights else { return losses.mean() };
+        let [given] = weights.dims();
+        let fits = if D > 1 { given == classes } else { given >= classes };
+        assert!(fits, "BinaryCrossEntropyLoss: {classes} classes and {given} weights");
         let weights = weights.clone().cast(losses.dtype());
         let weights = if D > 1 {
             let mut shape = [1; D];
