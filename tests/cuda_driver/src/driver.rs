@@ -686,6 +686,21 @@ unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
 unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     to: *mut c_void,
     from: sys::CUdeviceptr,
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventQuery(event: sys::CUevent) -> CUresult {
+    code(ready().and_then(|state| {
+        let event = event as u64;
+        let is_it = |work: &Arc<Work>| matches!(**work, Work::Record(at) if at == event);
+        match state.events.contains(&event) {
+            false => Err(CUDA_ERROR_INVALID_HANDLE),
+            true if state.streams.values().any(|queue| queue.waiting.iter().any(is_it)) => {
+                Err(CUDA_ERROR_NOT_READY)
+            }
+            true => Ok(()),
+        }
+    }))
+}
+
     bytes: usize,
     stream: sys::CUstream,
 ) -> CUresult {

@@ -4,7 +4,7 @@ use super::allocator::Allocator;
 use super::blas::{self, Blas, WORKSPACE_BYTES};
 use super::dnn::{self, Dnn, Lack};
 use super::nccl::{self, Group};
-use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, Uploads};
+use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, UPLOAD_BYTES, Uploads};
 use super::{
     Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Numbers,
     Pending, Product, Written, is_wanted,
@@ -24,8 +24,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 /// Bytes of pageable memory up to which the driver keeps a copy of its own of what it is given, and waits for nothing ("API Synchronization
 /// Behavior" of the driver's reference).
 const MOST_PAGEABLE: usize = 64 << 10;
-/// Bytes of a piece of what is copied by way of staging memory.
-const UPLOAD_BYTES: usize = 4 << 20;
 
 /// The context of a device, which whoever uses the process' device shares.
 pub(super) struct Primary {
