@@ -74,7 +74,7 @@ pub(crate) struct Context {
     /// Told when what was written down by one thread is complete.
     captured: Condvar,
     draws: Mutex<Draws>,
-    failure: Mutex<Option<String>>,
+    failures: Mutex<Failures>,
     /// How often buffers were [exchanged](Buffer::exchange).
     exchanges: AtomicU64,
     /// How often there was no memory, not even without what the pool kept.
@@ -121,6 +121,15 @@ struct State {
     lent: FxHashMap<u64, Lent>,
 }
 
+/// What went wrong on the device that belongs to no buffer.
+#[derive(Default)]
+struct Failures {
+    /// What is told to whoever waits next, and forgotten then: the device goes on.
+    untold: Option<String>,
+    /// The first [fault](DriverError::is_fault), of which everybody is told until the device is opened again: nothing of it can be used any more.
+    fault: Option<String>,
+}
+
 /// What a kernel sees of a buffer.
 #[derive(Clone, Copy)]
 struct Part {
@@ -156,7 +165,7 @@ impl Context {
             state: Mutex::default(),
             captured: Condvar::new(),
             draws: Mutex::new(Draws::unseeded()),
-            failure: Mutex::default(),
+            failures: Mutex::default(),
             exchanges: AtomicU64::new(0),
             lacks: AtomicU64::new(0),
         }
@@ -207,7 +216,19 @@ impl Context {
 
     /// The first failure is the cause of those that follow.
     fn fail(&self, reason: impl fmt::Display) {
-        lock(&self.failure).get_or_insert_with(|| reason.to_string());
+        let failures = &mut *lock(&self.failures);
+        if failures.fault.is_none() {
+            failures.untold.get_or_insert_with(|| reason.to_string());
+        }
+    }
+
+    /// What the driver says went wrong, as whoever is told of it reads it. Of a fault it is noted that the device had it.
+    fn reason(&self, error: &DriverError) -> String {
+        let reason = error.to_string();
+        if error.is_fault {
+            lock(&self.failures).fault.get_or_insert_with(|| reason.clone());
+        }
+        reason
     }
 
     pub fn error(&self, reason: String) -> ExecutionError {
@@ -216,7 +237,8 @@ impl Context {
 
     /// What went wrong on the device, if anything did.
     fn check(&self) -> Result<(), ExecutionError> {
-        match lock(&self.failure).take() {
+        let failures = &mut *lock(&self.failures);
+        match failures.untold.take().or_else(|| failures.fault.clone()) {
             None => Ok(()),
             Some(reason) => Err(self.error(reason)),
         }

@@ -249,6 +249,35 @@ fn a_kernel_that_faults_is_an_error_of_what_waits() {
     assert_eq!(read(full(2, 4.0)), Ok(vec![4.0; 2]));
 }
 
+/// Nothing can be read any more, and each who tries is told what went wrong first, not what that led to.
+fn a_fault_is_told_to_all_until_the_device_is_opened_again() {
+    let (x, other) = (full(10, 1.0), full(3, 2.0));
+    B::sync(&DEVICE).expect("a device");
+    faults(&DEVICE, |faults| {
+        faults.launch = Some("an illegal memory access was encountered");
+        faults.is_fault = true;
+    });
+    let lost = B::unary(UnaryOp::Neg, x);
+    let first = "the host: launch: an illegal memory access was encountered";
+    assert_eq!(B::sync(&DEVICE).expect_err("a fault").to_string(), first);
+    std::thread::scope(|scope| {
+        let readers = [lost, other.clone(), other].map(|tensor| scope.spawn(|| read(tensor)));
+        for reader in readers {
+            assert_eq!(reader.join().expect("a thread"), Err(String::from(first)));
+        }
+    });
+    assert_eq!(read(B::unary(UnaryOp::Neg, full(2, 4.0))), Err(String::from(first)));
+    assert_eq!(B::sync(&DEVICE).expect_err("a fault").to_string(), first);
+    reopen(&DEVICE).expect("a device");
+    assert_eq!(read(full(2, 4.0)), Ok(vec![4.0; 2]));
+    // What is no fault is told once, and the device goes on.
+    faults(&DEVICE, |faults| faults.memory = Some(0));
+    drop(full(1 << 20, 1.0));
+    mend(&DEVICE);
+    assert!(B::sync(&DEVICE).is_err());
+    B::sync(&DEVICE).expect("a device");
+}
+
 fn asynchronous_reads_tell_it_too() {
     faults(&DEVICE, |faults| faults.launch = Some("unspecified launch failure"));
     let read = B::into_data_async(B::unary(UnaryOp::Neg, full(10, 1.0)));
@@ -696,6 +725,7 @@ fn failures_are_errors() {
     what_the_pool_keeps_serves_code();
     what_the_pool_keeps_serves_graphs();
     a_kernel_that_faults_is_an_error_of_what_waits();
+    a_fault_is_told_to_all_until_the_device_is_opened_again();
     asynchronous_reads_tell_it_too();
     what_reads_a_result_that_is_lost_and_dropped_is_lost();
     what_is_lost_is_not_who_has_its_memory_next();

@@ -4,7 +4,7 @@
 mod stand_in;
 
 use kiln_cuda::driver::{Address, Driver, KernelLaunch, nvidia::Nvidia};
-use kiln_cuda::{Cuda, CudaDevice, InitError, reopen};
+use kiln_cuda::{Cuda, CudaDevice, InitError, init, reopen};
 use kiln_gpu::kernels::access::Access::Linear;
 use kiln_gpu::kernels::elementwise::Elementwise;
 use kiln_gpu::language::cuda;
@@ -56,11 +56,35 @@ fn is_open_again() -> bool {
     }
 }
 
+/// What NCCL keeps of devices that added up together goes with the first of them, whichever that is.
+fn a_device_that_is_opened_again_leaves_no_communicators() {
+    let other = CudaDevice::new(1);
+    if init(&other).is_err() {
+        return;
+    }
+    let communicators = || stand_in::told("libnccl.so", b"kiln_cuda_communicators\0");
+    let add_up = || {
+        let set = |device| vec![Cuda::<f32, i64>::full([5].into(), Scalar::Float(2.0), DType::F32, device)];
+        for sum in Cuda::<f32, i64>::all_reduce(vec![set(&DEVICE), set(&other)]).into_iter().flatten() {
+            let sum = Cuda::<f32, i64>::into_data(sum).expect("a device");
+            assert_eq!(sum.to_vec::<f32>().expect("floats"), [4.0; 5]);
+        }
+    };
+    for device in [other, DEVICE] {
+        add_up();
+        assert!(communicators().is_none_or(|there_are| there_are == 2));
+        reopen(&device).expect("a healthy device");
+        assert!(communicators().is_none_or(|there_are| there_are == 0));
+    }
+    add_up();
+}
+
 #[test]
 #[ignore = "asks NVIDIA's libraries, or what stands in for them"]
 fn a_device_whose_kernel_faulted_is_opened_again() {
     let full = || Cuda::<f32, i64>::full([5].into(), Scalar::Float(2.0), DType::F32, &DEVICE);
     let read = |tensor| Cuda::<f32, i64>::into_data(tensor).map(|data| data.to_vec::<f32>().expect("floats"));
+    a_device_that_is_opened_again_leaves_no_communicators();
     let old = full();
     for _ in 0..2 {
         assert_eq!(read(full()).expect("a device"), [2.0; 5]);

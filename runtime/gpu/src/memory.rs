@@ -177,7 +177,7 @@ impl<B: Buffer> Memory<B> {
     }
 }
 
-/// Rounds of work after which a buffer that nobody took since goes back to the system.
+/// Rounds of work after which a buffer that nobody took since goes back to the system, and what was in use is forgotten.
 const LONGEST_UNUSED: u64 = 512;
 /// Bytes of free buffers that are kept in any case.
 const LEAST_KEPT: u64 = 64 << 20;
@@ -194,7 +194,8 @@ pub struct Pool<B> {
     free: FxHashMap<u64, Vec<Free<B>>>,
     free_bytes: u64,
     used_bytes: u64,
-    most_used_bytes: u64,
+    /// The most bytes that were in use at once in the last [`LONGEST_UNUSED`] rounds or fewer, and in as many before them.
+    most_used_bytes: [u64; 2],
     /// Rounds so far.
     now: u64,
 }
@@ -211,7 +212,7 @@ struct Free<B> {
 
 impl<B> Default for Pool<B> {
     fn default() -> Self {
-        Self { free: FxHashMap::default(), free_bytes: 0, used_bytes: 0, most_used_bytes: 0, now: 0 }
+        Self { free: FxHashMap::default(), free_bytes: 0, used_bytes: 0, most_used_bytes: [0; 2], now: 0 }
     }
 }
 
@@ -239,7 +240,8 @@ impl<B: Buffer> Pool<B> {
     /// Counts a buffer as in use that the pool did not have.
     pub fn use_new(&mut self, size: u64) {
         self.used_bytes += size;
-        self.most_used_bytes = self.most_used_bytes.max(self.used_bytes);
+        let [recent, _] = &mut self.most_used_bytes;
+        *recent = self.used_bytes.max(*recent);
     }
 
     /// Takes a buffer back, if it is of use.
@@ -260,7 +262,11 @@ impl<B: Buffer> Pool<B> {
     /// round of work. What is awaited (work that was not handed to the device yet uses it) stays.
     pub fn release_unused(&mut self, is_awaited: impl Fn(&B) -> bool) -> Vec<B> {
         self.now += 1;
-        let most = LEAST_KEPT + MOST_KEPT * self.most_used_bytes;
+        let [recent, before] = self.most_used_bytes;
+        let most = LEAST_KEPT + MOST_KEPT * recent.max(before);
+        if self.now.is_multiple_of(LONGEST_UNUSED) {
+            self.most_used_bytes = [self.used_bytes, recent];
+        }
         let mut excess = self.free_bytes.saturating_sub(most);
         // Looking through all of them now and then is enough.
         if excess == 0 && !self.now.is_multiple_of(LONGEST_UNUSED / 8) {
@@ -307,7 +313,7 @@ impl<B: Buffer> Pool<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buffer, Memory, Owner, size_class, size_class_within};
+    use super::{Buffer, LONGEST_UNUSED, Memory, Owner, Pool, size_class, size_class_within};
     use crate::runtime::{Derived, Order};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
@@ -375,6 +381,47 @@ mod tests {
         assert_eq!(id(&turned), 2);
         assert_eq!(id(&weight.derived(TURNED, || memory(3))), 3);
         assert_eq!(id(&weight.derived(TURNED, || memory(4))), 3);
+    }
+
+    /// Its number and its bytes.
+    #[derive(Debug)]
+    struct Sized(u64, u64);
+
+    impl Buffer for Sized {
+        fn bytes(&self) -> u64 {
+            self.1
+        }
+
+        fn id(&self) -> u64 {
+            self.0
+        }
+
+        fn is_usable(&self) -> bool {
+            true
+        }
+    }
+
+    /// Of eight buffers that were in use together once, and are one after another since, as many stay as may be free beside one.
+    #[test]
+    fn what_was_in_use_long_ago_keeps_nothing() {
+        let mut pool = Pool::default();
+        let sizes: Vec<u64> = (0..8).map(|n| (1 << 30) + 256 * n).collect();
+        sizes.iter().for_each(|&size| pool.use_new(size));
+        (0..).zip(&sizes).for_each(|(id, &size)| pool.put(Sized(id, size)));
+        let mut rounds = |count: u64| -> usize {
+            let round = |_| {
+                for &size in &sizes {
+                    if let Some(buffer) = pool.take(size) {
+                        pool.put(buffer);
+                    }
+                }
+                pool.release_unused(|_| false).len()
+            };
+            (0..count).map(round).sum()
+        };
+        assert_eq!(rounds(LONGEST_UNUSED), 0);
+        assert_eq!(rounds(LONGEST_UNUSED + 1), 4);
+        assert_eq!(rounds(LONGEST_UNUSED), 0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The driver. Work is queued on streams and done when somebody waits for it: a stream, or an event that was recorded on it.
 
+pub(crate) mod peers;
+
 use crate::{folder, give};
 use cudarc::driver::sys::CUresult::{self, *};
 use cudarc::driver::sys::{self, CUdevice_attribute};
@@ -502,46 +504,6 @@ unsafe extern "C" fn cuMemPoolSetAttribute(
 
 /// All devices reach each other.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuDeviceCanAccessPeer(
-    can: *mut c_int,
-    device: sys::CUdevice,
-    peer: sys::CUdevice,
-) -> CUresult {
-    let made = known(device).and(known(peer)).and(match device == peer {
-        true => Err(CUDA_ERROR_INVALID_DEVICE),
-        false => Ok(1),
-    });
-    // SAFETY: as the reference says.
-    unsafe { given(can, made) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemPoolSetAccess(
-    pool: sys::CUmemoryPool,
-    access: *const sys::CUmemAccessDesc,
-    count: usize,
-) -> CUresult {
-    if pool.is_null() || access.is_null() || count != 1 {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    // SAFETY: as the reference says, there is one.
-    let sys::CUmemAccessDesc { location, flags } = unsafe { access.read() };
-    let is_device = location.type_ == sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    let is_whole = flags == sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if !is_device || !is_whole {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    code(known(location.id).map(|()| {
-        state().shared.insert((pool as c_int - 1, location.id));
-    }))
-}
-
-/// Whether a device may read and write what another's pool gives.
-pub(crate) fn is_shared(of: c_int, with: c_int) -> bool {
-    of == with || !has_pools() || state().shared.contains(&(of, with))
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemPoolTrimTo(pool: sys::CUmemoryPool, _least: usize) -> CUresult {
     if pool.is_null() { CUDA_ERROR_INVALID_VALUE } else { CUDA_SUCCESS }
 }
@@ -706,25 +668,6 @@ unsafe extern "C" fn cuStreamWaitEvent(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuMemcpyPeerAsync(
-    to: sys::CUdeviceptr,
-    to_context: sys::CUcontext,
-    from: sys::CUdeviceptr,
-    from_context: sys::CUcontext,
-    bytes: usize,
-    stream: sys::CUstream,
-) -> CUresult {
-    code(ready().and_then(|mut state| {
-        let known =
-            |context: sys::CUcontext| (0..DEVICES).any(|device| state.primary(device) == context as u64);
-        match known(to_context) && known(from_context) {
-            true => state.ask(stream, Work::Between { to, from, bytes }),
-            false => Err(CUDA_ERROR_INVALID_CONTEXT),
-        }
-    }))
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn cuEventCreate(event: *mut sys::CUevent, _flags: c_uint) -> CUresult {
     let made = ready().map(|mut state| {
         let handle = state.handle();
@@ -740,6 +683,21 @@ unsafe extern "C" fn cuEventRecord(event: sys::CUevent, stream: sys::CUstream) -
     code(ready().and_then(|mut state| match state.events.contains(&(event as u64)) {
         true => state.ask(stream, Work::Record(event as u64)),
         false => Err(CUDA_ERROR_INVALID_HANDLE),
+    }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventQuery(event: sys::CUevent) -> CUresult {
+    code(ready().and_then(|state| {
+        let event = event as u64;
+        let is_it = |work: &Arc<Work>| matches!(**work, Work::Record(at) if at == event);
+        match state.events.contains(&event) {
+            false => Err(CUDA_ERROR_INVALID_HANDLE),
+            true if state.streams.values().any(|queue| queue.waiting.iter().any(is_it)) => {
+                Err(CUDA_ERROR_NOT_READY)
+            }
+            true => Ok(()),
+        }
     }))
 }
 

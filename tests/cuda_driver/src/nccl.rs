@@ -15,6 +15,8 @@ const DEVICES: c_int = 2;
 
 /// How many sums were asked for.
 static SUMS: AtomicU64 = AtomicU64::new(0);
+/// How many communicators there are.
+static COMMUNICATORS: AtomicU64 = AtomicU64::new(0);
 /// Names what was made together.
 static CLIQUES: AtomicU64 = AtomicU64::new(0);
 
@@ -108,6 +110,11 @@ extern "C" fn kiln_cuda_sums() -> u64 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn kiln_cuda_communicators() -> u64 {
+    COMMUNICATORS.load(Ordering::Relaxed)
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommInitAll(
     communicators: *mut ncclComm_t,
     count: c_int,
@@ -125,6 +132,7 @@ unsafe extern "C" fn ncclCommInitAll(
         return ncclInvalidUsage;
     }
     let clique = CLIQUES.fetch_add(1, Ordering::Relaxed);
+    COMMUNICATORS.fetch_add(ranks as u64, Ordering::Relaxed);
     for (rank, &device) in devices.iter().enumerate() {
         let made = Box::into_raw(Box::new(Communicator { clique, rank, ranks, device }));
         // SAFETY: as the guide says.
@@ -138,6 +146,7 @@ unsafe extern "C" fn ncclCommAbort(communicator: ncclComm_t) -> ncclResult_t {
     if communicator.is_null() {
         return ncclInvalidArgument;
     }
+    COMMUNICATORS.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: it was made above, and is not used again.
     drop(unsafe { Box::from_raw(communicator.cast::<Communicator>()) });
     ncclSuccess
@@ -207,7 +216,7 @@ extern "C" fn ncclGroupEnd() -> ncclResult_t {
             return ncclInvalidUsage;
         }
         // Devices of one process reach into each other's memory ("NCCL_P2P_DIRECT_DISABLE" in the guide), where a GPU would fault.
-        let is_hidden = |of: &Part| !sum.iter().all(|with| driver::is_shared(of.device, with.device));
+        let is_hidden = |of: &Part| !sum.iter().all(|with| driver::peers::is_shared(of.device, with.device));
         if sum.iter().any(is_hidden) {
             return ncclUnhandledCudaError;
         }

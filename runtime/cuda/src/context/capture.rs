@@ -121,7 +121,7 @@ impl Context {
         buffers: &[u64],
         run: impl FnOnce() -> Result<T, CaptureError>,
     ) -> Result<(T, Recorded), CaptureError> {
-        let failed = |error: DriverError| CaptureError::Device { reason: error.to_string() };
+        let failed = |error: DriverError| CaptureError::Device { reason: self.reason(&error) };
         let reserve = Arc::new(Mutex::new(Reserve::default()));
         let mut state = self.state_with_nothing_lent();
         if state.refuse(CaptureError::Nested) {

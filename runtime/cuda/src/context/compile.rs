@@ -31,7 +31,7 @@ impl Context {
         let kernel = template.kernel();
         let text = (&*cuda::source(&kernel), &*cuda::entry_point(&kernel));
         let made = self.make((state, parts), &kernel, text, 1);
-        let reason = |error: &DriverError| format!("kernel `{}`: {error}", kernel.name).into();
+        let reason = |error: &DriverError| format!("kernel `{}`: {}", kernel.name, self.reason(error)).into();
         let known = made.as_ref().map_err(reason).cloned();
         // Where there was no memory for its code there may be some later.
         if !made.is_err_and(|error| error.is_out_of_memory) {

@@ -221,7 +221,7 @@ impl Context {
             None => {
                 let compile = |error: DriverError| KernelError::Compile {
                     kernel: kernel.entry_point().to_owned(),
-                    reason: error.to_string(),
+                    reason: self.reason(&error),
                 };
                 // What it uses is somebody's.
                 let loaded = self.load((&mut state, &[]), kernel.text(), kernel.entry_point());
@@ -405,7 +405,7 @@ impl Context {
             Ok(address)
         });
         // Where there was no memory there may be some later.
-        let address = zeroed.map_err(|error| Arc::from(error.to_string()))?;
+        let address = zeroed.map_err(|error| Arc::from(self.reason(&error)))?;
         Ok(*state.counters.insert(Part { address: Some(address), bytes, id: 0 }))
     }
 
@@ -429,7 +429,7 @@ impl Context {
     ) {
         // The driver may bring the code to the device no earlier.
         if let Err(error) = self.with_memory(state, parts, |driver| driver.launch(launch)) {
-            self.lose(state, written().into_iter(), &error.to_string().into());
+            self.lose(state, written().into_iter(), &self.reason(&error).into());
         } else if let Some(capture) = &mut state.capture {
             capture.written.extend(written());
         }

@@ -72,8 +72,9 @@ impl Context {
             }
             Err(error) => {
                 let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+                let reason = self.reason(&error);
                 let held = read(&self.counters.buffer_bytes) - read(&self.counters.released_bytes);
-                Err(format!("{error}, asking for {size} bytes where tensors hold {held}").into())
+                Err(format!("{reason}, asking for {size} bytes where tensors hold {held}").into())
             }
         }
     }
@@ -122,7 +123,7 @@ impl Context {
             count(&self.counters.released_buffers, 1);
             count(&self.counters.released_bytes, buffer.bytes() as usize);
             if let Some(Err(error)) = buffer.address().map(|address| self.driver.free(address)) {
-                self.fail(error);
+                self.fail(self.reason(&error));
             }
         }
     }
@@ -139,7 +140,7 @@ impl Context {
         if let Some(address) = buffer.address()
             && let Err(error) = self.driver.upload(address, bytes)
         {
-            self.lose(&mut state, [buffer.id()].into_iter(), &error.to_string().into());
+            self.lose(&mut state, [buffer.id()].into_iter(), &self.reason(&error).into());
         }
         let memory = Memory::new(buffer, bytes.len(), self.clone());
         if let Some(capture) = &mut state.capture {
@@ -265,16 +266,17 @@ impl Context {
         &self,
         pending: Result<Box<dyn Pending>, ExecutionError>,
     ) -> Result<Vec<Vec<u8>>, ExecutionError> {
-        let read = pending?.wait();
+        let read = pending?.wait().map_err(|error| self.reason(&error));
         // What failed before explains why it cannot be read.
         self.check()?;
-        read.map_err(|error| self.error(error.to_string()))
+        read.map_err(|reason| self.error(reason))
     }
 
     pub(super) fn failure_behind(&self, error: &DriverError) -> ExecutionError {
+        let reason = self.reason(error);
         match self.check() {
             Err(earlier) => earlier,
-            Ok(()) => self.error(error.to_string()),
+            Ok(()) => self.error(reason),
         }
     }
 
@@ -289,8 +291,8 @@ impl Context {
         // Nobody may wait for a device that writes launches down, which other threads may have it do from here on. For what was asked for before, one may.
         let begun = self.driver.download(&[]);
         drop(state);
-        let waited = begun.and_then(Pending::wait);
+        let waited = begun.and_then(Pending::wait).map_err(|error| self.reason(&error));
         self.check()?;
-        waited.map(drop).map_err(|error| self.error(error.to_string()))
+        waited.map(drop).map_err(|reason| self.error(reason))
     }
 }

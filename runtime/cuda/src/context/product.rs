@@ -236,7 +236,7 @@ impl Context {
             }
             Err(error) => {
                 let written = written.iter().flatten().map(|part| part.id);
-                self.lose(&mut state, written, &error.to_string().into());
+                self.lose(&mut state, written, &self.reason(&error).into());
             }
         }
         state.reserve(parts.iter().map(|part| part.id));

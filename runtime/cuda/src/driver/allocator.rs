@@ -9,6 +9,15 @@ use std::ffi::c_void;
 /// Bytes that the driver keeps of what it is given back: the pool of Kiln decides what goes back to the system.
 const KEPT_BYTES: u64 = 256 << 20;
 
+/// Whether a device can access another's memory.
+fn can_access(of: sys::CUdevice, with: sys::CUdevice) -> Result<bool, DriverError> {
+    let mut can = 0;
+    // SAFETY: both devices are valid, and there is room for a number.
+    let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, with, of) };
+    asked.result().map_err(failed("cuDeviceCanAccessPeer"))?;
+    Ok(can != 0)
+}
+
 /// What gives a device's memory, and takes it back.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Allocator {
@@ -42,11 +51,7 @@ impl Allocator {
     /// and Peer Access" there), and libraries that move numbers between devices reach into the memory of both.
     pub fn share(self, of: sys::CUdevice, with: sys::CUdevice) -> Result<(), DriverError> {
         let Self::StreamOrdered(pool) = self else { return Ok(()) };
-        let mut can = 0;
-        // SAFETY: both devices are valid.
-        let asked = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, with, of) };
-        asked.result().map_err(failed("cuDeviceCanAccessPeer"))?;
-        if can == 0 {
+        if !can_access(of, with)? {
             return Ok(());
         }
         let access = sys::CUmemAccessDesc {
@@ -59,6 +64,29 @@ impl Allocator {
         // SAFETY: the pool is the device's, and there as long as it is; there is one description.
         let shared = unsafe { sys::cuMemPoolSetAccess(pool, &raw const access, 1) };
         shared.result().map_err(failed("cuMemPoolSetAccess"))
+    }
+
+    /// Lets the device whose context is current read what another [allocated](Self::allocate) in its context, where it can: copies from it need not go by way
+    /// of the host then.
+    ///
+    /// # Safety
+    /// The other's context is valid.
+    pub unsafe fn open(
+        self,
+        (of, context): (sys::CUdevice, sys::CUcontext),
+        to: sys::CUdevice,
+    ) -> Result<(), DriverError> {
+        if let Self::StreamOrdered(_) = self {
+            return self.share(of, to);
+        }
+        if !can_access(of, to)? {
+            return Ok(());
+        }
+        // SAFETY: the caller says so.
+        match unsafe { sys::cuCtxEnablePeerAccess(context, 0) } {
+            sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            enabled => enabled.result().map_err(failed("cuCtxEnablePeerAccess")),
+        }
     }
 
     /// Memory of so many bytes for what is asked of a stream from here on.

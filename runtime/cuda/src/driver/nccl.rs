@@ -6,7 +6,7 @@ use kiln_tensor::DType;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Names of the library's file: that of its second version, as it is installed, and as it is there to build with.
 const FILES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
@@ -108,6 +108,12 @@ pub(super) struct Group {
     communicators: Vec<Communicator>,
 }
 
+/// The process' groups, each of which goes with the first of its devices that is given up. Locked before a device's context is held.
+pub(super) fn groups() -> MutexGuard<'static, Vec<Group>> {
+    static GROUPS: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 // SAFETY: a communicator may be used from any thread, by one at a time: whoever has the group to itself.
 unsafe impl Send for Group {}
 
@@ -132,6 +138,11 @@ impl Group {
     pub fn is_of(&self, devices: &[Arc<Primary>]) -> bool {
         self.devices.len() == devices.len()
             && self.devices.iter().zip(devices).all(|(own, other)| Arc::ptr_eq(own, other))
+    }
+
+    /// Whether a device is one of them.
+    pub fn has(&self, device: &Arc<Primary>) -> bool {
+        self.devices.iter().any(|own| Arc::ptr_eq(own, device))
     }
 
     /// Asks for the sums of all sets, each on its device's stream; says whether they are computed.

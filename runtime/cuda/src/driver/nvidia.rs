@@ -4,7 +4,7 @@ use super::allocator::Allocator;
 use super::blas::{self, Blas, WORKSPACE_BYTES};
 use super::dnn::{self, Dnn, Lack};
 use super::nccl::{self, Group};
-use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, Uploads};
+use super::staging::{Download, MOST_STAGING_BYTES, Mark, Staging, UPLOAD_BYTES, Uploads};
 use super::{
     Address, Captured, Convolution, ConvolutionShape, Driver, DriverError, Function, KernelLaunch, Numbers,
     Pending, Product, Written, is_wanted,
@@ -19,13 +19,11 @@ use smallvec::{SmallVec, smallvec};
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 /// Bytes of pageable memory up to which the driver keeps a copy of its own of what it is given, and waits for nothing ("API Synchronization
 /// Behavior" of the driver's reference).
 const MOST_PAGEABLE: usize = 64 << 10;
-/// Bytes of a piece of what is copied by way of staging memory.
-const UPLOAD_BYTES: usize = 4 << 20;
 
 /// The context of a device, which whoever uses the process' device shares.
 pub(super) struct Primary {
@@ -148,8 +146,8 @@ pub struct Nvidia {
     /// Host memory that the device copies to at full speed, by size: kept, since it is dear to get.
     staging: Arc<Mutex<Vec<Staging>>>,
     uploads: Mutex<Uploads>,
-    /// Devices, this one first, that added up together.
-    groups: Mutex<Vec<Group>>,
+    /// Devices whose memory this one was let read, or cannot.
+    peers: Mutex<Vec<Weak<Primary>>>,
 }
 
 impl fmt::Debug for Nvidia {
@@ -318,7 +316,7 @@ impl Nvidia {
             compiler: [&compiler_version(), &*OPTIONS.join(" ")].join(" "),
             staging: Arc::default(),
             uploads: Mutex::default(),
-            groups: Mutex::default(),
+            peers: Mutex::default(),
         })
     }
 
@@ -607,6 +605,7 @@ impl Driver for Nvidia {
         let other: &dyn std::any::Any = other;
         let Some(other) = other.downcast_ref::<Self>() else { return Ok(false) };
         let written = other.mark()?;
+        self.read_directly(other);
         {
             let _entered = self.enter()?;
             // SAFETY: both streams and contexts are valid, unless they were given up, which the driver then says; both memories have so many
@@ -642,10 +641,10 @@ impl Driver for Nvidia {
         let named = |&numbers: &Numbers| Some((numbers, nccl::data_type(numbers.dtype)?));
         let named: Option<Vec<Vec<_>>> = sets.iter().map(|set| set.iter().map(named).collect()).collect();
         let Some(sets) = named else { return Ok(false) };
+        let mut groups = nccl::groups();
         let _held: Vec<_> = all.iter().map(|device| device.primary.hold()).collect::<Result<_, _>>()?;
         let devices: Vec<Arc<Primary>> = all.iter().map(|device| device.primary.clone()).collect();
         let streams: Vec<*mut c_void> = all.iter().map(|device| device.stream.cast()).collect();
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match groups.iter().position(|group| group.is_of(&devices)) {
             Some(place) => place,
             None => {
@@ -722,11 +721,37 @@ impl Driver for Nvidia {
     }
 
     fn close(&self) -> Result<(), DriverError> {
+        // Nobody makes a group of the device meanwhile.
+        let mut groups = nccl::groups();
+        if groups.iter().any(|group| group.has(&self.primary)) {
+            // What the other devices were asked to add up before is theirs; of a device that failed, nothing is.
+            let _ = self.synchronize();
+            groups.extract_if(.., |group| group.has(&self.primary)).for_each(Group::abort);
+        }
         self.primary.close()
     }
 }
 
 impl Nvidia {
+    /// Has copies from another device go from memory to memory, where the hardware can; asked for once. Else, and where the driver refuses it, the driver
+    /// takes them through the host by itself.
+    fn read_directly(&self, other: &Self) {
+        let peer = Arc::downgrade(&other.primary);
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.iter().any(|known| known.ptr_eq(&peer)) {
+            return;
+        }
+        peers.push(peer);
+        let [of, to] = [other, self].map(|device| device.primary.ordinal());
+        let opened = self.enter().and_then(|_entered| {
+            // SAFETY: the other's context is valid, unless it was given up, which the driver then says.
+            unsafe { other.allocator.open((of, other.primary.context), to) }
+        });
+        if let Err(error) = opened {
+            log::info!("copies from {} to {} go through the host: {error}", other.name, self.name);
+        }
+    }
+
     /// Memory for libraries of at least so many bytes, which what is asked of them on the stream uses in turns; of more, but not of more than `most`, where
     /// there are not so many yet. The context is current.
     fn workspace(&self, bytes: usize, most: usize) -> Result<*mut c_void, Lack> {

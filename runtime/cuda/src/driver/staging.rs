@@ -14,6 +14,15 @@ pub(super) struct Mark {
 }
 
 impl Mark {
+    /// Whether it is reached; whoever asks has entered.
+    fn is_reached(&self) -> Result<bool, DriverError> {
+        // SAFETY: the event is valid until this is dropped, or the context given up.
+        match unsafe { event::query(self.event) } {
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            asked => asked.map(|()| true).map_err(failed("cuEventQuery")),
+        }
+    }
+
     /// Waits until it is reached; whoever waits has entered.
     fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: the event is valid until this is dropped, or the context given up.
@@ -140,8 +149,11 @@ impl Drop for Download {
 #[derive(Default)]
 pub(super) struct Uploads(VecDeque<Upload>);
 
-/// How many may be running: while the device copies one piece, the next is filled.
-const MOST_UPLOADS: usize = 2;
+/// How many may be running: copies are behind what was asked for before them, and the host goes on until so many wait. Their memory has as many bytes as that
+/// of reads ([`MOST_STAGING_BYTES`]).
+const MOST_UPLOADS: usize = MOST_STAGING_BYTES / UPLOAD_BYTES;
+/// Bytes of a piece of what is copied by way of staging memory.
+pub(super) const UPLOAD_BYTES: usize = 4 << 20;
 
 struct Upload {
     done: Mark,
@@ -154,17 +166,18 @@ impl Uploads {
         self.0.push_back(Upload { done, staging: Some(staging) });
     }
 
-    /// The staging memory of the oldest copy, once that is done; nothing while there may be more of them.
+    /// The staging memory of the oldest copy, if that is done, or once it is where there may be no more of them; else nothing.
     pub fn take(&mut self) -> Result<Option<Staging>, DriverError> {
-        if self.0.len() < MOST_UPLOADS {
-            return Ok(None);
-        }
-        let Some(mut oldest) = self.0.pop_front() else { return Ok(None) };
+        let Some(oldest) = self.0.front() else { return Ok(None) };
         let primary = oldest.done.primary.clone();
         let entered = primary.enter()?;
+        if self.0.len() < MOST_UPLOADS && !oldest.done.is_reached()? {
+            return Ok(None);
+        }
         let waited = oldest.done.synchronize();
         drop(entered);
-        waited.map(|()| oldest.staging.take())
+        let oldest = self.0.pop_front();
+        waited.map(|()| oldest.and_then(|mut oldest| oldest.staging.take()))
     }
 }
 

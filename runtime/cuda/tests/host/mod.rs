@@ -31,6 +31,8 @@ pub struct Faults {
     pub code: u64,
     /// Why the next launch fails, and all that is asked for then.
     pub launch: Option<&'static str>,
+    /// Whether that is a fault of a kernel.
+    pub is_fault: bool,
     /// Why no kernel can be loaded, and whether for want of memory.
     pub load: Option<(&'static str, bool)>,
     /// Whether there is a library for products.
@@ -182,7 +184,8 @@ impl Host {
     /// The same, unless it failed.
     fn whole(&self) -> Result<MutexGuard<'static, State>, DriverError> {
         let state = self.here()?;
-        state.broken.map_or(Ok(()), |reason| Err(error("device", reason)))?;
+        let is_fault = state.faults.is_fault;
+        state.broken.map_or(Ok(()), |reason| Err(DriverError { is_fault, ..error("device", reason) }))?;
         Ok(state)
     }
 }
@@ -298,7 +301,7 @@ impl Driver for Host {
         state.note(|| format!("launch {:?} × {:?}", launch.blocks, launch.threads));
         if let Some(reason) = state.faults.launch.take() {
             state.broken = Some(reason);
-            return Err(error("launch", reason));
+            return Err(DriverError { is_fault: state.faults.is_fault, ..error("launch", reason) });
         }
         let owned = Owned {
             function: launch.function,

@@ -55,3 +55,23 @@ fn devices_have_their_sums() {
         assert_eq!(statistics(&other).library_calls - calls, u64::from(is_added), "{dtype}");
     }
 }
+
+/// Devices that can read each other's memory are let do so, before the first copy.
+#[test]
+#[ignore = "asks NVIDIA's libraries, or what stands in for them"]
+fn copies_go_from_memory_to_memory() {
+    let _alone = alone();
+    let other = CudaDevice::new(1);
+    if init(&other).is_err() {
+        return;
+    }
+    let staged = || stand_in::told("libcuda.so", b"kiln_cuda_staged_copies\0");
+    let before = staged();
+    let mut x = tensor::<Cuda>(&[300, 4], 1, &DEVICE);
+    let expected = floats::<Cuda>(x.clone());
+    for device in [other, DEVICE, other] {
+        x = Cuda::<f32, i64>::to_device(x, &device);
+        assert_eq!(floats::<Cuda>(x.clone()), expected);
+    }
+    assert_eq!(staged(), before);
+}
