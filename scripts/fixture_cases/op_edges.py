@@ -644,3 +644,31 @@ def gemm_of_integers(rng):
     g.show("halves", "Gemm", a, b, c, alpha=0.5, beta=2.0)
     even = [2 * rng.integers(-9, 9, shape).astype(np.int32) for shape in ([2, 3], [3, 2], [2])]
     return Case(g.model(), [even], numpy_answers=True)
+
+
+@case("op_edges_of_axes")
+def edges_of_axes(rng):
+    """No axes at all, where the run could give some; a sum that is nearly a mean; transposed convolutions that must be larger than windows reach, of a size that the run tells."""
+    g = Graph("edges_of_axes", opset=18)
+    x, axes = g.input("x", F32, [1, 2, 1, 3]), g.input("axes", I64, [0])
+    d, n = g.input("d", F64, [8]), g.input("n", F32, [1, 2, "length"])
+    g.show("reduced", "ReduceSum", x, axes, dtype=F32, dims=["a", "b", "c", "d"])
+    g.show("nearly_a_mean", "Mul", g.op("ReduceSum", d), np.float64(0.1250001))
+    g.show("inverse_twice", "Reciprocal", g.op("Reciprocal", x))
+    w, b = floats(rng, 2, 3, 2), floats(rng, 3)
+    for label, extra in [("", []), ("_bias", [b])]:
+        g.show(f"longer{label}", "ConvTranspose", n, w, *extra, strides=[3], output_shape=[10], dtype=F32, dims=[1, 3, 10])
+    numbers = np.array([1e-39, 0.5, -2, 3, 4, -1e-39], np.float32).reshape(1, 2, 1, 3)
+    inputs = [numbers, np.array([], np.int64), rng.standard_normal(8)]
+    return Case(g.model(), [[*inputs, floats(rng, 1, 2, 3)]])
+
+
+@case("op_losses_of_what_is_impossible")
+def losses_of_what_is_impossible(rng):
+    """The first class, which stands for ignored ones, cannot be."""
+    g = Graph("losses_of_what_is_impossible", opset=13)
+    x, t = g.input("x", F32, [2, 3]), g.input("t", I64, [2])
+    for reduction in ("none", "sum", "mean"):
+        g.show(f"entropy_{reduction}", "SoftmaxCrossEntropyLoss", x, t, reduction=reduction, ignore_index=-1)
+        g.show(f"nll_{reduction}", "NegativeLogLikelihoodLoss", x, t, reduction=reduction, ignore_index=-1)
+    return Case(g.model(), [[np.array([[-np.inf, 1, 2], [0, 1, 2]], np.float32), np.array([-1, 1])]])

@@ -204,7 +204,7 @@ fn choice(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 /// Two operations of which one undoes the other.
 fn inverse(cx: &mut Rewrite<'_>, op: UnaryOp) -> Option<&'static str> {
     let x = cx.input(0)?;
-    if matches!(op, UnaryOp::Not | UnaryOp::Neg | UnaryOp::Recip | UnaryOp::BitwiseNot)
+    if matches!(op, UnaryOp::Not | UnaryOp::Neg | UnaryOp::BitwiseNot)
         && let Some(source) = cx.unary(x, op)
     {
         cx.redirect(source)?;

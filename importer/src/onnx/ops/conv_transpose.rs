@@ -4,7 +4,8 @@ use super::super::lowering::{AutoPad, WindowAttributes, WindowOptions};
 use super::super::node::{MAX_SIZE, sizes_of};
 use super::conv::kernel_of;
 use super::prelude::*;
-use kiln_types::ConvTransposeOptions;
+use crate::ir::op;
+use kiln_types::{ConvTransposeOptions, PadMode};
 
 pub(super) struct ConvTranspose {
     windows: WindowAttributes,
@@ -56,16 +57,24 @@ impl<'m> Operator<'m> for ConvTranspose {
             dilation: window.dilation.into(),
             groups: self.groups,
         };
-        let mut inputs = vec![Some(x), Some(weight)];
-        inputs.extend(args.optional("B")?.map(Some));
-        let mut y = to.builder.add_all(Op::ConvTranspose(options), inputs)?;
-        if known.is_none() {
-            for result in &mut y {
-                for (axis, (before, after)) in cut.iter().enumerate() {
-                    let end = &to.dims(*result)[axis + 2] - after;
-                    *result = to.slice(*result, axis + 2, before.clone(), end)?;
-                }
-            }
+        let bias = args.optional("B")?;
+        if known.is_some() {
+            let inputs = [x, weight].into_iter().chain(bias).map(Some).collect();
+            return Ok(to.builder.add_all(Op::ConvTranspose(options), inputs)?.into());
+        }
+        let mut y = to.add(Op::ConvTranspose(options), &[x, weight])?;
+        for (axis, (before, after)) in cut.iter().enumerate() {
+            let full = to.dims(y)[axis + 2].clone();
+            y = match shape.as_ref().and_then(|shape| shape.get(axis)) {
+                Some(&wanted) => to_size(to, y, axis + 2, (before, &full), wanted)?,
+                None => to.slice(y, axis + 2, before.clone(), &full - after)?,
+            };
+        }
+        // What no window reaches has the bias, too.
+        if let Some(bias) = bias {
+            let bias = to.unsqueeze(bias, &(1..=spatial).collect::<Vec<_>>())?;
+            let bias = to.unsqueeze(bias, &[0])?;
+            y = to.binary(BinaryOp::Add, y, bias)?;
         }
         Ok(y.into())
     }
@@ -120,4 +129,20 @@ impl ConvTranspose {
         }
         Ok(cut)
     }
+}
+
+/// An axis of a full result, whose size only the run tells, cut from `before` on, or filled up with zeros at its end, to the wanted size.
+fn to_size(
+    to: &mut Lowering<'_, '_>,
+    y: ValueId,
+    axis: usize,
+    (before, full): (&Dim, &Dim),
+    wanted: usize,
+) -> RuleResult<ValueId> {
+    let lacking = to.builder.graph.maximum(&(&Dim::from(wanted) - full), &Dim::constant(0));
+    let mut padding = vec![(Dim::constant(0), Dim::constant(0)); to.rank(y)];
+    padding[axis] = (Dim::constant(0), lacking);
+    let pad = op::Pad { padding, mode: PadMode::Constant, value: Scalar::Int(0) };
+    let filled = to.add(Op::Pad(pad), &[y])?;
+    to.slice(filled, axis, before.clone(), before + &Dim::from(wanted))
 }

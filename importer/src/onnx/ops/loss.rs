@@ -54,11 +54,17 @@ impl<'m> Operator<'m> for Loss {
         let column = to.unsqueeze(target, &[1])?;
         let picked = to.add(Op::Gather(op::Gather { axis: 1 }), &[x, column])?;
         let picked = to.squeeze(picked, &[1])?;
+        let mut loss = to.unary(UnaryOp::Neg, picked)?;
+        if let Some(ignored) = ignored {
+            // The class that stands for an ignored one may be impossible: no weight makes nothing of an infinite loss.
+            let zero = to.scalar(0.0, dtype);
+            loss = to.select(ignored, zero, loss)?;
+        }
         let weight = self.weights(to, args, target, ignored, dtype)?;
-        let axes: Vec<usize> = (0..to.rank(picked)).collect();
+        let axes: Vec<usize> = (0..to.rank(loss)).collect();
         let result = to.formula(|f| {
             let weight = weight.map(|weight| f.value(weight));
-            let loss = -f.value(picked);
+            let loss = f.value(loss);
             let loss = weight.map_or(loss, |weight| loss * weight);
             match (self.reduction, weight) {
                 (Reduction::None, _) => loss,

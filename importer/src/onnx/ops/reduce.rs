@@ -67,7 +67,10 @@ impl<'m> Operator<'m> for Reduce {
         let given = match args.optional("axes")? {
             Some(axes) if to.constant(axes).is_none() && self.keep_dims => {
                 let axes = to.host(axes, "axes")?;
-                return Ok(self.compute(to, x, &Axes::Read(conditions(&axes, rank)))?.into());
+                if !axes.is_empty() {
+                    return Ok(self.compute(to, x, &Axes::Read(conditions(&axes, rank)))?.into());
+                }
+                None
             }
             Some(axes) => Some(to.known_ints(axes, "axes")?),
             None => self.axes.clone(),

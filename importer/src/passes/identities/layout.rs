@@ -7,7 +7,7 @@ use crate::ir::{
 };
 use crate::passes::Rewrite;
 use crate::passes::movement::constant_as;
-use kiln_types::{Activation, BinaryOp, PadMode, PoolOp, ReduceOp};
+use kiln_types::{Activation, BinaryOp, DType, PadMode, PoolOp, ReduceOp};
 
 pub(super) fn expand(cx: &mut Rewrite<'_>, dims: &[Dim]) -> Option<&'static str> {
     let x = cx.input(0)?;
@@ -464,7 +464,14 @@ pub(super) fn mean(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     };
     let x = node.inputs.first().copied().flatten().filter(|&x| cx.ty(x).dtype.is_float())?;
     let count = Dim::product(axes.iter().filter_map(|&axis| cx.ty(x).dims.get(axis))).as_size()?;
-    if (factor * count as f64 - 1.0).abs() > 1e-6 {
+    // A number of the tensor's dtype: its reciprocal is rounded to that.
+    let step = match cx.ty(x).dtype {
+        DType::F64 => f64::EPSILON,
+        DType::F16 => 2f64.powi(-10),
+        DType::BF16 => 2f64.powi(-7),
+        _ => f64::from(f32::EPSILON),
+    };
+    if (factor * count as f64 - 1.0).abs() > 2.0 * step {
         return None;
     }
     cx.replace(Op::Reduce(Reduce { op: ReduceOp::Mean, axes, keep_dims }), vec![Some(x)])?;

@@ -159,8 +159,14 @@ fn truth(call: &mut Call<'_, '_>, operator: &str) -> Result<Outputs> {
 fn extreme(call: &mut Call<'_, '_>, [of_values, of_indices]: [&str; 2]) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let (axis, keep) = (call.axis("dim", 0, &x)?, call.bool_or("keepdim", false)?);
-    let value = reduce_axes(call, of_values, &x, &[axis], keep);
     let listed = with_axis(call, &x);
+    if call.to.trainable && x.dtype.is_float() && x.rank() > 0 {
+        // Of equal elements one alone has a gradient.
+        let index = arg(call, of_indices, &listed, axis, true);
+        let value = call.op("GatherElements", &[&x, &index], vec![int("axis", axis)]);
+        return Ok([value, index].map(|kept| if keep { kept } else { call.squeeze(&kept, &[axis]) }).into());
+    }
+    let value = reduce_axes(call, of_values, &x, &[axis], keep);
     let index = arg(call, of_indices, &listed, axis, keep);
     let index = if keep { as_before(call, &x, &index) } else { index };
     Ok(vec![value, index])
