@@ -27,13 +27,18 @@ pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Read
     let stay: BTreeSet<ValueId> = kept.values().map(|&(_, value)| value).collect();
     let mut readings = BTreeMap::new();
     for (&value, made) in made.iter().filter(|(value, _)| !stay.contains(value)) {
-        if keys(made).iter().any(|(key, _)| shared.contains(*key))
-            && let Some(reading) = reading(graph, &kept, made, graph.ty(value).dtype)
+        if is_of(made, &shared)
+            && let Some(reading) = (Value { graph, kept: &kept, shared: &shared, value, made }).reading()
         {
             readings.insert(value, reading);
         }
     }
     readings
+}
+
+/// Whether one of these parameters is in it.
+fn is_of(made: &Provenance, shared: &BTreeSet<String>) -> bool {
+    keys(made).iter().any(|(key, _)| shared.contains(*key))
 }
 
 /// Whether elements of parameters are all that is in it, wherever they are and in whatever dtype.
@@ -65,7 +70,7 @@ fn keys(made: &Provenance) -> Vec<(&str, &[usize])> {
     found
 }
 
-/// The parameters an element of which is there twice, and those that are joined with one of them.
+/// The parameters an element of which is there twice.
 fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSet<String> {
     let mut places: BTreeMap<(&str, &[usize]), Vec<&Provenance>> = BTreeMap::new();
     for made in made.values() {
@@ -74,7 +79,8 @@ fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSe
     let mut shared: BTreeSet<String> = BTreeSet::new();
     for (&(key, shape), users) in places.iter_mut().filter(|(_, users)| users.len() > 1) {
         users.dedup_by(|a, b| std::ptr::eq(*a, *b));
-        let (places, mut taken) = (Places::of(budget, key, shape), vec![false; elements(shape)]);
+        let is_key = |part: &Provenance| matches!(part, Provenance::Key { key: other, .. } if other == key);
+        let (places, mut taken) = (Places::of(budget, &is_key, shape), vec![false; elements(shape)]);
         let twice = users.iter().any(|made| {
             // What cannot be followed counts as all of it.
             let Some(places) = places.within(made) else { return true };
@@ -86,17 +92,7 @@ fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSe
             shared.insert(key.to_owned());
         }
     }
-    // A value that is made anew reads all its parts, which no other may then have for itself.
-    let mut waiting: Vec<&str> = shared.iter().map(String::as_str).collect();
-    let mut found: BTreeSet<&str> = waiting.iter().copied().collect();
-    let users = users(made);
-    while let Some(key) = waiting.pop() {
-        for value in users.get(key).into_iter().flatten() {
-            let keys = made.get(value).into_iter().flat_map(|made| keys(made));
-            waiting.extend(keys.map(|(key, _)| key).filter(|key| found.insert(key)));
-        }
-    }
-    found.into_iter().map(str::to_owned).collect()
+    shared
 }
 
 /// The values in which each parameter is.
@@ -110,21 +106,21 @@ fn users(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeMap<&str, BTreeSet<V
     users
 }
 
-/// Which elements of a parameter are where in what is made of it.
+/// Which elements of a part, such as a parameter, are where in what is made of it.
 struct Places<'a> {
     budget: &'a Budget,
-    key: &'a str,
+    is_part: &'a dyn Fn(&Provenance) -> bool,
     /// The numbers of its elements, from 1 on, in its own layout.
     numbers: TensorData,
 }
 
 impl<'a> Places<'a> {
-    fn of(budget: &'a Budget, key: &'a str, shape: &[usize]) -> Self {
+    fn of(budget: &'a Budget, is_part: &'a dyn Fn(&Provenance) -> bool, shape: &[usize]) -> Self {
         let numbers = Elements::Float((1..=elements(shape)).map(|n| n as f64).collect());
-        Self { budget, key, numbers: numbers.store(DType::F64, shape.to_vec()) }
+        Self { budget, is_part, numbers: numbers.store(DType::F64, shape.to_vec()) }
     }
 
-    /// For each element its number in the parameter, and 0 where it is none of the parameter's. `None` where that would take too long.
+    /// For each element its number in the part, and 0 where it is none of the part's. `None` where that would take too long.
     fn within(&self, made: &Provenance) -> Option<Vec<f64>> {
         Some(Elements::load(&self.moved(made)?).floats())
     }
@@ -138,7 +134,7 @@ impl<'a> Places<'a> {
                 .then(|| Elements::Float(vec![0.0; count]).store(DType::F64, shape.to_vec()))
         };
         match made {
-            Provenance::Key { key, .. } if key == self.key => Some(self.numbers.clone()),
+            part if (self.is_part)(part) => Some(self.numbers.clone()),
             Provenance::Key { shape, .. } => zeros(shape),
             Provenance::Literal(data) => zeros(&data.shape),
             Provenance::Apply { op: Op::Cast(_), operands } => self.moved(operands.first()?),
@@ -201,68 +197,121 @@ fn gathered(
     let first = users.first()?;
     let dtype = graph.ty(*first).dtype;
     let (_, shape) = keys(made.get(first)?).into_iter().find(|(key, _)| *key == of)?;
-    let (size, count) = (dtype.size(), elements(shape));
-    let (mut bytes, mut known) = (vec![0; count * size], vec![false; count]);
-    let places = Places::of(&graph.budget, of, shape);
-    for &value in users {
-        let data = &graph.constant(value)?.data;
-        if data.dtype != dtype {
-            return None;
-        }
-        let places = places.within(made.get(&value)?)?;
-        for (element, place) in data.bytes.chunks_exact(size).zip(places).filter(|(_, place)| *place > 0.0) {
-            let place = place as usize - 1;
-            bytes.get_mut(place * size..(place + 1) * size)?.copy_from_slice(element);
-            *known.get_mut(place)? = true;
-        }
+    let is_key = |part: &Provenance| matches!(part, Provenance::Key { key, .. } if key == of);
+    let places = Places::of(&graph.budget, &is_key, shape);
+    let mut found = Found::none(dtype, shape);
+    for value in users {
+        found.add(&graph.constant(*value)?.data, &places.within(made.get(value)?)?)?;
     }
-    let data = TensorData { bytes: Bytes::from_vec(bytes), shape: shape.to_vec(), dtype };
     let from = Provenance::Key { key: of.to_owned(), shape: shape.to_vec() };
-    known.into_iter().all(|known| known).then(|| (data, Arc::new(from)))
+    Some((found.all()?, Arc::new(from)))
 }
 
-/// What makes a value of a dtype of the parameters that are kept. Parameters that learn are widened at most on the way there, and other dtypes may have been asked for
-/// since: their elements are converted once, to that dtype.
-fn reading(
-    graph: &Graph,
-    kept: &BTreeMap<String, (Reading, ValueId)>,
-    made: &Provenance,
-    dtype: DType,
-) -> Option<Reading> {
-    let converted = |from: DType, shape: &[usize], reading: Reading| match from == dtype {
-        true => reading,
-        false => Reading::Of {
-            op: Box::new(Op::Cast(Cast { to: dtype })),
-            ty: TensorType::new(dtype, shape.iter().copied()),
-            operands: vec![reading],
-        },
-    };
-    match made {
-        Provenance::Key { key, shape } => {
-            let (reading, of) = kept.get(key)?;
-            Some(converted(graph.ty(*of).dtype, shape, reading.clone()))
+/// The elements of a part that were found in what is made of it.
+struct Found {
+    data: TensorData,
+    bytes: Vec<u8>,
+    known: Vec<bool>,
+}
+
+impl Found {
+    fn none(dtype: DType, shape: &[usize]) -> Self {
+        let count = elements(shape);
+        let data = TensorData { bytes: Bytes::default(), shape: shape.to_vec(), dtype };
+        Self { data, bytes: vec![0; count * dtype.size()], known: vec![false; count] }
+    }
+
+    /// Takes those that are at [places](Places::within) in contents. `None` where these are of another dtype.
+    fn add(&mut self, contents: &TensorData, places: &[f64]) -> Option<()> {
+        let size = self.data.dtype.size();
+        if contents.dtype != self.data.dtype {
+            return None;
         }
-        Provenance::Literal(data) => Some(converted(data.dtype, &data.shape, Reading::Number(data.clone()))),
-        Provenance::Apply { op: Op::Cast(_), operands } => reading(graph, kept, operands.first()?, dtype),
-        Provenance::Apply { op, operands } => {
-            let operands = operands.iter().map(|part| reading(graph, kept, part, dtype));
-            Some(Reading::Of {
-                op: Box::new(op.clone()),
-                ty: TensorType::new(dtype, made.shape()?),
-                operands: operands.collect::<Option<_>>()?,
-            })
+        let elements = contents.bytes.chunks_exact(size).zip(places);
+        for (element, &place) in elements.filter(|(_, place)| **place > 0.0) {
+            let place = place as usize - 1;
+            self.bytes.get_mut(place * size..(place + 1) * size)?.copy_from_slice(element);
+            *self.known.get_mut(place)? = true;
         }
-        Provenance::Scaled { .. }
-        | Provenance::NormScale(_)
-        | Provenance::NormShift(_)
-        | Provenance::Exporter { .. }
-        | Provenance::TooMuch { .. } => None,
+        Some(())
+    }
+
+    /// The part, if all of it was found.
+    fn all(self) -> Option<TensorData> {
+        let is_whole = self.known.into_iter().all(|known| known);
+        is_whole.then(|| TensorData { bytes: Bytes::from_vec(self.bytes), ..self.data })
+    }
+}
+
+/// A value that is to be made where the model runs.
+struct Value<'a> {
+    graph: &'a mut Graph,
+    kept: &'a BTreeMap<String, (Reading, ValueId)>,
+    shared: &'a BTreeSet<String>,
+    value: ValueId,
+    made: &'a Arc<Provenance>,
+}
+
+impl Value<'_> {
+    /// What makes it, in its dtype, of the parameters that are kept, and of parameters of its own where it has parts in which none of those is.
+    fn reading(mut self) -> Option<Reading> {
+        let made = self.made;
+        self.part(made)
+    }
+
+    /// Parameters that learn are widened at most on the way to their users, and other dtypes may have been asked for since: elements are converted once, to the value's dtype.
+    fn part(&mut self, part: &Arc<Provenance>) -> Option<Reading> {
+        let dtype = self.graph.ty(self.value).dtype;
+        let converted = |from: DType, shape: &[usize], reading: Reading| match from == dtype {
+            true => reading,
+            false => Reading::Of {
+                op: Box::new(Op::Cast(Cast { to: dtype })),
+                ty: TensorType::new(dtype, shape.iter().copied()),
+                operands: vec![reading],
+            },
+        };
+        if !keys(part).is_empty() && !is_of(part, self.shared) {
+            return self.own(part);
+        }
+        match &**part {
+            Provenance::Key { key, shape } => {
+                let (reading, of) = self.kept.get(key)?;
+                Some(converted(self.graph.ty(*of).dtype, shape, reading.clone()))
+            }
+            Provenance::Literal(data) => {
+                Some(converted(data.dtype, &data.shape, Reading::Number(data.clone())))
+            }
+            Provenance::Apply { op: Op::Cast(_), operands } => self.part(operands.first()?),
+            Provenance::Apply { op, operands } => {
+                let ty = TensorType::new(dtype, part.shape()?);
+                let operands = operands.iter().map(|part| self.part(part)).collect::<Option<_>>()?;
+                Some(Reading::Of { op: Box::new(op.clone()), ty, operands })
+            }
+            Provenance::Scaled { .. }
+            | Provenance::NormScale(_)
+            | Provenance::NormShift(_)
+            | Provenance::Exporter { .. }
+            | Provenance::TooMuch { .. } => None,
+        }
+    }
+
+    /// A part as a parameter of its own, out of the value's contents.
+    fn own(&mut self, part: &Arc<Provenance>) -> Option<Reading> {
+        let is_part = |other: &Provenance| std::ptr::eq(other, &**part);
+        let shape = part.shape()?;
+        let places = Places::of(&self.graph.budget, &is_part, &shape).within(self.made)?;
+        let contents = &self.graph.constant(self.value)?.data;
+        let mut found = Found::none(contents.dtype, &shape);
+        found.add(contents, &places)?;
+        let name = keys(part).first().map(|(key, _)| (*key).to_owned());
+        let value = self.graph.add_derived(name, found.all()?, Some(part.clone()));
+        Some(Reading::Parameter(value))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Builder, Cast, Concat, Graph, Op, Permute, Provenance, Take, ValueId};
+    use crate::ir::{AxisRange, Builder, Cast, Concat, Graph, Op, Permute, Provenance, Slice, Take, ValueId};
     use crate::passes::testing::{constant, graph, kinds};
     use crate::passes::{Options, optimize};
     use kiln_types::{DType, FloatDType, TensorData};
@@ -292,6 +341,20 @@ mod tests {
         let g = trained(|b, words, table| {
             let more = constant(b, Some("more"), &[1, 2], &[7.0, 8.0]);
             let rows = b.add(Op::Concat(Concat { axis: 0 }), &[table, more]).unwrap();
+            let h = looked_up(b, table, words);
+            head(b, h, rows)
+        });
+        assert_eq!(kinds(&g), ["Take", "Concat", "Permute", "Linear"], "{g}");
+    }
+
+    /// Of what is joined with a shared parameter a part is enough.
+    #[test]
+    fn what_is_joined_may_be_a_part_that_is_used_nowhere_else() {
+        let g = trained(|b, words, table| {
+            let more = constant(b, Some("more"), &[2, 2], &[7.0, 8.0, 9.0, 10.0]);
+            let range = |end: i64| AxisRange { start: 0.into(), end: end.into(), step: 1 };
+            let first = b.add(Op::Slice(Slice { ranges: vec![range(1), range(2)] }), &[more]).unwrap();
+            let rows = b.add(Op::Concat(Concat { axis: 0 }), &[table, first]).unwrap();
             let h = looked_up(b, table, words);
             head(b, h, rows)
         });
