@@ -4,15 +4,15 @@
 //! learn apart from itself.
 
 use super::layouts::Layout;
-use super::{Reading, Uses};
+use super::{Originals, Reading, Uses};
 use crate::data::{Elements, elements};
 use crate::ir::{Budget, Cast, Graph, Op, Outcome, Provenance, TensorType, ValueId};
-use kiln_types::{Bytes, DType, TensorData};
+use kiln_types::{DType, TensorData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What makes each value of which parts are in another one, too.
-pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Reading> {
+pub(super) fn readings(graph: &mut Graph, uses: &Uses, originals: &Originals) -> BTreeMap<ValueId, Reading> {
     let made: BTreeMap<ValueId, Arc<Provenance>> = uses
         .users
         .keys()
@@ -23,14 +23,14 @@ pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Read
     if shared.is_empty() {
         return BTreeMap::new();
     }
-    let kept = kept(graph, &made, &shared);
+    let kept = kept(graph, &made, &shared, originals);
     let stay: BTreeSet<ValueId> = kept.values().map(|&(_, value)| value).collect();
     let mut readings = BTreeMap::new();
     for (&value, made) in made.iter().filter(|(value, _)| !stay.contains(value)) {
-        if is_of(made, &shared)
-            && let Some(reading) = (Value { graph, kept: &kept, shared: &shared, value, made }).reading()
-        {
-            readings.insert(value, reading);
+        if is_of(made, &shared) {
+            let dtype = graph.ty(value).dtype;
+            let reading = Parts { graph, kept: &kept, shared: &shared, originals, dtype }.reading(made);
+            readings.extend(reading.map(|reading| (value, reading)));
         }
     }
     readings
@@ -79,8 +79,7 @@ fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSe
     let mut shared: BTreeSet<String> = BTreeSet::new();
     for (&(key, shape), users) in places.iter_mut().filter(|(_, users)| users.len() > 1) {
         users.dedup_by(|a, b| std::ptr::eq(*a, *b));
-        let is_key = |part: &Provenance| matches!(part, Provenance::Key { key: other, .. } if other == key);
-        let (places, mut taken) = (Places::of(budget, &is_key, shape), vec![false; elements(shape)]);
+        let (places, mut taken) = (Places::of(budget, key, shape), vec![false; elements(shape)]);
         let twice = users.iter().any(|made| {
             // What cannot be followed counts as all of it.
             let Some(places) = places.within(made) else { return true };
@@ -95,32 +94,21 @@ fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSe
     shared
 }
 
-/// The values in which each parameter is.
-fn users(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeMap<&str, BTreeSet<ValueId>> {
-    let mut users: BTreeMap<&str, BTreeSet<ValueId>> = BTreeMap::new();
-    for (&value, made) in made {
-        keys(made).into_iter().for_each(|(key, _)| {
-            users.entry(key).or_default().insert(value);
-        });
-    }
-    users
-}
-
-/// Which elements of a part, such as a parameter, are where in what is made of it.
+/// Which elements of a parameter are where in what is made of it.
 struct Places<'a> {
     budget: &'a Budget,
-    is_part: &'a dyn Fn(&Provenance) -> bool,
+    key: &'a str,
     /// The numbers of its elements, from 1 on, in its own layout.
     numbers: TensorData,
 }
 
 impl<'a> Places<'a> {
-    fn of(budget: &'a Budget, is_part: &'a dyn Fn(&Provenance) -> bool, shape: &[usize]) -> Self {
+    fn of(budget: &'a Budget, key: &'a str, shape: &[usize]) -> Self {
         let numbers = Elements::Float((1..=elements(shape)).map(|n| n as f64).collect());
-        Self { budget, is_part, numbers: numbers.store(DType::F64, shape.to_vec()) }
+        Self { budget, key, numbers: numbers.store(DType::F64, shape.to_vec()) }
     }
 
-    /// For each element its number in the part, and 0 where it is none of the part's. `None` where that would take too long.
+    /// For each element its number in the parameter, and 0 where it is none of the parameter's. `None` where that would take too long.
     fn within(&self, made: &Provenance) -> Option<Vec<f64>> {
         Some(Elements::load(&self.moved(made)?).floats())
     }
@@ -134,7 +122,7 @@ impl<'a> Places<'a> {
                 .then(|| Elements::Float(vec![0.0; count]).store(DType::F64, shape.to_vec()))
         };
         match made {
-            part if (self.is_part)(part) => Some(self.numbers.clone()),
+            Provenance::Key { key, .. } if key == self.key => Some(self.numbers.clone()),
             Provenance::Key { shape, .. } => zeros(shape),
             Provenance::Literal(data) => zeros(&data.shape),
             Provenance::Apply { op: Op::Cast(_), operands } => self.moved(operands.first()?),
@@ -157,11 +145,13 @@ impl<'a> Places<'a> {
 }
 
 /// Where each shared parameter stays, and how it is read from there in its own layout: a value that is all of it, in another layout
-/// perhaps, or else one that is put together of its elements in others.
+/// perhaps, or else the parameter as the file has it. So it is there as a whole, even where some of its elements are not used: the
+/// optimizer sees what PyTorch's does.
 fn kept(
     graph: &mut Graph,
     made: &BTreeMap<ValueId, Arc<Provenance>>,
     shared: &BTreeSet<String>,
+    originals: &Originals,
 ) -> BTreeMap<String, (Reading, ValueId)> {
     let mut kept = BTreeMap::new();
     for &value in made.keys() {
@@ -174,117 +164,48 @@ fn kept(
             kept.insert(layout.key.to_owned(), (reading, value));
         }
     }
-    let users = users(made);
     for key in shared {
+        let users = made.iter().filter(|(_, made)| keys(made).iter().any(|(of, _)| of == key));
+        let first = users.map(|(&value, _)| value).next();
         if !kept.contains_key(key)
-            && let Some(users) = users.get(key.as_str())
-            && let Some((data, from)) = gathered(graph, made, users, key)
+            && let (Some(first), Some(original)) = (first, originals.get(key))
         {
-            let value = graph.add_derived(Some(key.clone()), data, Some(from));
+            let from = Provenance::Key { key: key.clone(), shape: original.shape.clone() };
+            let data = original.clone().convert_dtype(graph.ty(first).dtype);
+            let value = graph.add_derived(Some(key.clone()), data, Some(Arc::new(from)));
             kept.insert(key.clone(), (Reading::Parameter(value), value));
         }
     }
     kept
 }
 
-/// A parameter's contents, from what is made of it. `None` where some of them are nowhere.
-fn gathered(
-    graph: &Graph,
-    made: &BTreeMap<ValueId, Arc<Provenance>>,
-    users: &BTreeSet<ValueId>,
-    of: &str,
-) -> Option<(TensorData, Arc<Provenance>)> {
-    let first = users.first()?;
-    let dtype = graph.ty(*first).dtype;
-    let (_, shape) = keys(made.get(first)?).into_iter().find(|(key, _)| *key == of)?;
-    let is_key = |part: &Provenance| matches!(part, Provenance::Key { key, .. } if key == of);
-    let places = Places::of(&graph.budget, &is_key, shape);
-    let mut found = Found::none(dtype, shape);
-    for value in users {
-        found.add(&graph.constant(*value)?.data, &places.within(made.get(value)?)?)?;
-    }
-    let from = Provenance::Key { key: of.to_owned(), shape: shape.to_vec() };
-    Some((found.all()?, Arc::new(from)))
-}
-
-/// The elements of a part that were found in what is made of it.
-struct Found {
-    data: TensorData,
-    bytes: Vec<u8>,
-    known: Vec<bool>,
-}
-
-impl Found {
-    fn none(dtype: DType, shape: &[usize]) -> Self {
-        let count = elements(shape);
-        let data = TensorData { bytes: Bytes::default(), shape: shape.to_vec(), dtype };
-        Self { data, bytes: vec![0; count * dtype.size()], known: vec![false; count] }
-    }
-
-    /// Takes those that are at [places](Places::within) in contents. `None` where these are of another dtype.
-    fn add(&mut self, contents: &TensorData, places: &[f64]) -> Option<()> {
-        let size = self.data.dtype.size();
-        if contents.dtype != self.data.dtype {
-            return None;
-        }
-        let elements = contents.bytes.chunks_exact(size).zip(places);
-        for (element, &place) in elements.filter(|(_, place)| **place > 0.0) {
-            let place = place as usize - 1;
-            self.bytes.get_mut(place * size..(place + 1) * size)?.copy_from_slice(element);
-            *self.known.get_mut(place)? = true;
-        }
-        Some(())
-    }
-
-    /// The part, if all of it was found.
-    fn all(self) -> Option<TensorData> {
-        let is_whole = self.known.into_iter().all(|known| known);
-        is_whole.then(|| TensorData { bytes: Bytes::from_vec(self.bytes), ..self.data })
-    }
-}
-
-/// A value that is to be made where the model runs.
-struct Value<'a> {
+/// What values of a dtype are made of where the model runs.
+struct Parts<'a> {
     graph: &'a mut Graph,
     kept: &'a BTreeMap<String, (Reading, ValueId)>,
     shared: &'a BTreeSet<String>,
-    value: ValueId,
-    made: &'a Arc<Provenance>,
+    originals: &'a Originals,
+    dtype: DType,
 }
 
-impl Value<'_> {
-    /// What makes it, in its dtype, of the parameters that are kept, and of parameters of its own where it has parts in which none of those is.
-    fn reading(mut self) -> Option<Reading> {
-        let made = self.made;
-        self.part(made)
-    }
-
-    /// Parameters that learn are widened at most on the way to their users, and other dtypes may have been asked for since: elements are converted once, to the value's dtype.
-    fn part(&mut self, part: &Arc<Provenance>) -> Option<Reading> {
-        let dtype = self.graph.ty(self.value).dtype;
-        let converted = |from: DType, shape: &[usize], reading: Reading| match from == dtype {
-            true => reading,
-            false => Reading::Of {
-                op: Box::new(Op::Cast(Cast { to: dtype })),
-                ty: TensorType::new(dtype, shape.iter().copied()),
-                operands: vec![reading],
-            },
-        };
-        if !keys(part).is_empty() && !is_of(part, self.shared) {
-            return self.own(part);
+impl Parts<'_> {
+    /// What makes it of the parameters that are kept, and of parameters of its own where none of those is in a part of it.
+    fn reading(&mut self, made: &Arc<Provenance>) -> Option<Reading> {
+        if !keys(made).is_empty() && !is_of(made, self.shared) {
+            return self.parameter(made);
         }
-        match &**part {
+        match &**made {
             Provenance::Key { key, shape } => {
                 let (reading, of) = self.kept.get(key)?;
-                Some(converted(self.graph.ty(*of).dtype, shape, reading.clone()))
+                Some(self.converted(self.graph.ty(*of).dtype, shape, reading.clone()))
             }
             Provenance::Literal(data) => {
-                Some(converted(data.dtype, &data.shape, Reading::Number(data.clone())))
+                Some(self.converted(data.dtype, &data.shape, Reading::Number(data.clone())))
             }
-            Provenance::Apply { op: Op::Cast(_), operands } => self.part(operands.first()?),
+            Provenance::Apply { op: Op::Cast(_), operands } => self.reading(operands.first()?),
             Provenance::Apply { op, operands } => {
-                let ty = TensorType::new(dtype, part.shape()?);
-                let operands = operands.iter().map(|part| self.part(part)).collect::<Option<_>>()?;
+                let ty = TensorType::new(self.dtype, made.shape()?);
+                let operands = operands.iter().map(|part| self.reading(part)).collect::<Option<_>>()?;
                 Some(Reading::Of { op: Box::new(op.clone()), ty, operands })
             }
             Provenance::Scaled { .. }
@@ -295,16 +216,24 @@ impl Value<'_> {
         }
     }
 
-    /// A part as a parameter of its own, out of the value's contents.
-    fn own(&mut self, part: &Arc<Provenance>) -> Option<Reading> {
-        let is_part = |other: &Provenance| std::ptr::eq(other, &**part);
-        let shape = part.shape()?;
-        let places = Places::of(&self.graph.budget, &is_part, &shape).within(self.made)?;
-        let contents = &self.graph.constant(self.value)?.data;
-        let mut found = Found::none(contents.dtype, &shape);
-        found.add(contents, &places)?;
+    /// Parameters that learn are widened at most on the way to their users, and other dtypes may have been asked for since: elements are
+    /// converted once, to the value's dtype.
+    fn converted(&self, from: DType, shape: &[usize], reading: Reading) -> Reading {
+        match from == self.dtype {
+            true => reading,
+            false => Reading::Of {
+                op: Box::new(Op::Cast(Cast { to: self.dtype })),
+                ty: TensorType::new(self.dtype, shape.iter().copied()),
+                operands: vec![reading],
+            },
+        }
+    }
+
+    /// A part as a parameter of its own.
+    fn parameter(&mut self, part: &Arc<Provenance>) -> Option<Reading> {
+        let data = part.evaluate(&|key| self.originals.get(key).cloned())?;
         let name = keys(part).first().map(|(key, _)| (*key).to_owned());
-        let value = self.graph.add_derived(name, found.all()?, Some(part.clone()));
+        let value = self.graph.add_derived(name, data.convert_dtype(self.dtype), Some(part.clone()));
         Some(Reading::Parameter(value))
     }
 }
@@ -359,6 +288,26 @@ mod tests {
             head(b, h, rows)
         });
         assert_eq!(kinds(&g), ["Take", "Concat", "Permute", "Linear"], "{g}");
+    }
+
+    /// Slices that overlap, of a parameter that is nowhere whole.
+    #[test]
+    fn elements_that_two_slices_have_are_there_once() {
+        let g = trained(|b, words, table| {
+            let range = |start: i64, end: i64| AxisRange { start: start.into(), end: end.into(), step: 1 };
+            let mut rows = |start, end| {
+                let ranges = vec![range(start, end), range(0, 2)];
+                b.add(Op::Slice(Slice { ranges }), &[table]).unwrap()
+            };
+            let (first, second) = (rows(0, 1), rows(0, 2));
+            let h = looked_up(b, first, words);
+            head(b, h, second)
+        });
+        assert_eq!(kinds(&g), ["Slice", "Take", "Slice", "Permute", "Linear"], "{g}");
+        let slices = g.root.nodes.iter().map(|&id| g.node(id)).filter(|node| matches!(node.op, Op::Slice(_)));
+        let sources: Vec<_> = slices.map(|node| node.inputs[0].unwrap()).collect();
+        assert!(sources.iter().all(|source| *source == sources[0]), "{g}");
+        assert_eq!(g.constant(sources[0]).unwrap().data.shape, [3, 2], "the whole of it");
     }
 
     #[test]
