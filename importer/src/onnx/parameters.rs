@@ -254,11 +254,12 @@ fn by_name(name: &str, data: &TensorData, pytorch: bool) -> ByName {
     }
 }
 
-/// Whether a name that says nothing is that of a module's own parameter where PyTorch counts under other names: `v`, `W1`, `const`.
+/// Whether a name that says nothing is that of a module's own parameter where PyTorch counts under other names: `v`, `const`, `W1`.
+/// (`t1` may be what a tool that takes names out of files has put in their place.)
 fn is_attribute(name: &str) -> bool {
-    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-    let word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphabetic());
-    word(stem) && (stem.len() == 1 || (stem == name))
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let letters = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphabetic());
+    letters && (stem == name || (stem.len() == 1 && stem.as_bytes()[0].is_ascii_uppercase()))
 }
 
 /// Whether a name is that of a number in a module, as `/model/Constant_output_0` is.
@@ -406,10 +407,10 @@ mod tests {
         let of_pytorch =
             Parameters::of(&ModelProto { producer_name, graph: Some(graph), ..ModelProto::default() });
         let of = |name: &str| of_pytorch.provenance(name, &floats(&[2]));
-        for name in ["v", "x", "const", "W1", "t_2"] {
+        for name in ["v", "x", "const", "W1"] {
             assert!(matches!(of(name).as_deref(), Some(Provenance::Key { .. })), "{name}");
         }
-        for name in ["val_3", "387", "onnx::MatMul_1", "onnx::v", "MatMul_7"] {
+        for name in ["val_3", "387", "t2", "onnx::MatMul_1", "onnx::v", "MatMul_7"] {
             assert!(matches!(of(name).as_deref(), Some(Provenance::Exporter { .. })), "{name}");
         }
         assert_eq!(of_pytorch.buffers(), BTreeSet::from(["norm.running_var".to_owned()]));
