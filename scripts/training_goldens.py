@@ -144,6 +144,19 @@ class Parts(nn.Module):
         return F.linear(x, torch.cat([self.table.weight, self.more]))
 
 
+class FakeQuantized(nn.Module):
+    """Weights and activations that are rounded to what bytes stand for, and learn as if they were not; some are out of range."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(inputs, hidden), nn.Linear(hidden, classes)
+
+    def forward(self, x):
+        rounded = torch.fake_quantize_per_tensor_affine
+        x = F.linear(rounded(x, 0.02, 120, 0, 255), rounded(self.fc1.weight, 0.004, 0, -128, 127), self.fc1.bias)
+        return F.linear(rounded(torch.relu(x), 0.01, -128, -128, 127), rounded(self.fc2.weight, 0.004, 0, -128, 127), self.fc2.bias)
+
+
 class Tagger(nn.Module):
     def __init__(self, vocabulary: int, size: int, hidden: int, tags: int):
         super().__init__()
@@ -215,6 +228,7 @@ def small():
         ("shared", lambda: Shared(7, 6), (tokens(7, 3, 5),), 7),
         ("program", lambda: Program(6, 12, 3), (numbers(10, 6),), 3),
         ("parts", lambda: Parts(7, 6), (tokens(7, 3, 5),), 9),
+        ("fake_quantized", lambda: FakeQuantized(6, 12, 3), (numbers(10, 6),), 3),
     ]
 
 

@@ -122,8 +122,9 @@ pub fn optimize_observed(
     options: &Options,
     observe: &mut dyn FnMut(&Graph, &PassReport),
 ) -> Vec<PassReport> {
+    let originals = if options.trainable { ties::originals(graph) } else { ties::Originals::default() };
     let mut runner = Runner { graph, reports: Vec::new(), observe };
-    for group in pipeline(options) {
+    for group in pipeline(options, originals) {
         runner.run(&group);
     }
     runner.reports
@@ -132,11 +133,11 @@ pub fn optimize_observed(
 /// The pass that reports call `name`, to run alone: `quantized`, `constants`, `simplify`, `duplicates`, `dead code`, `raise`, `fuse`,
 /// `chain`, `ties`, `scopes`, `joins`, `order`; `precision` where the options name a dtype.
 pub fn named(name: &str, options: &Options) -> Option<Box<dyn Pass>> {
-    pipeline(options).into_iter().flatten().find(|pass| pass.name() == name)
+    pipeline(options, ties::Originals::default()).into_iter().flatten().find(|pass| pass.name() == name)
 }
 
 /// Groups of passes; each runs until nothing changes.
-fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 12] {
+fn pipeline(options: &Options, originals: ties::Originals) -> [Vec<Box<dyn Pass>>; 12] {
     let rules =
         |name, rules| -> Box<dyn Pass> { Box::new(rewrite::Rules { name, rules, options: *options }) };
     let simplify = |first: Option<Box<dyn Pass>>| -> Vec<Box<dyn Pass>> {
@@ -161,7 +162,7 @@ fn pipeline(options: &Options) -> [Vec<Box<dyn Pass>>; 12] {
         vec![rules("chain", &CHAIN), Box::new(dead_code::RemoveDeadCode)],
         // Late, since folding would undo it.
         vec![
-            Box::new(ties::TieParameters { trainable: options.trainable }),
+            Box::new(ties::TieParameters { trainable: options.trainable, originals }),
             Box::new(dead_code::RemoveDeadCode),
         ],
         vec![Box::new(scopes::PlaceShared)],

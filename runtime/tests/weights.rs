@@ -602,3 +602,25 @@ fn numbers_keep_the_precision_that_is_asked_for() {
     }
     std::fs::remove_file(path).unwrap();
 }
+
+/// PyTorch writes a parameter that layers share under the key of each.
+#[test]
+fn what_the_original_has_under_two_keys_is_saved_under_both() {
+    #[derive(Module, Debug)]
+    struct Head<B: Backend> {
+        head: Linear<B>,
+    }
+    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/weights/tied.pt");
+    let device = Default::default();
+    let head = Head::<Cpu> { head: LinearConfig::new(3, 5).init(&device) };
+    let mut model = load_weights(head, original.as_path(), &device).unwrap();
+    model.head.weight = model.head.weight.map(|weight| weight + 1.0);
+    let saved = temporary("tied");
+    save_weights_like(&model, original.as_path(), &saved).unwrap();
+    let file = Safetensors::open(&saved).unwrap();
+    let tensor = |key: &str| file.tensor(key).unwrap();
+    assert_eq!(tensor("embedding.weight"), tensor("head.weight"));
+    let expected = model.head.weight.val().transpose().into_data();
+    assert_eq!(tensor("head.weight").to_vec::<f32>(), expected.to_vec::<f32>());
+    std::fs::remove_file(saved).unwrap();
+}

@@ -331,6 +331,27 @@ def quantized(_):
     return Program(Quantized(), [(floats(3, 8),)])
 
 
+class FakeQuantized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.weight = nn.Parameter(torch.randn(5, 8))
+        self.register_buffer("scales", torch.rand(5) * 0.02 + 0.002)
+        self.register_buffer("zero_points", torch.tensor([0, 3, -2, 7, 0], dtype=torch.int32))
+
+    def forward(self, x):
+        weight = torch.fake_quantize_per_channel_affine(self.weight, self.scales, self.zero_points, 0, -127, 127)
+        x = torch.fake_quantize_per_tensor_affine(x, 0.03, 5, -20, 20)
+        y = F.linear(x, weight)
+        return x, weight, torch.fake_quantize_per_tensor_affine(y, self.scales[1], self.zero_points[1], 0, 255)
+
+
+@program("operators_fake_quantize")
+def fake_quantize(_):
+    """Numbers rounded to what integers stand for, within ranges of any width, under one scale or one for each channel."""
+    return Program(FakeQuantized(), [(floats(3, 8),)])
+
+
 @program("operators_special")
 def special(_):
     """Functions whose ends matter: signed zeros, infinities, NaN, quotients next to an integer, and those that are computed of others."""

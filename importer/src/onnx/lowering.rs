@@ -79,6 +79,8 @@ pub(crate) struct Lowering<'g, 'm> {
     narrow: BTreeMap<ValueId, Narrow>,
     /// Values of runtime calls that hold positions along an axis: none is negative.
     pub(crate) positions: BTreeSet<ValueId>,
+    /// What integers were quantized from, in a model that is to be trained.
+    pub(crate) quantized_from: BTreeMap<ValueId, ValueId>,
     model: &'m Model<'m>,
     frames: Vec<Frame<'m>>,
     scopes: Vec<Scope<'m>>,
@@ -110,6 +112,7 @@ impl<'g, 'm> Lowering<'g, 'm> {
             opset: 0,
             narrow: BTreeMap::new(),
             positions: BTreeSet::new(),
+            quantized_from: BTreeMap::new(),
             places: HashMap::new(),
             model,
             frames: vec![frame],

@@ -38,6 +38,7 @@ mod einsum;
 mod embed_layer_normalization;
 mod expand;
 mod eye_like;
+mod fake_quantize;
 mod feature_vectorizer;
 mod flatten;
 mod gated;
@@ -188,6 +189,7 @@ operators! {
     embed_layer_normalization::EmbedLayerNormalization,
     expand::Expand,
     eye_like::EyeLike,
+    fake_quantize::FakeQuantize,
     feature_vectorizer::FeatureVectorizer,
     flatten::Flatten,
     gated::Gated,

@@ -35,6 +35,8 @@ pub(crate) struct Parameters {
     turned: HashSet<String>,
     /// What a quantizer made of weights: integers, their scales and zero points.
     quantized: HashSet<String>,
+    /// Running statistics, by their names, where the exporter does not tell which initializers are parameters.
+    statistics: BTreeSet<String>,
     /// Parameters that are others as well.
     merged: Merged,
     /// Whether the exporter tells which initializers are parameters.
@@ -66,6 +68,7 @@ impl Parameters {
             targets: HashSet::new(),
             turned: HashSet::new(),
             quantized: HashSet::new(),
+            statistics: BTreeSet::new(),
             merged: Merged::default(),
             tells: false,
             slashes: false,
@@ -94,6 +97,10 @@ impl Parameters {
         self.targets = targets.map(|(target, _)| target.to_owned()).collect();
         // One that names no parameter says that there are none.
         self.tells |= signature.is_some();
+        if !self.tells {
+            let names = graph.initializer.iter().map(|tensor| &tensor.name);
+            self.statistics = names.filter(|name| is_statistic(name)).cloned().collect();
+        }
         self.slashes = !self.pytorch && graph.node.iter().any(|node| scope::slash_path(&node.name).is_some());
         let quantized = graph.initializer.iter().filter_map(|tensor| tensor.name.strip_suffix(QUANTIZED));
         let parts = |name: &str| [QUANTIZED, "_scale", "_zero_point"].map(|part| format!("{name}{part}"));
@@ -122,12 +129,13 @@ impl Parameters {
         self.targets.iter().filter(|target| !there.contains(target.as_str())).cloned().collect()
     }
 
-    /// Tensors of the network's state that it does not train, as far as the exporter tells.
+    /// Tensors of the network's state that it does not train, as far as the exporter or their names tell.
     pub(crate) fn buffers(&self) -> BTreeSet<String> {
         let fixed = |(_, metadata): &(&String, &Metadata)| {
             metadata.frozen || metadata.kind.as_deref() == Some("BUFFER")
         };
-        self.metadata.iter().filter(fixed).map(|(name, _)| name.clone()).collect()
+        let told = self.metadata.iter().filter(fixed).map(|(name, _)| name);
+        told.chain(&self.statistics).cloned().collect()
     }
 
     /// The parameters that an initializer stands for besides its own, as far as they are known, if the exporter merged any into it.
@@ -203,6 +211,11 @@ impl Parameters {
 /// What ONNX Runtime's quantizer puts behind the name of a weight for its integers.
 const QUANTIZED: &str = "_quantized";
 
+/// Whether a name is that of a normalization's running mean or variance.
+fn is_statistic(name: &str) -> bool {
+    matches!(name.rsplit('.').next(), Some("running_mean" | "running_var"))
+}
+
 fn exporters(name: &str, keys: Vec<String>) -> Arc<Provenance> {
     Arc::new(Provenance::Exporter { name: name.to_owned(), keys })
 }
@@ -227,7 +240,10 @@ fn by_name(name: &str, data: &TensorData, pytorch: bool) -> ByName {
     // `onnx::MatMul_123` and, before that, `123`: what PyTorch's older exporter computed. `/fc/MatMul_output_0_weight`: what
     // OnnxSlim calls a weight of a product that it wrote anew.
     let of_product = name.starts_with('/') && (name.ends_with("_weight") || name.ends_with("_bias"));
-    let made = name.starts_with("onnx::") || is_anonymous(name) || of_product;
+    let made = match pytorch {
+        true => is_anonymous(name) && !is_attribute(name),
+        false => name.starts_with("onnx::") || is_anonymous(name),
+    } || of_product;
     let written = name.is_empty() || (name.starts_with('/') && !of_product) || is_number_of_module(name);
     match (data.dtype.is_float(), several) {
         (true, true) if written => ByName::Number,
@@ -236,6 +252,14 @@ fn by_name(name: &str, data: &TensorData, pytorch: bool) -> ByName {
         (_, false) | (false, true) if !made && !written && (pytorch || is_path(name)) => ByName::Parameter,
         _ => ByName::Number,
     }
+}
+
+/// Whether a name that says nothing is that of a module's own parameter where PyTorch counts under other names: `v`, `const`, `W1`.
+/// (`t1` may be what a tool that takes names out of files has put in their place.)
+fn is_attribute(name: &str) -> bool {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let letters = !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_alphabetic());
+    letters && (stem == name || (stem.len() == 1 && stem.as_bytes()[0].is_ascii_uppercase()))
 }
 
 /// Whether a name is that of a number in a module, as `/model/Constant_output_0` is.
@@ -371,6 +395,27 @@ mod tests {
             assert!(of(name, shape).is_none(), "{name}");
         }
     }
+
+    #[test]
+    fn short_names_are_parameters_in_files_of_pytorch() {
+        let initializer = |name: &str| TensorProto { name: name.into(), ..TensorProto::default() };
+        let graph = GraphProto {
+            initializer: ["v", "norm.running_var"].map(initializer).to_vec(),
+            ..GraphProto::default()
+        };
+        let producer_name = "pytorch".to_owned();
+        let of_pytorch =
+            Parameters::of(&ModelProto { producer_name, graph: Some(graph), ..ModelProto::default() });
+        let of = |name: &str| of_pytorch.provenance(name, &floats(&[2]));
+        for name in ["v", "x", "const", "W1"] {
+            assert!(matches!(of(name).as_deref(), Some(Provenance::Key { .. })), "{name}");
+        }
+        for name in ["val_3", "387", "t2", "onnx::MatMul_1", "onnx::v", "MatMul_7"] {
+            assert!(matches!(of(name).as_deref(), Some(Provenance::Exporter { .. })), "{name}");
+        }
+        assert_eq!(of_pytorch.buffers(), BTreeSet::from(["norm.running_var".to_owned()]));
+    }
+
     #[test]
     fn numbers_that_a_tool_merged_are_no_parameters() {
         let number = "/layers/layers.0/act/Constant_output_0";

@@ -11,7 +11,7 @@ use super::scope;
 use super::source::Folder;
 use crate::error::{ImportError, ImportResult};
 use kiln_record::FileKind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 /// The classes around a node, the operation of the network last.
@@ -30,6 +30,10 @@ pub struct TrainingLosses {
     pub folded: Vec<(String, Option<String>)>,
     /// Initializers that several parameters of the network became.
     pub merged: Vec<(String, Vec<String>)>,
+    /// Batch normalizations whose running statistics take nothing of a batch, or keep nothing of what they were.
+    pub cumulative: Vec<String>,
+    /// Instance normalizations by running statistics.
+    pub instances: Vec<String>,
     /// Whether there is no dropout.
     pub no_dropout: bool,
     /// A class of the network whose layers usually have dropout.
@@ -72,12 +76,10 @@ fn of_model(proto: &ModelProto) -> TrainingLosses {
     let mut found = TrainingLosses { no_dropout: true, ..TrainingLosses::default() };
     let mut graphs: Vec<&GraphProto> = vec![graph];
     while let Some(graph) = graphs.pop() {
-        for node in &graph.node {
-            found.read(node);
-            graphs.extend(subgraphs(node));
-        }
+        found.read(&graph.node);
+        graphs.extend(graph.node.iter().flat_map(subgraphs));
     }
-    proto.functions.iter().flat_map(|function| &function.node).for_each(|node| found.read(node));
+    proto.functions.iter().for_each(|function| found.read(&function.node));
     let parameters = Parameters::of(proto);
     let names = graph.initializer.iter().map(|tensor| tensor.name.as_str());
     let norms: BTreeSet<&str> = found.folded.iter().filter_map(|(_, norm)| norm.as_deref()).collect();
@@ -92,7 +94,14 @@ fn of_model(proto: &ModelProto) -> TrainingLosses {
 }
 
 impl TrainingLosses {
-    fn read(&mut self, node: &NodeProto) {
+    fn read(&mut self, nodes: &[NodeProto]) {
+        // Statistics of each channel, repeated for each instance.
+        let tiles = nodes.iter().filter(|node| node.op_type == "Tile").flat_map(|node| &node.output);
+        let tiles: HashSet<&str> = tiles.map(String::as_str).collect();
+        nodes.iter().for_each(|node| self.read_node(node, &tiles));
+    }
+
+    fn read_node(&mut self, node: &NodeProto, tiles: &HashSet<&str>) {
         let operator = operator_name(node);
         self.no_dropout &= operator != "Dropout";
         let list = |key: &str| {
@@ -112,6 +121,17 @@ impl TrainingLosses {
         if layer && (norm.is_some() || numbered) {
             let path = norm.and_then(|at| scopes.get(at)).filter(|path| !path.is_empty());
             self.folded.push((label(node), path.cloned()));
+        }
+        if operator == "BatchNormalization" {
+            let class = classes.iter().rposition(|class| class.starts_with("torch.nn.modules."));
+            let path = class.and_then(|at| scopes.get(at)).filter(|path| !path.is_empty());
+            let name = path.cloned().unwrap_or_else(|| label(node));
+            let momentum = node.attribute.iter().find(|attribute| attribute.name == "momentum");
+            if node.input.get(3).is_some_and(|mean| tiles.contains(mean.as_str())) {
+                self.instances.push(name);
+            } else if momentum.is_some_and(|momentum| [0.0, 1.0].contains(&momentum.f)) {
+                self.cumulative.push(name);
+            }
         }
     }
 
@@ -154,6 +174,22 @@ impl TrainingLosses {
                  the export, for those that are to be"
                     .to_owned(),
             );
+        }
+        if !self.cumulative.is_empty() {
+            lines.push(format!(
+                "running statistics of batch normalizations do not move, or become those of the last batch: {}; the exporter writes \
+                 `momentum=None`, a mean of all batches, as 0 or 1, which Kiln cannot tell from these; give them a momentum before the \
+                 export",
+                list(self.cumulative.iter().cloned(), self.cumulative.len())
+            ));
+        }
+        if !self.instances.is_empty() {
+            lines.push(format!(
+                "instance normalizations by running statistics take these in training too, where PyTorch takes each instance's own \
+                 and moves the running ones: {}; to train by each instance's, set `track_running_stats` to `False` and `running_mean` \
+                 and `running_var` to `None` before the export",
+                list(self.instances.iter().cloned(), self.instances.len())
+            ));
         }
         if !self.folded.is_empty() {
             let name = |(node, norm): &(String, Option<String>)| match norm {
@@ -243,6 +279,36 @@ mod tests {
         let bert = losses("training/bert");
         assert_eq!(bert.warnings().len(), 1, "{bert:?}");
         assert!(bert.warnings()[0].contains("`transformers."), "{bert:?}");
+    }
+
+    #[test]
+    fn norms_whose_statistics_do_not_do_as_in_pytorch_are_named() {
+        use crate::onnx::proto::AttributeProto;
+        let norm = |name: &str, mean: &str, momentum: f32| NodeProto {
+            name: name.into(),
+            op_type: "BatchNormalization".into(),
+            input: ["x", "w", "b", mean, "v"].map(str::to_owned).to_vec(),
+            attribute: vec![AttributeProto {
+                name: "momentum".into(),
+                f: momentum,
+                ..AttributeProto::default()
+            }],
+            ..NodeProto::default()
+        };
+        let tile = NodeProto { op_type: "Tile".into(), output: vec!["tiled".into()], ..NodeProto::default() };
+        let graph = GraphProto {
+            node: vec![
+                norm("/a/BatchNorm", "m", 1.0),
+                tile,
+                norm("/b/BatchNorm", "tiled", 0.9),
+                norm("/c/BatchNorm", "m", 0.9),
+            ],
+            ..GraphProto::default()
+        };
+        let lost = of_model(&ModelProto { graph: Some(graph), ..ModelProto::default() });
+        let named = [lost.cumulative.join(" "), lost.instances.join(" ")];
+        assert_eq!(named, ["/a/BatchNorm", "/b/BatchNorm"]);
+        assert_eq!(lost.warnings().len(), 2);
     }
 
     #[test]

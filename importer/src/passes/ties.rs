@@ -18,6 +18,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(super) struct TieParameters {
     /// Whether parameters are to learn: then each is there once, in whatever layouts it is used.
     pub(super) trainable: bool,
+    /// The parameters as the file has them, where they are to learn.
+    pub(super) originals: Originals,
+}
+
+/// The contents of parameters by their keys, before anything was made of them.
+pub(super) type Originals = BTreeMap<String, TensorData>;
+
+/// The parameters of a graph that nothing was done to yet.
+pub(super) fn originals(graph: &Graph) -> Originals {
+    let parameters = graph.constants.iter().filter(|constant| constant.data.dtype.is_float());
+    let named = parameters.filter_map(|constant| match constant.provenance.as_deref()? {
+        Provenance::Key { key, .. } => Some((key.clone(), constant.data.clone())),
+        _ => None,
+    });
+    named.collect()
 }
 
 /// Smaller parameters are not worth it, and too likely to be equal by chance.
@@ -56,7 +71,7 @@ impl Pass for TieParameters {
             read(graph, &readings);
             let mut uses = Uses::default();
             uses.region(graph, &graph.root);
-            let readings = parts::readings(graph, &uses);
+            let readings = parts::readings(graph, &uses, &self.originals);
             for _ in &readings {
                 report.count("part");
             }

@@ -1,6 +1,6 @@
 //! What a program has that a network which is trained after its import lacks.
 
-use super::schema::{Argument, Graph, InputSpec, Program};
+use super::schema::{Argument, Float, Graph, InputSpec, Program};
 use super::{operators, scopes};
 use crate::error::ImportResult;
 use crate::onnx::TrainingLosses;
@@ -38,10 +38,23 @@ fn of_program(program: &Program) -> TrainingLosses {
                 _ => None,
             }));
             let operator = operators::name(&node.target);
-            if DROPPED.contains(&operator) {
+            let place = || {
                 let path = scopes::path(node).filter(|path| !path.is_empty());
-                let place = path.or(node.name.as_deref()).unwrap_or(operator);
-                found.dropped.push(place.to_owned());
+                path.or(node.name.as_deref()).unwrap_or(operator).to_owned()
+            };
+            let argument = |name: &str| Some(&node.inputs.iter().find(|input| input.name == name)?.arg);
+            if DROPPED.contains(&operator) {
+                found.dropped.push(place());
+            } else if operator.starts_with("instance_norm.") {
+                let by_instance = matches!(argument("use_input_stats"), Some(Argument::Bool(true)) | None);
+                if !by_instance {
+                    found.instances.push(place());
+                }
+            } else if operator.contains("batch_norm")
+                && matches!(argument("momentum"), Some(Argument::Float(Float(0.0 | 1.0))))
+                && matches!(argument("running_mean"), Some(Argument::Tensor(_)))
+            {
+                found.cumulative.push(place());
             }
         }
     }
@@ -87,5 +100,36 @@ mod tests {
         let found = of_program(&dropping(false));
         assert!(found.all_frozen);
         assert!(found.warnings().join("\n").contains("`model.requires_grad_(True)`"), "{found:?}");
+    }
+
+    #[test]
+    fn norms_whose_statistics_do_not_do_as_in_pytorch_are_named() {
+        let norm = |operator: &str, arguments: &str| {
+            format!(
+                r#"{{"target": "torch.ops.aten.{operator}", "outputs": [], "inputs": [
+                    {{"name": "running_mean", "arg": {{"as_tensor": {{"name": "m"}}}}}}, {arguments}],
+                    "metadata": {{"nn_module_stack": "L__self__,,m.Net;L__self___n,{operator},torch.nn.Norm"}}}}"#
+            )
+        };
+        let momentum = |value: f64| format!(r#"{{"name": "momentum", "arg": {{"as_float": {value:?}}}}}"#);
+        let by_instance =
+            |value: bool| format!(r#"{{"name": "use_input_stats", "arg": {{"as_bool": {value}}}}}"#);
+        let nodes = [
+            norm("batch_norm.default", &momentum(0.0)),
+            norm("_native_batch_norm_legit_no_training.default", &momentum(0.1)),
+            norm("instance_norm.default", &by_instance(false)),
+            norm("instance_norm.default", &by_instance(true)),
+        ];
+        let lost = of_program(&program(&format!(
+            r#"{{"graph_module": {{"signature": {{"input_specs": [], "output_specs": []}},
+                "graph": {{"inputs": [], "outputs": [], "tensor_values": {{}}, "nodes": [{}]}}}}}}"#,
+            nodes.join(",")
+        )));
+        assert_eq!(
+            (lost.cumulative.as_slice(), lost.instances.as_slice()),
+            (&["batch_norm.default".to_owned()][..], &["instance_norm.default".to_owned()][..])
+        );
+        let text = lost.notes().join("\n");
+        assert!(text.contains("momentum=None") && text.contains("track_running_stats"), "{text}");
     }
 }

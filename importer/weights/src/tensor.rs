@@ -134,6 +134,20 @@ impl LazyTensor {
         Ok(Self { stored, shape, strides, offset, storage })
     }
 
+    /// Whether two tensors are one and the same under two keys, as parameters are that layers share: the file has their elements once.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.storage, &other.storage)
+            && self.offset == other.offset
+            && self.stored == other.stored
+            && (&self.shape, &self.strides) == (&other.shape, &other.strides)
+            && !self.shape.contains(&0)
+    }
+
+    /// Where its first element is in memory or in the file: equal for tensors that are [the same](Self::is_same).
+    pub fn place(&self) -> (usize, usize) {
+        (Arc::as_ptr(&self.storage).addr(), self.offset)
+    }
+
     /// A tensor that is all of its storage, under the name that the storage has in messages.
     pub fn whole(data: TensorData, name: &str) -> Self {
         let strides = contiguous_strides(&data.shape);

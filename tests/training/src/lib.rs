@@ -68,6 +68,7 @@ case!(gpt, |model, batch| model.forward(batch.integers(0)).flatten(0, 1));
 case!(tagger, |model, batch| model.forward(batch.integers(0)).flatten(0, 1));
 case!(program, |model, batch| model.forward(batch.floats(0)));
 case!(shared, |model, batch| model.forward(batch.integers(0)).flatten(0, 1));
+case!(fake_quantized, |model, batch| model.forward(batch.floats(0)));
 case!(parts, |model, batch| model.forward(batch.integers(0)).flatten(0, 1));
 
 fn sgd() -> SgdConfig {

@@ -1,6 +1,7 @@
 //! `QuantizeLinear`, `DequantizeLinear` and `DynamicQuantizeLinear`, in floating point.
 
 use super::super::tensor::{DataType, Narrow};
+use super::detach::detached;
 use super::prelude::*;
 use crate::ir::{Provenance, is_anonymous};
 use kiln_types::TensorData;
@@ -85,6 +86,9 @@ impl QuantizeLinear {
         scale: ValueId,
         zero: Option<ValueId>,
     ) -> RuleResult<ValueId> {
+        if to.trainable && self.block == 0 {
+            return self.trained(to, x, scale, zero);
+        }
         let dims = to.dims(x);
         if let Some(blocks) = self.blocks(&dims)? {
             let x = to.reshape(x, blocks)?;
@@ -92,6 +96,41 @@ impl QuantizeLinear {
             return to.reshape(y, dims);
         }
         self.computed(to, x, (scale, zero), false)
+    }
+
+    /// What it yields in a model that is to be trained: numbers that are rounded to those which integers stand for learn as if they were
+    /// not, as those of `torch.fake_quantize_per_tensor_affine` do.
+    fn trained(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        x: ValueId,
+        scale: ValueId,
+        zero: Option<ValueId>,
+    ) -> RuleResult<ValueId> {
+        if self.kind == Kind::Quantize {
+            // Else a parameter's integers would be computed once, before it learns.
+            let fixed = detached(to, x)?;
+            let integers = self.computed(to, fixed, (scale, zero), false)?;
+            to.quantized_from.insert(integers, x);
+            return Ok(integers);
+        }
+        let y = self.computed(to, x, (scale, zero), false)?;
+        let range = match to.data_type(x).narrow {
+            Some(Narrow::Integers(range)) => Some(range),
+            Some(Narrow::Floats(_)) => None,
+            None => range_of(to.dtype(x)),
+        };
+        let (Some(&from), Some(range)) = (to.quantized_from.get(&x), range) else { return Ok(y) };
+        let scale = to.cast(scale, DType::F32)?;
+        let scale = self.along(to, scale, from, false)?;
+        let zero = match zero {
+            Some(zero) => {
+                let zero = to.cast(zero, DType::F32)?;
+                Some(self.along(to, zero, from, false)?)
+            }
+            None => None,
+        };
+        straight_through(to, from, y, (scale, zero), range)
     }
 
     /// The dims of an input whose blocks are all of one size, with these as an axis of their own.
@@ -197,6 +236,27 @@ impl QuantizeLinear {
         let op = if quantize { Op::Quantize } else { Op::Dequantize };
         to.add(op, &[x, scale, zero]).map(Some)
     }
+}
+
+/// The numbers `y` to which those of `x` are rounded, with the gradient of `x` where the nearest integer is in range, and none elsewhere.
+pub(super) fn straight_through(
+    to: &mut Lowering<'_, '_>,
+    x: ValueId,
+    y: ValueId,
+    (scale, zero): (ValueId, Option<ValueId>),
+    [low, high]: [i64; 2],
+) -> RuleResult<ValueId> {
+    let (y, fixed) = (detached(to, y)?, detached(to, x)?);
+    let wide = to.cast(fixed, DType::F32)?;
+    let dtype = to.dtype(y);
+    to.formula(|f| {
+        let whole = (f.value(wide) / f.value(scale)).round();
+        let whole = zero.map_or(whole, |zero| whole + f.value(zero));
+        let inside = whole.equals(whole.clamp(low as f64, high as f64));
+        // 0, but for the gradient.
+        let nothing = (f.value(x) - f.value(fixed)).cast(dtype);
+        f.value(y) + inside.where_(nothing, nothing.number(0.0))
+    })
 }
 
 /// A constant of one number as what was measured: it belongs to the record, and each place has its own.

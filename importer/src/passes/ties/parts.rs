@@ -4,15 +4,15 @@
 //! learn apart from itself.
 
 use super::layouts::Layout;
-use super::{Reading, Uses};
+use super::{Originals, Reading, Uses};
 use crate::data::{Elements, elements};
 use crate::ir::{Budget, Cast, Graph, Op, Outcome, Provenance, TensorType, ValueId};
-use kiln_types::{Bytes, DType, TensorData};
+use kiln_types::{DType, TensorData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What makes each value of which parts are in another one, too.
-pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Reading> {
+pub(super) fn readings(graph: &mut Graph, uses: &Uses, originals: &Originals) -> BTreeMap<ValueId, Reading> {
     let made: BTreeMap<ValueId, Arc<Provenance>> = uses
         .users
         .keys()
@@ -23,17 +23,22 @@ pub(super) fn readings(graph: &mut Graph, uses: &Uses) -> BTreeMap<ValueId, Read
     if shared.is_empty() {
         return BTreeMap::new();
     }
-    let kept = kept(graph, &made, &shared);
+    let kept = kept(graph, &made, &shared, originals);
     let stay: BTreeSet<ValueId> = kept.values().map(|&(_, value)| value).collect();
     let mut readings = BTreeMap::new();
     for (&value, made) in made.iter().filter(|(value, _)| !stay.contains(value)) {
-        if keys(made).iter().any(|(key, _)| shared.contains(*key))
-            && let Some(reading) = reading(graph, &kept, made, graph.ty(value).dtype)
-        {
-            readings.insert(value, reading);
+        if is_of(made, &shared) {
+            let dtype = graph.ty(value).dtype;
+            let reading = Parts { graph, kept: &kept, shared: &shared, originals, dtype }.reading(made);
+            readings.extend(reading.map(|reading| (value, reading)));
         }
     }
     readings
+}
+
+/// Whether one of these parameters is in it.
+fn is_of(made: &Provenance, shared: &BTreeSet<String>) -> bool {
+    keys(made).iter().any(|(key, _)| shared.contains(*key))
 }
 
 /// Whether elements of parameters are all that is in it, wherever they are and in whatever dtype.
@@ -65,7 +70,7 @@ fn keys(made: &Provenance) -> Vec<(&str, &[usize])> {
     found
 }
 
-/// The parameters an element of which is there twice, and those that are joined with one of them.
+/// The parameters an element of which is there twice.
 fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSet<String> {
     let mut places: BTreeMap<(&str, &[usize]), Vec<&Provenance>> = BTreeMap::new();
     for made in made.values() {
@@ -86,28 +91,7 @@ fn shared(budget: &Budget, made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeSe
             shared.insert(key.to_owned());
         }
     }
-    // A value that is made anew reads all its parts, which no other may then have for itself.
-    let mut waiting: Vec<&str> = shared.iter().map(String::as_str).collect();
-    let mut found: BTreeSet<&str> = waiting.iter().copied().collect();
-    let users = users(made);
-    while let Some(key) = waiting.pop() {
-        for value in users.get(key).into_iter().flatten() {
-            let keys = made.get(value).into_iter().flat_map(|made| keys(made));
-            waiting.extend(keys.map(|(key, _)| key).filter(|key| found.insert(key)));
-        }
-    }
-    found.into_iter().map(str::to_owned).collect()
-}
-
-/// The values in which each parameter is.
-fn users(made: &BTreeMap<ValueId, Arc<Provenance>>) -> BTreeMap<&str, BTreeSet<ValueId>> {
-    let mut users: BTreeMap<&str, BTreeSet<ValueId>> = BTreeMap::new();
-    for (&value, made) in made {
-        keys(made).into_iter().for_each(|(key, _)| {
-            users.entry(key).or_default().insert(value);
-        });
-    }
-    users
+    shared
 }
 
 /// Which elements of a parameter are where in what is made of it.
@@ -161,11 +145,13 @@ impl<'a> Places<'a> {
 }
 
 /// Where each shared parameter stays, and how it is read from there in its own layout: a value that is all of it, in another layout
-/// perhaps, or else one that is put together of its elements in others.
+/// perhaps, or else the parameter as the file has it. So it is there as a whole, even where some of its elements are not used: the
+/// optimizer sees what PyTorch's does.
 fn kept(
     graph: &mut Graph,
     made: &BTreeMap<ValueId, Arc<Provenance>>,
     shared: &BTreeSet<String>,
+    originals: &Originals,
 ) -> BTreeMap<String, (Reading, ValueId)> {
     let mut kept = BTreeMap::new();
     for &value in made.keys() {
@@ -178,91 +164,83 @@ fn kept(
             kept.insert(layout.key.to_owned(), (reading, value));
         }
     }
-    let users = users(made);
     for key in shared {
+        let users = made.iter().filter(|(_, made)| keys(made).iter().any(|(of, _)| of == key));
+        let first = users.map(|(&value, _)| value).next();
         if !kept.contains_key(key)
-            && let Some(users) = users.get(key.as_str())
-            && let Some((data, from)) = gathered(graph, made, users, key)
+            && let (Some(first), Some(original)) = (first, originals.get(key))
         {
-            let value = graph.add_derived(Some(key.clone()), data, Some(from));
+            let from = Provenance::Key { key: key.clone(), shape: original.shape.clone() };
+            let data = original.clone().convert_dtype(graph.ty(first).dtype);
+            let value = graph.add_derived(Some(key.clone()), data, Some(Arc::new(from)));
             kept.insert(key.clone(), (Reading::Parameter(value), value));
         }
     }
     kept
 }
 
-/// A parameter's contents, from what is made of it. `None` where some of them are nowhere.
-fn gathered(
-    graph: &Graph,
-    made: &BTreeMap<ValueId, Arc<Provenance>>,
-    users: &BTreeSet<ValueId>,
-    of: &str,
-) -> Option<(TensorData, Arc<Provenance>)> {
-    let first = users.first()?;
-    let dtype = graph.ty(*first).dtype;
-    let (_, shape) = keys(made.get(first)?).into_iter().find(|(key, _)| *key == of)?;
-    let (size, count) = (dtype.size(), elements(shape));
-    let (mut bytes, mut known) = (vec![0; count * size], vec![false; count]);
-    let places = Places::of(&graph.budget, of, shape);
-    for &value in users {
-        let data = &graph.constant(value)?.data;
-        if data.dtype != dtype {
-            return None;
-        }
-        let places = places.within(made.get(&value)?)?;
-        for (element, place) in data.bytes.chunks_exact(size).zip(places).filter(|(_, place)| *place > 0.0) {
-            let place = place as usize - 1;
-            bytes.get_mut(place * size..(place + 1) * size)?.copy_from_slice(element);
-            *known.get_mut(place)? = true;
-        }
-    }
-    let data = TensorData { bytes: Bytes::from_vec(bytes), shape: shape.to_vec(), dtype };
-    let from = Provenance::Key { key: of.to_owned(), shape: shape.to_vec() };
-    known.into_iter().all(|known| known).then(|| (data, Arc::new(from)))
+/// What values of a dtype are made of where the model runs.
+struct Parts<'a> {
+    graph: &'a mut Graph,
+    kept: &'a BTreeMap<String, (Reading, ValueId)>,
+    shared: &'a BTreeSet<String>,
+    originals: &'a Originals,
+    dtype: DType,
 }
 
-/// What makes a value of a dtype of the parameters that are kept. Parameters that learn are widened at most on the way there, and other dtypes may have been asked for
-/// since: their elements are converted once, to that dtype.
-fn reading(
-    graph: &Graph,
-    kept: &BTreeMap<String, (Reading, ValueId)>,
-    made: &Provenance,
-    dtype: DType,
-) -> Option<Reading> {
-    let converted = |from: DType, shape: &[usize], reading: Reading| match from == dtype {
-        true => reading,
-        false => Reading::Of {
-            op: Box::new(Op::Cast(Cast { to: dtype })),
-            ty: TensorType::new(dtype, shape.iter().copied()),
-            operands: vec![reading],
-        },
-    };
-    match made {
-        Provenance::Key { key, shape } => {
-            let (reading, of) = kept.get(key)?;
-            Some(converted(graph.ty(*of).dtype, shape, reading.clone()))
+impl Parts<'_> {
+    /// What makes it of the parameters that are kept, and of parameters of its own where none of those is in a part of it.
+    fn reading(&mut self, made: &Arc<Provenance>) -> Option<Reading> {
+        if !keys(made).is_empty() && !is_of(made, self.shared) {
+            return self.parameter(made);
         }
-        Provenance::Literal(data) => Some(converted(data.dtype, &data.shape, Reading::Number(data.clone()))),
-        Provenance::Apply { op: Op::Cast(_), operands } => reading(graph, kept, operands.first()?, dtype),
-        Provenance::Apply { op, operands } => {
-            let operands = operands.iter().map(|part| reading(graph, kept, part, dtype));
-            Some(Reading::Of {
-                op: Box::new(op.clone()),
-                ty: TensorType::new(dtype, made.shape()?),
-                operands: operands.collect::<Option<_>>()?,
-            })
+        match &**made {
+            Provenance::Key { key, shape } => {
+                let (reading, of) = self.kept.get(key)?;
+                Some(self.converted(self.graph.ty(*of).dtype, shape, reading.clone()))
+            }
+            Provenance::Literal(data) => {
+                Some(self.converted(data.dtype, &data.shape, Reading::Number(data.clone())))
+            }
+            Provenance::Apply { op: Op::Cast(_), operands } => self.reading(operands.first()?),
+            Provenance::Apply { op, operands } => {
+                let ty = TensorType::new(self.dtype, made.shape()?);
+                let operands = operands.iter().map(|part| self.reading(part)).collect::<Option<_>>()?;
+                Some(Reading::Of { op: Box::new(op.clone()), ty, operands })
+            }
+            Provenance::Scaled { .. }
+            | Provenance::NormScale(_)
+            | Provenance::NormShift(_)
+            | Provenance::Exporter { .. }
+            | Provenance::TooMuch { .. } => None,
         }
-        Provenance::Scaled { .. }
-        | Provenance::NormScale(_)
-        | Provenance::NormShift(_)
-        | Provenance::Exporter { .. }
-        | Provenance::TooMuch { .. } => None,
+    }
+
+    /// Parameters that learn are widened at most on the way to their users, and other dtypes may have been asked for since: elements are
+    /// converted once, to the value's dtype.
+    fn converted(&self, from: DType, shape: &[usize], reading: Reading) -> Reading {
+        match from == self.dtype {
+            true => reading,
+            false => Reading::Of {
+                op: Box::new(Op::Cast(Cast { to: self.dtype })),
+                ty: TensorType::new(self.dtype, shape.iter().copied()),
+                operands: vec![reading],
+            },
+        }
+    }
+
+    /// A part as a parameter of its own.
+    fn parameter(&mut self, part: &Arc<Provenance>) -> Option<Reading> {
+        let data = part.evaluate(&|key| self.originals.get(key).cloned())?;
+        let name = keys(part).first().map(|(key, _)| (*key).to_owned());
+        let value = self.graph.add_derived(name, data.convert_dtype(self.dtype), Some(part.clone()));
+        Some(Reading::Parameter(value))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Builder, Cast, Concat, Graph, Op, Permute, Provenance, Take, ValueId};
+    use crate::ir::{AxisRange, Builder, Cast, Concat, Graph, Op, Permute, Provenance, Slice, Take, ValueId};
     use crate::passes::testing::{constant, graph, kinds};
     use crate::passes::{Options, optimize};
     use kiln_types::{DType, FloatDType, TensorData};
@@ -296,6 +274,40 @@ mod tests {
             head(b, h, rows)
         });
         assert_eq!(kinds(&g), ["Take", "Concat", "Permute", "Linear"], "{g}");
+    }
+
+    /// Of what is joined with a shared parameter a part is enough.
+    #[test]
+    fn what_is_joined_may_be_a_part_that_is_used_nowhere_else() {
+        let g = trained(|b, words, table| {
+            let more = constant(b, Some("more"), &[2, 2], &[7.0, 8.0, 9.0, 10.0]);
+            let range = |end: i64| AxisRange { start: 0.into(), end: end.into(), step: 1 };
+            let first = b.add(Op::Slice(Slice { ranges: vec![range(1), range(2)] }), &[more]).unwrap();
+            let rows = b.add(Op::Concat(Concat { axis: 0 }), &[table, first]).unwrap();
+            let h = looked_up(b, table, words);
+            head(b, h, rows)
+        });
+        assert_eq!(kinds(&g), ["Take", "Concat", "Permute", "Linear"], "{g}");
+    }
+
+    /// Slices that overlap, of a parameter that is nowhere whole.
+    #[test]
+    fn elements_that_two_slices_have_are_there_once() {
+        let g = trained(|b, words, table| {
+            let range = |start: i64, end: i64| AxisRange { start: start.into(), end: end.into(), step: 1 };
+            let mut rows = |start, end| {
+                let ranges = vec![range(start, end), range(0, 2)];
+                b.add(Op::Slice(Slice { ranges }), &[table]).unwrap()
+            };
+            let (first, second) = (rows(0, 1), rows(0, 2));
+            let h = looked_up(b, first, words);
+            head(b, h, second)
+        });
+        assert_eq!(kinds(&g), ["Slice", "Take", "Slice", "Permute", "Linear"], "{g}");
+        let slices = g.root.nodes.iter().map(|&id| g.node(id)).filter(|node| matches!(node.op, Op::Slice(_)));
+        let sources: Vec<_> = slices.map(|node| node.inputs[0].unwrap()).collect();
+        assert!(sources.iter().all(|source| *source == sources[0]), "{g}");
+        assert_eq!(g.constant(sources[0]).unwrap().data.shape, [3, 2], "the whole of it");
     }
 
     #[test]

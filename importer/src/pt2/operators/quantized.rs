@@ -6,6 +6,9 @@ use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, int, unsupported};
 use kiln_types::{DType, Scalar};
 
 pub(super) const RULES: Table = &[
+    ("fake_quantize_per_channel_affine.default", fake_quantize),
+    ("fake_quantize_per_tensor_affine.default", fake_quantize),
+    ("fake_quantize_per_tensor_affine.tensor_qparams", fake_quantize),
     ("quantized_decomposed.choose_qparams.tensor", choose),
     ("quantized_decomposed.dequantize_per_channel.default", |call| dequantize(call, "scales", "zero_points")),
     ("quantized_decomposed.dequantize_per_tensor.default", |call| dequantize(call, "scale", "zero_point")),
@@ -29,6 +32,17 @@ fn parameter(call: &mut Call<'_, '_>, name: &str, dtype: DType) -> Result<String
 fn axis(call: &mut Call<'_, '_>, of: &Tensor) -> Result<Vec<crate::onnx::proto::AttributeProto>> {
     let dim = call.optional_int("axis")?;
     dim.map(|dim| of.axis(dim).map(|axis| int("axis", axis))).into_iter().collect()
+}
+
+fn fake_quantize(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let x = call.tensor("self")?;
+    let scale = parameter(call, "scale", DType::F32)?;
+    let zero_point = parameter(call, "zero_point", DType::F32)?;
+    let mut attributes = axis(call, &x)?;
+    for bound in ["quant_min", "quant_max"] {
+        attributes.push(int(bound, call.int(bound)?));
+    }
+    Ok(vec![call.kiln("FakeQuantize", &[&x, &scale, &zero_point], attributes)])
 }
 
 /// Integers from the least to the greatest that are asked for.

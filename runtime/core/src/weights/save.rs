@@ -39,7 +39,8 @@ pub fn save_weights<B: Backend, M: Module<B>, P: AsRef<Path>>(
 }
 
 /// Saves a module in the form of a checkpoint that it can be loaded from, as Safetensors: under the checkpoint's names,
-/// with its dtypes (but floats of 16 bits for those of eight), and with everything in it that the module does not have.
+/// with its dtypes (but floats of 16 bits for those of eight), and with everything in it that the module does not have. A tensor
+/// that the checkpoint has under several keys, as PyTorch writes parameters that layers share, is saved under all of them.
 ///
 /// Parameters that were made of several tensors and have not changed leave these as they are. Of those that have changed,
 /// one tensor takes the change: a layer's weight rather than the batch normalization that was folded into it.
@@ -75,9 +76,20 @@ pub fn save_weights_like<B: Backend, M: Module<B>, P: AsRef<Path>>(
         equations: Vec::new(),
     };
     let found = collector.collect(module)?;
+    let mut shared: BTreeMap<_, Vec<(&LazyTensor, &TensorData)>> = BTreeMap::new();
+    for (key, tensor) in source.iter() {
+        if let Some(data) = found.get(key) {
+            shared.entry(tensor.place()).or_default().push((tensor, data));
+        }
+    }
+    // What the module has of a tensor that the file has under several keys is each of them.
+    let twin = |tensor: &LazyTensor| {
+        let (_, data) = shared.get(&tensor.place())?.iter().find(|(other, _)| tensor.is_same(other))?;
+        Some(*data)
+    };
     let mut tensors = BTreeMap::new();
     for (key, tensor) in source.iter() {
-        let data = match found.get(key) {
+        let data = match found.get(key).or_else(|| twin(tensor)) {
             Some(data) => data.clone().convert_dtype(tensor.dtype()),
             None => source.data(key, tensor)?,
         };

@@ -13,7 +13,7 @@ use super::compute::{binary, compute, compute_parameter, reordered, scaled, wide
 use super::{Undone, Unsaved};
 use crate::tensor::backend::{Backend, Primitive, SliceRange, hold};
 use crate::tensor::{BinaryOp, DType, ReduceOp, Scalar, Shape, TensorData};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::{vec, vec::Vec};
 use cut::{Cut, inverse, is_close, narrowed, unary, unspread};
@@ -68,7 +68,7 @@ impl<'s, B: Backend> Solver<'s, B> {
         }
         if let Some(original) = self.original {
             self.shapes.extend(original.iter().map(|(key, tensor)| (key.into(), tensor.shape().to_vec())));
-            equations.iter().for_each(|equation| self.keep(equation));
+            self.keep(equations);
         }
         let mut failed: Vec<Unsaved> = Vec::new();
         let mut fail = |equation: &Equation<B>, result: Result<(), Undone>| {
@@ -102,23 +102,34 @@ impl<'s, B: Backend> Solver<'s, B> {
         read.collect()
     }
 
-    /// Keeps the original's tensors for a parameter that has not changed.
-    fn keep(&mut self, Equation { expression, target, value, .. }: &Equation<B>) {
-        let kept = self.original.and_then(|original| {
+    /// Keeps the original's tensors for parameters that have not changed. One of which others have changed parts is not the original's.
+    fn keep(&mut self, equations: &[Equation<B>]) {
+        let (same, changed): (Vec<_>, Vec<_>) =
+            equations.iter().partition(|equation| self.is_unchanged(equation));
+        let changed: BTreeSet<&str> =
+            changed.iter().flat_map(|equation| equation.expression.keys()).collect();
+        for Equation { expression, value, .. } in same {
+            self.dtype = value.dtype();
+            let in_parts = keys_in_parts(expression);
+            let whole = |key: &&str| !(changed.contains(key) && in_parts.contains(key));
+            self.adopt(expression.keys().into_iter().filter(whole));
+        }
+    }
+
+    /// Whether a parameter is what the original makes it.
+    fn is_unchanged(&self, Equation { expression, target, value, .. }: &Equation<B>) -> bool {
+        let same = self.original.and_then(|original| {
             expression.shape(target, &|key| Some(original.get(key)?.shape().to_vec())).ok()?;
             let fetch = |key: &str| self.original_tensor(key);
             let made = compute_parameter::<B>(expression, target, &self.device, &fetch).ok()?;
             is_close::<B>(made, value.clone(), 0.0).then_some(())
         });
-        if kept.is_some() {
-            self.dtype = value.dtype();
-            self.adopt(expression);
-        }
+        same.is_some()
     }
 
     /// Takes the original's tensors for what is not known of these.
-    fn adopt(&mut self, expression: &Derivation) {
-        for key in expression.keys() {
+    fn adopt<'k>(&mut self, keys: impl IntoIterator<Item = &'k str>) {
+        for key in keys {
             if !self.known.contains_key(key)
                 && !self.found.contains_key(key)
                 && let Ok(tensor) = self.original_tensor(key)
@@ -336,7 +347,7 @@ impl<'s, B: Backend> Solver<'s, B> {
         target: &DerivationTarget,
         number: f64,
     ) -> Result<(), Undone> {
-        self.adopt(expression);
+        self.adopt(expression.keys());
         if self.is_open(expression) {
             let full = self.full(expression, target, number)?;
             self.undo(expression, target, full)?;
@@ -396,5 +407,13 @@ impl<'s, B: Backend> Solver<'s, B> {
         self.shape(expression, target)?;
         let made = compute_parameter::<B>(expression, target, &self.device, &|key| self.tensor(key))?;
         if is_close::<B>(made, value.clone(), TOLERANCE) { Ok(()) } else { Err(Undone::Changed) }
+    }
+}
+
+/// The tensors of which it takes a part.
+fn keys_in_parts(expression: &Derivation) -> BTreeSet<&str> {
+    match expression {
+        Derivation::Slice { of, .. } => of.keys(),
+        other => other.parts().into_iter().flat_map(keys_in_parts).collect(),
     }
 }
