@@ -180,25 +180,27 @@ def loop_scan(rng):
 
 @case("scan_of_many_rounds")
 def scan_of_many_rounds(rng):
-    """Distances to the rows of a constant, as nearest neighbours are exported."""
+    """Distances to the rows of a constant, as nearest neighbours are exported: squared ones, and the largest difference."""
     g = Graph("scan_of_many_rounds", opset=16)
     x = g.input("x", F32, ["n", 3])
 
-    def distance(name):
+    def distance(name, of):
         s = g.subgraph(name)
         samples, row = s.input(f"{name}_x", F32, ["n", 3]), s.input(f"{name}_row", F32, [3])
-        difference = s.op("Sub", samples, row)
-        distance = s.op("ReduceSum", s.op("Mul", difference, difference), [1], keepdims=0, out=f"{name}_distance")
+        distance = of(s, s.op("Sub", samples, row), f"{name}_distance")
         s.output(s.op("Identity", samples, out=f"{name}_same"), F32, ["n", 3])
         s.output(distance, F32, ["n"])
         return s.proto()
 
+    squared = lambda s, d, out: s.op("ReduceSum", s.op("Mul", d, d), [1], keepdims=0, out=out)
+    largest = lambda s, d, out: s.op("ReduceMax", s.op("Abs", d), axes=[1], keepdims=0, out=out)
     rows = floats(rng, 40, 3)
-    _, distances = g.op("Scan", x, rows, out=2, body=distance("distance"), num_scan_inputs=1)
-    turned = g.op("Transpose", distances, perm=[1, 0])
-    nearest, places = g.op("TopK", turned, [5], axis=1, largest=0, out=2)
-    g.show("nearest", "Sqrt", nearest, dtype=F32, dims=["n", 5])
-    g.show("places", "Identity", places, dtype=I64, dims=["n", 5])
+    for name, of in [("nearest", squared), ("largest", largest)]:
+        _, distances = g.op("Scan", x, rows, out=2, body=distance(name, of), num_scan_inputs=1)
+        turned = g.op("Transpose", distances, perm=[1, 0])
+        found, places = g.op("TopK", turned, [5], axis=1, largest=0, out=2)
+        g.show(name, "Sqrt", found, dtype=F32, dims=["n", 5])
+        g.show(f"{name}_places", "Identity", places, dtype=I64, dims=["n", 5])
     return Case(g.model(), [[floats(rng, n, 3)] for n in (4, 1)])
 
 
