@@ -20,6 +20,7 @@
 //! | [`attention`], [`rnn`] | fused attention, recurrent layers through time and back |
 //! | [`distance`] | distances between rows |
 //! | [`resize`] | resizing of an axis |
+//! | [`scan`] | running reductions along an axis |
 //! | [`sort`] | sorting, and the first of what would be sorted |
 //! | [`tree`] | decision trees |
 //! | [`copy`], [`join`] | strided copies, row selection, joins |
@@ -56,6 +57,7 @@ pub mod quantized;
 pub mod reduce;
 pub mod resize;
 pub mod rnn;
+pub mod scan;
 mod scratch;
 mod simd;
 mod size;

@@ -303,17 +303,55 @@ pub fn arg_reduce(
     assert_eq!(out.len(), elements(&[outer, inner]), "size of the reducer's output");
     assert!(len > 0 || out.is_empty(), "no element to choose from");
     let shared = SharedMut::new(out);
-    parallel_for(outer * inner, len + 5, |range| {
-        for i in range {
-            let at = if inner == 1 {
-                arg_of_row(op, &x[i * len..(i + 1) * len], select_last)
-            } else {
-                arg_of(op, len, select_last, |l| x[(i / inner * len + l) * inner + i % inner])
-            };
-            // SAFETY: each position is written once.
-            unsafe { *shared.ptr(i) = at as i64 };
+    if inner == 1 {
+        return parallel_for(outer, len + 5, |range| {
+            for row in range {
+                let at = arg_of_row(op, &x[row * len..(row + 1) * len], select_last);
+                // SAFETY: each position is written once.
+                unsafe { *shared.ptr(row) = at as i64 };
+            }
+        });
+    }
+    let blocks = inner.div_ceil(ARG_COLUMNS);
+    parallel_for(outer * blocks, len.saturating_mul(ARG_COLUMNS.min(inner)), |range| {
+        let mut extremes = [0.0; ARG_COLUMNS];
+        for piece in range {
+            let (outer, first) = (piece / blocks, piece % blocks * ARG_COLUMNS);
+            let columns = ARG_COLUMNS.min(inner - first);
+            let rows = &x[outer * len * inner + first..];
+            let extremes = &mut extremes[..columns];
+            // SAFETY: these columns belong to this piece alone.
+            let places = unsafe { shared.slice(outer * inner + first..outer * inner + first + columns) };
+            extremes.copy_from_slice(&rows[..columns]);
+            places.fill(0);
+            for at in 1..len {
+                let row = &rows[at * inner..][..columns];
+                // SAFETY: all three have as many elements.
+                unsafe { arg_step(row, at as i64, op == ArgReduceOp::Min, select_last, extremes, places) };
+            }
         }
     });
+}
+
+/// Columns whose extremes so far are kept side by side, in the first-level cache.
+const ARG_COLUMNS: usize = 512;
+
+dispatched! {
+    /// One row more: where its elements win over the columns' extremes so far, they and their place are those.
+    ///
+    /// # Safety
+    /// The slices have as many elements.
+    unsafe fn arg_step<S>(_s, row: &[f32], at: i64, least: bool, last: bool, extremes: &mut [f32], places: &mut [i64]) {
+        for ((&x, extreme), place) in row.iter().zip(extremes).zip(places) {
+            let most = *extreme;
+            let better = if least { x < most } else { x > most };
+            let wins = (better | x.is_nan()) & !most.is_nan();
+            let ties = (x == most) | (x.is_nan() & most.is_nan());
+            let taken = wins | (last & ties);
+            *extreme = if taken { x } else { most };
+            *place = if taken { at } else { *place };
+        }
+    }
 }
 
 /// Finds the extreme first, then where it is: both loops are fast.
@@ -332,23 +370,6 @@ fn arg_of_row(op: ArgReduceOp, row: &[f32], select_last: bool) -> usize {
         false => first_or_last(|x, extreme| *x == extreme),
     };
     found.unwrap_or(0)
-}
-
-fn arg_of(op: ArgReduceOp, len: usize, select_last: bool, at: impl Fn(usize) -> f32) -> usize {
-    let mut best = 0;
-    for l in 1..len {
-        let (x, most) = (at(l), at(best));
-        let better = match op {
-            ArgReduceOp::Max => x > most,
-            ArgReduceOp::Min => x < most,
-        };
-        let beats = (better || x.is_nan()) && !most.is_nan();
-        let ties = x == most || x.is_nan() && most.is_nan();
-        if beats || select_last && ties {
-            best = l;
-        }
-    }
-    best
 }
 
 #[cfg(test)]
@@ -427,6 +448,34 @@ mod tests {
                 let mut out = [0];
                 arg_reduce(ArgReduceOp::Max, 1, 100, 1, false, &x, &mut out);
                 assert_eq!(out[0], at as i64);
+            }
+        });
+    }
+
+    /// Columns around those of a block, of numbers of which many are equal, and some are none.
+    #[test]
+    fn places_in_columns_are_those_in_rows() {
+        at_each_level(|level| {
+            for (outer, len, inner) in [(2, 7, 3), (1, 40, 512), (3, 5, 700), (1, 1, 9)] {
+                let number = |at: usize| match at * 2_654_435_761 % 97 {
+                    at @ 0..90 => (at % 9) as f32 - 4.0,
+                    90 => f32::NAN,
+                    91 => f32::INFINITY,
+                    _ => -0.0,
+                };
+                let x: Vec<f32> = (0..outer * len * inner).map(number).collect();
+                let turned: Vec<f32> = (0..outer * inner * len)
+                    .map(|at| x[(at / (inner * len) * len + at % len) * inner + at / len % inner])
+                    .collect();
+                for (op, last) in
+                    [ArgReduceOp::Max, ArgReduceOp::Min].into_iter().flat_map(|op| [(op, false), (op, true)])
+                {
+                    let mut found = [vec![-1; outer * inner], vec![-1; outer * inner]];
+                    let [columns, rows] = &mut found;
+                    arg_reduce(op, outer, len, inner, last, &x, columns);
+                    arg_reduce(op, outer * inner, len, 1, last, &turned, rows);
+                    assert_eq!(found[0], found[1], "{level:?}: {op:?} {outer} {len} {inner}");
+                }
             }
         });
     }

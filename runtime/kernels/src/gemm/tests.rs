@@ -173,6 +173,36 @@ fn other_element_types_multiply_exactly() {
     assert_eq!(bytes, [(600 % 256) as u8]);
 }
 
+/// Sizes around those of blocks and of steps that are added at once, rows and columns that lie apart.
+#[test]
+fn other_element_types_multiply_by_blocks() {
+    at_each_level(|level| {
+        for (m, n, k) in [(1, 1, 1), (1, 600, 70), (9, 513, 66), (17, 3, 200), (2, 5, 0)] {
+            let number = |at: usize| ((at * 37) % 101) as f64 / 8.0 - 6.0;
+            let (a, b): (Vec<f64>, Vec<f64>) =
+                ((0..m * k).map(number).collect(), (0..k * n).map(|at| number(at + 7)).collect());
+            // The same matrices with columns side by side.
+            let turned = |x: &[f64], rows: usize, cols: usize| -> Vec<f64> {
+                (0..rows * cols).map(|at| x[at % rows * cols + at / rows]).collect()
+            };
+            let (a_turned, b_turned) = (turned(&a, m, k), turned(&b, k, n));
+            let columns = |data, step| Matrix { data, row_stride: 1, col_stride: step };
+            for (a_view, b_view) in [
+                (Matrix::row_major(&a[..], k), Matrix::row_major(&b[..], n)),
+                (columns(&a_turned[..], m), Matrix::row_major(&b[..], n)),
+                (Matrix::row_major(&a[..], k), columns(&b_turned[..], k)),
+            ] {
+                let mut c = vec![f64::NAN; m * n];
+                gemm_generic(m, n, k, a_view, b_view, &mut c);
+                for (at, &sum) in c.iter().enumerate() {
+                    let wanted: f64 = (0..k).map(|l| a[at / n * k + l] * b[l * n + at % n]).sum();
+                    assert_eq!(sum, wanted, "{level:?}: {m} x {n} x {k} at {at}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 #[should_panic(expected = "left operand")]
 fn a_short_operand_is_refused() {

@@ -5,6 +5,7 @@ use crate::ops::cast;
 use crate::ops::lanes::Lanes;
 use crate::ops::reduce::nothing;
 use crate::tensor::NdArrayTensor;
+use kiln_kernels::scan::{ScanOptions, scan};
 use kiln_tensor::backend::Primitive;
 use kiln_tensor::{CumulativeOp, ReduceOp, Scalar};
 
@@ -29,44 +30,45 @@ pub(crate) fn cumulative(
         CumulativeOp::Min => nothing(ReduceOp::Min, dtype),
     };
     let tensor = cast::cast(tensor, wide_dtype(dtype));
+    let scan = Scan { op, nothing, lanes, options: ScanOptions { exclusive, reverse } };
     let reduced = by_wide!(
         tensor.dtype(),
         // The error of a running sum grows with its length: in f64, as in PyTorch, it stays below f32's rounding.
-        F32 => typed::<f32, f64>(op, nothing, tensor, lanes, exclusive, reverse, f64::from, |x| x as f32),
-        T => typed::<T, T>(op, nothing, tensor, lanes, exclusive, reverse, |x| x, |x| x)
+        F32 => scan.of::<f32, f64>(tensor, f64::from, |x| x as f32),
+        T => scan.of::<T, T>(tensor, |x| x, |x| x)
     );
     cast::cast(reduced, dtype)
 }
 
-/// Reduces elements of `T`, as numbers of `A`.
-#[allow(clippy::too_many_arguments, reason = "those of `cumulative`, and how elements become numbers")]
-fn typed<T: Compute, A: Compute>(
+/// What is computed, along which lanes.
+struct Scan {
     op: CumulativeOp,
     nothing: Scalar,
-    tensor: NdArrayTensor,
     lanes: Lanes,
-    exclusive: bool,
-    reverse: bool,
-    widen: impl Fn(T) -> A,
-    narrow: impl Fn(A) -> T,
-) -> NdArrayTensor {
-    let f: fn(A, A) -> A = match op {
-        CumulativeOp::Sum => A::add,
-        CumulativeOp::Prod => A::mul,
-        CumulativeOp::Max => <A as Compute>::max,
-        CumulativeOp::Min => <A as Compute>::min,
-    };
-    let init = A::from_scalar(nothing);
-    tensor.edit(|elements: &mut [T]| {
-        let step = |i: usize| if reverse { lanes.size - 1 - i } else { i };
-        lanes.for_each(|start| {
-            let mut running = init;
-            for i in 0..lanes.size {
-                let x = &mut elements[start + step(i) * lanes.inner];
-                let before = running;
-                running = f(running, widen(*x));
-                *x = narrow(if exclusive { before } else { running });
+    options: ScanOptions,
+}
+
+impl Scan {
+    /// Reduces elements of `T`, as numbers of `A`.
+    fn of<T: Compute, A: Compute>(
+        &self,
+        tensor: NdArrayTensor,
+        widen: impl Fn(T) -> A + Sync,
+        narrow: impl Fn(A) -> T + Sync,
+    ) -> NdArrayTensor {
+        let Lanes { outer, size, inner } = self.lanes;
+        let (sizes, nothing) = ([outer, size, inner], A::from_scalar(self.nothing));
+        let reduce: fn(A, A) -> A = match self.op {
+            // Compiled for itself: most scans are sums.
+            CumulativeOp::Sum => {
+                return tensor.edit(|x: &mut [T]| {
+                    scan(sizes, self.options, nothing, A::add, (widen, narrow), x);
+                });
             }
-        });
-    })
+            CumulativeOp::Prod => A::mul,
+            CumulativeOp::Max => <A as Compute>::max,
+            CumulativeOp::Min => <A as Compute>::min,
+        };
+        tensor.edit(|x: &mut [T]| scan(sizes, self.options, nothing, reduce, (widen, narrow), x))
+    }
 }
