@@ -299,6 +299,20 @@ fn distances_are_flat_where_rows_are_equal() {
         let close = gradient.iter().zip(wanted).all(|(x, y)| (x - y).abs() < 1e-5);
         assert!(close, "at {origin}: {gradient:?}, not {wanted:?}");
     }
+    // Two places far from each other, and a row that is nowhere.
+    let tensor = |values: &[f32]| -> Tensor<A, 2> {
+        let shape = [values.len() / 2, 2];
+        Tensor::from_data(TensorData::new(values.to_vec(), shape), &Default::default())
+    };
+    let x = tensor(&[8192.0, 0.0, 8193.0, 0.0]).require_grad();
+    let y = tensor(&[8192.25, 0.0, -8192.0, 0.0]);
+    let distances = linalg::squared_distances(x.clone(), y).slice([0..2, 0..1]);
+    let gradients = distances.sqrt().sum().backward();
+    assert_eq!(x.grad(&gradients).map(numbers), Some(vec![-1.0, 0.0, 1.0, 0.0]));
+    let y = tensor(&[8192.25, 0.0, f32::INFINITY, 0.0]).require_grad();
+    let distances = linalg::squared_distances(x.detach(), y.clone()).slice([0..2, 0..1]);
+    let gradients = distances.sum().backward();
+    assert_eq!(y.grad(&gradients).map(|y| numbers(y)[..2].to_vec()), Some(vec![-1.0, 0.0]));
     let none = Tensor::<A, 2>::ones([0, 2], &Default::default()).require_grad();
     let x = rows(0.0);
     let gradients = linalg::squared_distances(x.clone(), none).sum().backward();

@@ -237,7 +237,7 @@ impl<B: Buffer> Pool<B> {
         Some(buffer)
     }
 
-    /// Counts a buffer as in use that the pool did not have.
+    /// Counts a buffer as in use: one that the pool had, or that the caller has made.
     pub fn use_new(&mut self, size: u64) {
         self.used_bytes += size;
         let [recent, _] = &mut self.most_used_bytes;

@@ -5,7 +5,8 @@
 use crate::scratch::with_scratch;
 use crate::simd::dispatched;
 use crate::size::elements;
-use crate::threads::{SharedMut, parallel_for};
+use crate::threads::{SharedMut, parallel_chunks, parallel_for, sharing};
+use core::ops::Range;
 
 /// Rows of `x` that a tile has: with two vectors of `y`, 12 sums stay in registers.
 const ROWS: usize = 6;
@@ -16,38 +17,69 @@ const BLOCK: usize = 8 * ROWS;
 /// Panels of `y` that a piece of the work has at most.
 const PANELS: usize = 16;
 
-/// Fewer rows read `y` as it lies: to turn it takes as long as a few of them.
+/// Fewer rows on either side are read as they lie: to transpose `y` takes as long as a few of them.
 const FEW: usize = 8;
 
-/// The sums `Σ (x - y)²` of each row of `x`, `[rows, size]`, and each of `y`, `[columns, size]`, into `out`, `[rows, columns]`.
+/// Numbers whose squares are added up in one go; the sums of such stretches are then added, which keeps rounding errors small.
+const STRETCH: usize = 256;
+
+/// The sums `Σ (x - y)²` of each row of `x`, `[count, rows, size]`, and each of `y`, `[count, columns, size]`, into `out`, `[count, rows, columns]`.
 ///
 /// # Panics
 /// When a slice does not have its size.
-pub fn squared_distances([rows, columns, size]: [usize; 3], x: &[f32], y: &[f32], out: &mut [f32]) {
-    assert_eq!(x.len(), elements(&[rows, size]), "the size of {rows} rows of {size}");
-    assert_eq!(y.len(), elements(&[columns, size]), "the size of {columns} rows of {size}");
-    assert_eq!(out.len(), elements(&[rows, columns]), "a distance for each pair of rows");
+pub fn squared_distances([count, rows, columns, size]: [usize; 4], x: &[f32], y: &[f32], out: &mut [f32]) {
+    assert_eq!(x.len(), elements(&[count, rows, size]), "the size of {count} times {rows} rows of {size}");
+    assert_eq!(
+        y.len(),
+        elements(&[count, columns, size]),
+        "the size of {count} times {columns} rows of {size}"
+    );
+    assert_eq!(out.len(), elements(&[count, rows, columns]), "a distance for each pair of rows");
     if out.is_empty() {
         return;
     }
-    if rows < FEW || size == 0 {
+    let each = rows * columns;
+    let pair =
+        |at: usize| (&x[at * rows * size..][..rows * size], &y[at * columns * size..][..columns * size]);
+    if count < 2 * sharing() {
+        for (at, out) in out.chunks_exact_mut(each).enumerate() {
+            let (x, y) = pair(at);
+            of_pair([rows, columns, size], x, y, out);
+        }
+        return;
+    }
+    parallel_chunks(out, each, each.saturating_mul(size / 8 + 1), |at, out| {
+        let (x, y) = pair(at);
+        of_pair([rows, columns, size], x, y, out);
+    });
+}
+
+/// [`squared_distances`] of one pair of matrices.
+fn of_pair([rows, columns, size]: [usize; 3], x: &[f32], y: &[f32], out: &mut [f32]) {
+    if rows < FEW || columns < FEW || size == 0 {
         return few(columns, size, x, y, out);
     }
     // SAFETY: none is needed.
     let width = unsafe { panel_width() };
     let panels = columns.div_ceil(width);
-    with_scratch(panels * size * width, |turned| {
+    let stretch = STRETCH.max(size.isqrt());
+    with_scratch(elements(&[panels, size, width]), |transposed| {
         {
-            let turned = SharedMut::new(&mut *turned);
+            let transposed = SharedMut::new(&mut *transposed);
             parallel_for(panels, size * width, |range| {
                 for panel in range {
                     // SAFETY: each panel is written once.
-                    let panel_of = unsafe { turned.slice(panel * size * width..(panel + 1) * size * width) };
-                    turn(&y[panel * width * size..columns.min((panel + 1) * width) * size], size, panel_of);
+                    let panel_of =
+                        unsafe { transposed.slice(panel * size * width..(panel + 1) * size * width) };
+                    transpose(
+                        &y[panel * width * size..columns.min((panel + 1) * width) * size],
+                        size,
+                        panel_of,
+                    );
                 }
             });
         }
-        let turned = &*turned;
+        let transposed = &*transposed;
         let out = SharedMut::new(out);
         let (blocks, groups) = (rows.div_ceil(BLOCK), panels.div_ceil(PANELS));
         let work = BLOCK.min(rows) * PANELS.min(panels) * width * size / 16;
@@ -60,10 +92,14 @@ pub fn squared_distances([rows, columns, size]: [usize; 3], x: &[f32], y: &[f32]
                     for row in (block * BLOCK..rows.min((block + 1) * BLOCK)).step_by(ROWS) {
                         let height = ROWS.min(rows - row);
                         let x = &x[row * size..(row + height) * size];
-                        let panel = &turned[panel * size * width..][..size * width];
-                        // SAFETY: `x` has `height` rows, the panel `size` lines; the tile lies inside of `out`, and no other piece writes to it.
-                        unsafe {
-                            tile(x, height, size, panel, out.ptr(row * columns + place), columns, count);
+                        let panel = &transposed[panel * size * width..][..size * width];
+                        for first in (0..size).step_by(stretch) {
+                            let steps = first..size.min(first + stretch);
+                            // SAFETY: `x` has `height` rows, the panel `size` lines; the tile lies inside of `out`, and no other piece writes to it.
+                            unsafe {
+                                let out = out.ptr(row * columns + place);
+                                tile(x, height, size, steps, panel, out, columns, count);
+                            }
                         }
                     }
                 }
@@ -73,7 +109,7 @@ pub fn squared_distances([rows, columns, size]: [usize; 3], x: &[f32], y: &[f32]
 }
 
 /// Up to a panel's rows of `y`, `[rows, size]`, as its columns; the last are 0 where there are too few rows.
-fn turn(y: &[f32], size: usize, panel: &mut [f32]) {
+fn transpose(y: &[f32], size: usize, panel: &mut [f32]) {
     let width = panel.len() / size;
     for (at, line) in panel.chunks_exact_mut(width).enumerate() {
         let rows = y.chunks_exact(size);
@@ -90,8 +126,11 @@ fn few(columns: usize, size: usize, x: &[f32], y: &[f32], out: &mut [f32]) {
         for place in range {
             let (row, column) = (place / columns, place % columns);
             let (a, b) = (&x[row * size..][..size], &y[column * size..][..size]);
-            // SAFETY: both rows have `size` elements, and each place is written once.
-            unsafe { *shared.ptr(place) = distance(a, b) };
+            let stretches = a.chunks(STRETCH * 4).zip(b.chunks(STRETCH * 4));
+            // SAFETY: both stretches have as many elements.
+            let sum: f64 = stretches.map(|(a, b)| f64::from(unsafe { distance(a, b) })).sum();
+            // SAFETY: each place is written once.
+            unsafe { *shared.ptr(place) = sum as f32 };
         }
     });
 }
@@ -124,18 +163,20 @@ dispatched! {
 }
 
 dispatched! {
-    /// Distances of up to [`ROWS`] rows of `size` elements from the first `count` columns of a panel, to rows that lie `step` apart.
+    /// What some steps add to the distances of up to [`ROWS`] rows of `size` elements from the first `count` columns of a panel, whose rows lie `row_step` apart;
+    /// the first steps write them.
     ///
     /// # Safety
-    /// `x` has `height` rows, at least one; the panel has `size` lines of two vectors; `out` is valid for writing `height` rows of `count`.
+    /// `x` has `height` rows, at least one; the panel has `size` lines of two vectors, of which the steps are some; `out` is valid for `height` rows of `count`.
     unsafe fn tile<S>(
         s,
         x: &[f32],
         height: usize,
         size: usize,
+        steps: Range<usize>,
         panel: &[f32],
         out: *mut f32,
-        step: usize,
+        row_step: usize,
         count: usize,
     ) {
         // Rows that there are not are the last one again.
@@ -144,8 +185,9 @@ dispatched! {
             *row = row.add(n.min(height - 1) * size);
         }
         let mut sums = [[s.splat(0.0); 2]; ROWS];
-        let mut line = panel.as_ptr();
-        for at in 0..size {
+        let mut line = panel.as_ptr().add(steps.start * 2 * S::LANES);
+        let adds = steps.start > 0;
+        for at in steps {
             let y = [s.load(line), s.load(line.add(S::LANES))];
             for n in 0..ROWS {
                 let x = s.splat(*rows[n].add(at));
@@ -157,10 +199,12 @@ dispatched! {
             line = line.add(2 * S::LANES);
         }
         for n in 0..height {
-            let to = out.add(n * step);
-            s.store_up_to(to, count.min(S::LANES), sums[n][0]);
-            if count > S::LANES {
-                s.store_up_to(to.add(S::LANES), count - S::LANES, sums[n][1]);
+            let to = out.add(n * row_step);
+            let counts = [count.min(S::LANES), count.saturating_sub(S::LANES)];
+            for half in 0..2 {
+                let to = to.wrapping_add(half * S::LANES);
+                let before = if adds { s.load_up_to(to, counts[half]) } else { s.splat(0.0) };
+                s.store_up_to(to, counts[half], s.add(before, sums[n][half]));
             }
         }
     }
@@ -180,39 +224,56 @@ mod tests {
     /// Beside a plain loop: numbers whose sums are exact.
     #[test]
     fn distances_are_those_of_a_plain_loop() {
-        at_each_level(|level| {
+        let test = |level: &str| {
             for rows in [1, 5, 8, 13, 50] {
                 for columns in [1, 7, 16, 33, 600] {
-                    for size in [1, 2, 17, 40] {
-                        let (x, y) = (numbers(rows * size, 1), numbers(columns * size, 2));
-                        let mut out = vec![f32::NAN; rows * columns];
-                        squared_distances([rows, columns, size], &x, &y, &mut out);
+                    for (count, size) in [(1, 1), (1, 2), (30, 17), (1, 40), (2, 600)] {
+                        let (x, y) = (numbers(count * rows * size, 1), numbers(count * columns * size, 2));
+                        let mut out = vec![f32::NAN; count * rows * columns];
+                        squared_distances([count, rows, columns, size], &x, &y, &mut out);
                         for (place, &distance) in out.iter().enumerate() {
-                            let (row, column) = (place / columns, place % columns);
+                            let (row, column) =
+                                (place / columns, place / (rows * columns) * columns + place % columns);
                             let pairs = x[row * size..][..size].iter().zip(&y[column * size..][..size]);
                             let wanted: f32 = pairs.map(|(a, b)| (a - b) * (a - b)).sum();
-                            assert_eq!(distance, wanted, "{level:?}: {rows} x {columns} x {size} at {place}");
+                            assert_eq!(distance, wanted, "{level}: {rows} x {columns} x {size} at {place}");
                         }
                     }
                 }
             }
-        });
+        };
+        test("on all threads");
+        at_each_level(|level| test(&alloc::format!("{level:?}")));
+    }
+
+    #[test]
+    fn long_rows_stay_accurate() {
+        let size = 1 << 20;
+        let x = vec![0.1; 10 * size];
+        let y = vec![0.0; 10 * size];
+        let wanted = f64::from(0.1f32).powi(2) * size as f64;
+        for rows in [2, 10] {
+            let mut out = vec![0.0; rows * 10];
+            squared_distances([1, rows, 10, size], &x[..rows * size], &y, &mut out);
+            let error = (f64::from(out[0]) - wanted).abs() / wanted;
+            assert!(error < 2e-5, "{rows} rows: {error}");
+        }
     }
 
     #[test]
     fn rows_of_nothing_are_in_one_place() {
         let mut out = [f32::NAN; 20];
-        squared_distances([10, 2, 0], &[], &[], &mut out);
+        squared_distances([1, 10, 2, 0], &[], &[], &mut out);
         assert_eq!(out, [0.0; 20]);
-        squared_distances([0, 3, 5], &[], &[0.0; 15], &mut []);
-        squared_distances([3, 0, 5], &[0.0; 15], &[], &mut []);
+        squared_distances([1, 0, 3, 5], &[], &[0.0; 15], &mut []);
+        squared_distances([1, 3, 0, 5], &[0.0; 15], &[], &mut []);
     }
 
     #[test]
     fn what_is_far_away_keeps_its_small_distances() {
         let x: Vec<f32> = (0..10).map(|i| 4096.0 + i as f32 / 64.0).collect();
         let mut out = [0.0; 100];
-        squared_distances([10, 10, 1], &x, &x, &mut out);
+        squared_distances([1, 10, 10, 1], &x, &x, &mut out);
         assert_eq!((out[0], out[1], out[2]), (0.0, 1.0 / 4096.0, 4.0 / 4096.0));
     }
 }

@@ -312,44 +312,71 @@ pub fn arg_reduce(
             }
         });
     }
-    let blocks = inner.div_ceil(ARG_COLUMNS);
-    parallel_for(outer * blocks, len.saturating_mul(ARG_COLUMNS.min(inner)), |range| {
-        let mut extremes = [0.0; ARG_COLUMNS];
+    let width = block_width(outer, inner);
+    let blocks = inner.div_ceil(width);
+    parallel_for(outer * blocks, len.saturating_mul(width), |range| {
+        let mut extremes = [0.0; MOST_COLUMNS];
         for piece in range {
-            let (outer, first) = (piece / blocks, piece % blocks * ARG_COLUMNS);
-            let columns = ARG_COLUMNS.min(inner - first);
+            let (outer, first) = (piece / blocks, piece % blocks * width);
+            let columns = width.min(inner - first);
             let rows = &x[outer * len * inner + first..];
-            let extremes = &mut extremes[..columns];
             // SAFETY: these columns belong to this piece alone.
             let places = unsafe { shared.slice(outer * inner + first..outer * inner + first + columns) };
-            extremes.copy_from_slice(&rows[..columns]);
-            places.fill(0);
-            for at in 1..len {
-                let row = &rows[at * inner..][..columns];
-                // SAFETY: all three have as many elements.
-                unsafe { arg_step(row, at as i64, op == ArgReduceOp::Min, select_last, extremes, places) };
-            }
+            // SAFETY: both have as many elements.
+            unsafe {
+                arg_of_columns(
+                    rows,
+                    inner,
+                    len,
+                    op == ArgReduceOp::Min,
+                    select_last,
+                    &mut extremes[..columns],
+                    places,
+                )
+            };
         }
     });
 }
 
-/// Columns whose extremes so far are kept side by side, in the first-level cache.
-const ARG_COLUMNS: usize = 512;
+/// Columns whose values so far are kept side by side at most, in the first-level cache.
+pub(crate) const MOST_COLUMNS: usize = 512;
+
+/// Columns that a piece of the work has, of `inner` beside each other, `outer` times: fewer than there may be where threads would have nothing to do, but
+/// enough of them for some vectors.
+pub(crate) fn block_width(outer: usize, inner: usize) -> usize {
+    const LEAST: usize = 32;
+    let pieces = (2 * threads::sharing()).div_ceil(outer.max(1));
+    inner.div_ceil(pieces).clamp(LEAST, MOST_COLUMNS).min(inner.max(1))
+}
 
 dispatched! {
-    /// One row more: where its elements win over the columns' extremes so far, they and their place are those.
+    /// The places of the columns' extremes, of rows that lie `step` apart.
     ///
     /// # Safety
-    /// The slices have as many elements.
-    unsafe fn arg_step<S>(_s, row: &[f32], at: i64, least: bool, last: bool, extremes: &mut [f32], places: &mut [i64]) {
-        for ((&x, extreme), place) in row.iter().zip(extremes).zip(places) {
-            let most = *extreme;
-            let better = if least { x < most } else { x > most };
-            let wins = (better | x.is_nan()) & !most.is_nan();
-            let ties = (x == most) | (x.is_nan() & most.is_nan());
-            let taken = wins | (last & ties);
-            *extreme = if taken { x } else { most };
-            *place = if taken { at } else { *place };
+    /// Extremes and places have as many elements.
+    unsafe fn arg_of_columns<S>(
+        _s,
+        rows: &[f32],
+        step: usize,
+        len: usize,
+        least: bool,
+        last: bool,
+        extremes: &mut [f32],
+        places: &mut [i64],
+    ) {
+        extremes.copy_from_slice(&rows[..extremes.len()]);
+        places.fill(0);
+        for at in 1..len {
+            let row = &rows[at * step..][..extremes.len()];
+            for ((&x, extreme), place) in row.iter().zip(&mut *extremes).zip(&mut *places) {
+                let most = *extreme;
+                let better = if least { x < most } else { x > most };
+                let wins = (better | x.is_nan()) & !most.is_nan();
+                let ties = (x == most) | (x.is_nan() & most.is_nan());
+                let taken = wins | (last & ties);
+                *extreme = if taken { x } else { most };
+                *place = if taken { at as i64 } else { *place };
+            }
         }
     }
 }
@@ -455,8 +482,8 @@ mod tests {
     /// Columns around those of a block, of numbers of which many are equal, and some are none.
     #[test]
     fn places_in_columns_are_those_in_rows() {
-        at_each_level(|level| {
-            for (outer, len, inner) in [(2, 7, 3), (1, 40, 512), (3, 5, 700), (1, 1, 9)] {
+        let test = |level: &str| {
+            for (outer, len, inner) in [(2, 7, 3), (1, 40, 512), (3, 5, 700), (1, 1, 9), (2, 300, 200)] {
                 let number = |at: usize| match at * 2_654_435_761 % 97 {
                     at @ 0..90 => (at % 9) as f32 - 4.0,
                     90 => f32::NAN,
@@ -474,10 +501,12 @@ mod tests {
                     let [columns, rows] = &mut found;
                     arg_reduce(op, outer, len, inner, last, &x, columns);
                     arg_reduce(op, outer * inner, len, 1, last, &turned, rows);
-                    assert_eq!(found[0], found[1], "{level:?}: {op:?} {outer} {len} {inner}");
+                    assert_eq!(found[0], found[1], "{level}: {op:?} {outer} {len} {inner}");
                 }
             }
-        });
+        };
+        test("on all threads");
+        at_each_level(|level| test(&alloc::format!("{level:?}")));
     }
 
     #[test]

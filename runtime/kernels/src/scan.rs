@@ -1,11 +1,9 @@
 //! Running reductions along an axis.
 
+use crate::reduce::block_width;
 use crate::size::elements;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
-
-/// Columns whose running values are kept side by side, in the first-level cache.
-const COLUMNS: usize = 256;
 
 /// What of the elements before each counts.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +14,7 @@ pub struct ScanOptions {
     pub reverse: bool,
 }
 
-/// Replaces each element of `x`, `[outer, size, inner]`, by what `reduce` makes of all up to it along `size`, beginning with `nothing`. Running values are
+/// Replaces each element of `x`, `[outer, size, inner]`, by what `reduce` makes of all up to it along `size`, beginning with its `identity`. Running values are
 /// numbers of `A`, to and from which elements are converted.
 ///
 /// # Panics
@@ -24,7 +22,7 @@ pub struct ScanOptions {
 pub fn scan<T: Copy + Send + Sync, A: Copy + Send + Sync>(
     [outer, size, inner]: [usize; 3],
     options: ScanOptions,
-    nothing: A,
+    identity: A,
     reduce: impl Fn(A, A) -> A + Sync,
     (widen, narrow): (impl Fn(T) -> A + Sync, impl Fn(A) -> T + Sync),
     x: &mut [T],
@@ -39,26 +37,27 @@ pub fn scan<T: Copy + Send + Sync, A: Copy + Send + Sync>(
         *running = reduce(before, widen(*x));
         *x = narrow(if exclusive { before } else { *running });
     };
-    let blocks = inner.div_ceil(COLUMNS);
+    let width = block_width(outer, inner);
+    let blocks = inner.div_ceil(width);
     let x = SharedMut::new(x);
-    parallel_for(outer * blocks, size.saturating_mul(COLUMNS.min(inner)), |range| {
-        let mut running: Vec<A> = Vec::with_capacity(COLUMNS.min(inner));
+    parallel_for(outer * blocks, size.saturating_mul(width), |range| {
+        let mut running: Vec<A> = Vec::with_capacity(width);
         for piece in range {
-            let (outer, first) = (piece / blocks, piece % blocks * COLUMNS);
+            let (outer, first) = (piece / blocks, piece % blocks * width);
             let start = outer * size * inner + first;
             if inner == 1 {
                 // SAFETY: the lane belongs to this piece alone.
                 let lane = unsafe { x.slice(start..start + size) };
-                let mut running = nothing;
+                let mut running = identity;
                 match reverse {
                     false => lane.iter_mut().for_each(|x| step(&mut running, x)),
                     true => lane.iter_mut().rev().for_each(|x| step(&mut running, x)),
                 }
                 continue;
             }
-            let columns = COLUMNS.min(inner - first);
+            let columns = width.min(inner - first);
             running.clear();
-            running.resize(columns, nothing);
+            running.resize(columns, identity);
             for row in 0..size {
                 let row = if reverse { size - 1 - row } else { row };
                 let at = start + row * inner;

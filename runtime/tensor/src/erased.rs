@@ -96,7 +96,12 @@ pub(crate) fn binary_scalar<B: Backend>(op: BinaryOp, tensor: T<B>, number: Scal
         (BinaryOp::Max | BinaryOp::Min, _) => saturated(number, dtype),
         // Converted to the integers' dtype, a power of 1/2 would be one of 0.
         (BinaryOp::Pow, Scalar::Float(power)) if dtype.is_int() && Float::fract(power) != 0.0 => {
-            let floats = B::cast(tensor, <crate::api::Float as TensorKind<B>>::default_dtype());
+            // Doubles have all integers that the root of one may be.
+            let floats = match B::supports(&B::device(&tensor), DType::F64) {
+                true => DType::F64,
+                false => <crate::api::Float as TensorKind<B>>::default_dtype(),
+            };
+            let floats = B::cast(tensor, floats);
             return B::cast(B::binary_scalar(op, floats, number), dtype);
         }
         _ => number,

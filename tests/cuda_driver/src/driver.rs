@@ -502,7 +502,6 @@ unsafe extern "C" fn cuMemPoolSetAttribute(
     }
 }
 
-/// All devices reach each other.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemPoolTrimTo(pool: sys::CUmemoryPool, _least: usize) -> CUresult {
     if pool.is_null() { CUDA_ERROR_INVALID_VALUE } else { CUDA_SUCCESS }

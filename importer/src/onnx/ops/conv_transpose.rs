@@ -62,7 +62,11 @@ impl<'m> Operator<'m> for ConvTranspose {
             let inputs = [x, weight].into_iter().chain(bias).map(Some).collect();
             return Ok(to.builder.add_all(Op::ConvTranspose(options), inputs)?.into());
         }
-        let mut y = to.add(Op::ConvTranspose(options), &[x, weight])?;
+        // What no window reaches has the bias, too.
+        let apart = bias.filter(|_| shape.is_some());
+        let within = bias.filter(|_| shape.is_none());
+        let operands: Vec<ValueId> = [x, weight].into_iter().chain(within).collect();
+        let mut y = to.add(Op::ConvTranspose(options), &operands)?;
         for (axis, (before, after)) in cut.iter().enumerate() {
             let full = to.dims(y)[axis + 2].clone();
             y = match shape.as_ref().and_then(|shape| shape.get(axis)) {
@@ -70,8 +74,7 @@ impl<'m> Operator<'m> for ConvTranspose {
                 None => to.slice(y, axis + 2, before.clone(), &full - after)?,
             };
         }
-        // What no window reaches has the bias, too.
-        if let Some(bias) = bias {
+        if let Some(bias) = apart {
             let bias = to.unsqueeze(bias, &(1..=spatial).collect::<Vec<_>>())?;
             let bias = to.unsqueeze(bias, &[0])?;
             y = to.binary(BinaryOp::Add, y, bias)?;

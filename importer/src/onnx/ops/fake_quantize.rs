@@ -51,14 +51,19 @@ impl<'m> Operator<'m> for FakeQuantize {
         let (scale, zero) = (scale?, zero?);
         let [low, high] = self.range;
         let dtype = to.dtype(x);
+        let moved = to.dtype(args.value("zero_point")?).is_float();
+        let whole = to.formula(|f| {
+            // PyTorch multiplies by the reciprocal, too, and rounds with what is no integer.
+            let scaled = f.value(wide) * f.value(scale).recip();
+            if moved { (scaled + f.value(zero)).round() } else { scaled.round() + f.value(zero) }
+        })?;
         let y = to.formula(|f| {
-            // PyTorch multiplies by the reciprocal, too.
-            let whole = (f.value(wide) * f.value(scale).recip()).round() + f.value(zero);
-            ((whole.clamp(low as f64, high as f64) - f.value(zero)) * f.value(scale)).cast(dtype)
+            let within = f.value(whole).clamp(low as f64, high as f64);
+            ((within - f.value(zero)) * f.value(scale)).cast(dtype)
         })?;
         if !to.trainable {
             return Ok(y.into());
         }
-        Ok(straight_through(to, x, y, (scale, Some(zero)), self.range)?.into())
+        Ok(straight_through(to, x, y, whole, self.range)?.into())
     }
 }

@@ -130,7 +130,13 @@ impl QuantizeLinear {
             }
             None => None,
         };
-        straight_through(to, from, y, (scale, zero), range)
+        let fixed = detached(to, from)?;
+        let wide = to.cast(fixed, DType::F32)?;
+        let whole = to.formula(|f| {
+            let whole = (f.value(wide) / f.value(scale)).round();
+            zero.map_or(whole, |zero| whole + f.value(zero))
+        })?;
+        straight_through(to, from, y, whole, range)
     }
 
     /// The dims of an input whose blocks are all of one size, with these as an axis of their own.
@@ -238,21 +244,18 @@ impl QuantizeLinear {
     }
 }
 
-/// The numbers `y` to which those of `x` are rounded, with the gradient of `x` where the nearest integer is in range, and none elsewhere.
+/// The numbers `y` to which those of `x` are rounded, with the gradient of `x` where the nearest integer, `whole`, is in range, and none elsewhere.
 pub(super) fn straight_through(
     to: &mut Lowering<'_, '_>,
     x: ValueId,
     y: ValueId,
-    (scale, zero): (ValueId, Option<ValueId>),
+    whole: ValueId,
     [low, high]: [i64; 2],
 ) -> RuleResult<ValueId> {
     let (y, fixed) = (detached(to, y)?, detached(to, x)?);
-    let wide = to.cast(fixed, DType::F32)?;
     let dtype = to.dtype(y);
     to.formula(|f| {
-        let whole = (f.value(wide) / f.value(scale)).round();
-        let whole = zero.map_or(whole, |zero| whole + f.value(zero));
-        let inside = whole.equals(whole.clamp(low as f64, high as f64));
+        let inside = f.value(whole).equals(f.value(whole).clamp(low as f64, high as f64));
         // 0, but for the gradient.
         let nothing = (f.value(x) - f.value(fixed)).cast(dtype);
         f.value(y) + inside.where_(nothing, nothing.number(0.0))

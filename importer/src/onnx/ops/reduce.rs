@@ -65,12 +65,10 @@ impl<'m> Operator<'m> for Reduce {
         let x = args.value("data")?;
         let rank = to.rank(x);
         let given = match args.optional("axes")? {
+            Some(axes) if matches!(to.dims(axes).as_slice(), [count] if count.is(0)) => None,
             Some(axes) if to.constant(axes).is_none() && self.keep_dims => {
                 let axes = to.host(axes, "axes")?;
-                if !axes.is_empty() {
-                    return Ok(self.compute(to, x, &Axes::Read(conditions(&axes, rank)))?.into());
-                }
-                None
+                return Ok(self.compute(to, x, &Axes::Read(conditions(&axes, rank)))?.into());
             }
             Some(axes) => Some(to.known_ints(axes, "axes")?),
             None => self.axes.clone(),

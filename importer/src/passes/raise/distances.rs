@@ -90,7 +90,9 @@ fn row_by_row(cx: &mut Rewrite<'_>) -> Option<&'static str> {
         && cx.ty(y).dims[1] == *size
         && cx.ty(row).dims == [Dim::constant(1), size.clone()];
     let keep_dims = cx.ty(left).rank() == 2;
-    if !(is_row && is_whole && each && fits && is_outside(x) && is_outside(y)) {
+    let shown = cx.ty(left).dims.first() == cx.ty(y).dims.first()
+        && cx.ty(left).dims.iter().skip(1).all(|dim| dim.is(1));
+    if !(is_row && is_whole && each && fits && shown && is_outside(x) && is_outside(y)) {
         return None;
     }
     become_distances(cx, [x, y], keep_dims)

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive};
 use kiln_tensor::compose::wide;
-use kiln_tensor::{BinaryOp, CompareOp, ReduceOp, Scalar, Shape};
+use kiln_tensor::{BinaryOp, CompareOp, DType, ReduceOp, Scalar, Shape};
 
 /// The last two dims exchanged.
 fn transposed<B: Backend>(matrix: T<B>) -> T<B> {
@@ -70,8 +70,12 @@ pub(crate) fn grouped_matmul<B: Backend, C: CheckpointStrategy>(
     )
 }
 
-/// With `g` the gradient of the distances, that of `x` is `2 (x Σ g - g y)`. Rows far from the origin would lose what lies between them in that difference, so
-/// both are taken from the middle of `y`. Where a distance is 0, so is its gradient, whatever comes back: a root's is infinite there.
+/// Differences of two matrices' rows that there may be on the way back, each of which then counts as it is.
+const MOST_DIFFERENCES: usize = 1 << 24;
+
+/// With `g` the gradient of the distances, that of `x` is `2 Σ g (x - y)`. Where there are too many differences, it is `2 (x Σ g - g y)`, as `torch.cdist`
+/// has it: of rows that are far from the middle of `y`, what lies between them is rounded as they are. Where a distance is 0, so is its gradient, whatever comes
+/// back: a root's is infinite there.
 pub(crate) fn squared_distances<B: Backend, C: CheckpointStrategy>(
     x: AutodiffTensor<B>,
     y: AutodiffTensor<B>,
@@ -84,28 +88,46 @@ pub(crate) fn squared_distances<B: Backend, C: CheckpointStrategy>(
         forward,
         |context| {
             let dtype = context.gradient.dtype();
-            let to_wide =
-                |tensor: T<B>| if wide(dtype) == dtype { tensor } else { B::cast(tensor, wide(dtype)) };
-            let (rows, columns) = (context.shapes[0].len() - 2, context.shapes[0].len() - 1);
+            let cast =
+                |tensor: T<B>, to: DType| if tensor.dtype() == to { tensor } else { B::cast(tensor, to) };
             if context.gradient.shape().num_elements() == 0 {
                 return vec![None, None];
             }
             let equal = B::compare_scalar(CompareOp::Equal, context.result(), Scalar::Float(0.0));
-            let gradient = to_wide(B::mask_fill(context.gradient.clone(), equal, Scalar::Float(0.0)));
-            let [x, y] = [0, 1].map(|n| to_wide(context.operand(n)));
-            let middle = B::reduce(ReduceOp::Mean, y.clone(), &[rows]);
-            let [x, y] = [x, y].map(|side| B::binary(BinaryOp::Sub, side, middle.clone()));
-            let of = |gradient: T<B>, own: T<B>, other: T<B>| {
-                let sums = B::reduce(ReduceOp::Sum, gradient.clone(), &[columns]);
-                let pull = B::binary(BinaryOp::Sub, mul::<B>(own, sums), B::matmul(gradient, other));
-                let pull = B::binary_scalar(BinaryOp::Mul, pull, Scalar::Float(2.0));
-                if wide(dtype) == dtype { pull } else { B::cast(pull, dtype) }
-            };
+            let gradient = B::mask_fill(context.gradient.clone(), equal, Scalar::Float(0.0));
+            let gradient = B::binary_scalar(BinaryOp::Mul, cast(gradient, wide(dtype)), Scalar::Float(2.0));
+            let [x, y] = [0, 1].map(|n| cast(context.operand(n), wide(dtype)));
+            let size = context.shapes[0].iter().last().copied().unwrap_or(1);
+            let count = gradient.shape().num_elements().saturating_mul(size);
+            let of = if count <= MOST_DIFFERENCES { by_differences::<B> } else { by_products::<B> };
             let of_y = context.wanted[1].then(|| of(transposed::<B>(gradient.clone()), y.clone(), x.clone()));
             let of_x = context.wanted[0].then(|| of(gradient.clone(), x, y));
-            vec![of_x, of_y]
+            [of_x, of_y].map(|found| found.map(|found| cast(found, dtype))).into()
         },
     )
+}
+
+/// `Σ g (own - other)` over the rows of `other`.
+fn by_differences<B: Backend>(gradient: T<B>, own: T<B>, other: T<B>) -> T<B> {
+    let rank = own.dims().len();
+    let with_axis = |tensor: T<B>, axis: usize| {
+        let mut dims: Vec<usize> = tensor.dims().to_vec();
+        dims.insert(axis, 1);
+        B::reshape(tensor, Shape::from(dims))
+    };
+    let shape = own.shape();
+    let differences = B::binary(BinaryOp::Sub, with_axis(own, rank - 1), with_axis(other, rank - 2));
+    let pulls = mul::<B>(differences, with_axis(gradient, rank));
+    B::reshape(B::reduce(ReduceOp::Sum, pulls, &[rank - 1]), shape)
+}
+
+/// `own Σ g - g other`, both from the middle of `other`.
+fn by_products<B: Backend>(gradient: T<B>, own: T<B>, other: T<B>) -> T<B> {
+    let rank = own.dims().len();
+    let middle = B::reduce(ReduceOp::Mean, other.clone(), &[rank - 2]);
+    let [own, other] = [own, other].map(|side| B::binary(BinaryOp::Sub, side, middle.clone()));
+    let sums = B::reduce(ReduceOp::Sum, gradient.clone(), &[rank - 1]);
+    B::binary(BinaryOp::Sub, mul::<B>(own, sums), B::matmul(gradient, other))
 }
 
 /// `Σ aᵀ g` over all leading dims as one product: a matrix that is shared by a batch gets its gradient at once, not a

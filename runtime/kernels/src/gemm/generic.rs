@@ -94,14 +94,14 @@ pub fn gemm_generic<T: Number>(
     }
     // Each row of `C` would go through columns that lie apart.
     let mut rows = vec![T::ZERO; elements(&[k, n])];
-    threads::parallel_chunks(&mut rows, n, n * 2, |l, row| {
+    threads::parallel_chunks(&mut rows, n, n.saturating_mul(2), |l, row| {
         row.iter_mut().enumerate().for_each(|(j, x)| *x = b.at(l, j));
     });
     rows_of(n, k, a, Matrix::row_major(&rows, n), c);
 }
 
-/// Rows of `C` that a piece of the work has: all of them read what is in the caches of `B`.
-const ROWS: usize = 8;
+/// Rows of `C` that a piece of the work has at most: all of them read what is in the caches of `B`.
+const MOST_ROWS: usize = 8;
 
 /// Columns of `C` that stay in the first-level cache, a row at a time.
 const COLUMNS: usize = 512;
@@ -110,7 +110,8 @@ const COLUMNS: usize = 512;
 const DEPTH: usize = 64;
 
 fn rows_of<T: Number>(n: usize, k: usize, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) {
-    threads::parallel_chunks(c, ROWS * n, ROWS * n * k, |block, rows| {
+    let height = (c.len() / n).div_ceil(threads::sharing()).clamp(1, MOST_ROWS);
+    threads::parallel_chunks(c, height * n, (height * n).saturating_mul(k), |block, rows| {
         rows.fill(T::ZERO);
         for first in (0..n).step_by(COLUMNS) {
             let columns = first..n.min(first + COLUMNS);
@@ -118,7 +119,7 @@ fn rows_of<T: Number>(n: usize, k: usize, a: Matrix<'_, T>, b: Matrix<'_, T>, c:
                 let steps = start..k.min(start + DEPTH);
                 for (i, row) in rows.chunks_exact_mut(n).enumerate() {
                     let row = &mut row[columns.clone()];
-                    let x = |l: usize| a.at(block * ROWS + i, l);
+                    let x = |l: usize| a.at(block * height + i, l);
                     let part = |l: usize| &b.data[l * b.row_stride + first..][..columns.len()];
                     let mut l = steps.start;
                     while l + STEPS <= steps.end {

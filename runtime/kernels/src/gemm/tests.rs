@@ -176,7 +176,7 @@ fn other_element_types_multiply_exactly() {
 /// Sizes around those of blocks and of steps that are added at once, rows and columns that lie apart.
 #[test]
 fn other_element_types_multiply_by_blocks() {
-    at_each_level(|level| {
+    let test = |level: &str| {
         for (m, n, k) in [(1, 1, 1), (1, 600, 70), (9, 513, 66), (17, 3, 200), (2, 5, 0)] {
             let number = |at: usize| ((at * 37) % 101) as f64 / 8.0 - 6.0;
             let (a, b): (Vec<f64>, Vec<f64>) =
@@ -196,11 +196,13 @@ fn other_element_types_multiply_by_blocks() {
                 gemm_generic(m, n, k, a_view, b_view, &mut c);
                 for (at, &sum) in c.iter().enumerate() {
                     let wanted: f64 = (0..k).map(|l| a[at / n * k + l] * b[l * n + at % n]).sum();
-                    assert_eq!(sum, wanted, "{level:?}: {m} x {n} x {k} at {at}");
+                    assert_eq!(sum, wanted, "{level}: {m} x {n} x {k} at {at}");
                 }
             }
         }
-    });
+    };
+    test("on all threads");
+    at_each_level(|level| test(&format!("{level:?}")));
 }
 
 #[test]

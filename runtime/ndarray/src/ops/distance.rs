@@ -22,13 +22,9 @@ pub(crate) fn squared(x: &NdArrayTensor, y: &NdArrayTensor) -> Option<NdArrayTen
     let mut dims = x.dims().to_vec();
     dims.pop();
     dims.push(n);
+    let count = dims[..dims.len() - 2].iter().product();
     let distances = NdArrayTensor::build(Shape::from(dims), DType::F32, |out| {
-        let (x, y) = (x.slice::<f32>(), y.slice::<f32>());
-        // Matrices of no element have no distances either, or only zeros.
-        for (at, out) in out.chunks_mut((m * n).max(1)).enumerate() {
-            let (x, y) = (&x[at * m * k..][..m * k], &y[at * n * k..][..n * k]);
-            distance::squared_distances([m, n, k], x, y, out);
-        }
+        distance::squared_distances([count, m, n, k], x.slice(), y.slice(), out);
     });
     Some(cast::cast(distances, dtype))
 }

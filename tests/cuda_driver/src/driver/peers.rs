@@ -14,6 +14,7 @@ extern "C" fn kiln_cuda_staged_copies() -> u64 {
     STAGED.load(Ordering::Relaxed)
 }
 
+/// All devices reach each other.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceCanAccessPeer(
     can: *mut c_int,
