@@ -15,7 +15,7 @@ impl CargoLines {
     /// Has cargo run the build script again when a file or a folder changes.
     ///
     /// # Errors
-    /// When the path has a character that may end a line, or that a person would not see.
+    /// When the path has a character that may end a line, or that a person would not see, or is no Unicode.
     pub(crate) fn watch(&mut self, path: &Path) -> Result<(), BuildError> {
         let text = checked(path)?;
         self.0.push(format!("cargo::rerun-if-changed={text}"));
@@ -38,12 +38,9 @@ impl CargoLines {
 }
 
 /// The text of a path that may stand in a line for cargo or in source.
-pub(crate) fn checked(path: &Path) -> Result<std::borrow::Cow<'_, str>, BuildError> {
-    let text = path.to_string_lossy();
-    if text.contains(is_invisible) {
-        return Err(BuildError::Path { path: path.to_owned() });
-    }
-    Ok(text)
+pub(crate) fn checked(path: &Path) -> Result<&str, BuildError> {
+    let text = path.to_str().filter(|text| !text.contains(is_invisible));
+    text.ok_or_else(|| BuildError::Path { path: path.to_owned() })
 }
 
 #[cfg(test)]
@@ -55,6 +52,12 @@ mod tests {
         let mut lines = CargoLines::default();
         for path in ["a\ncargo::rustc-link-arg=x", "a\rb", "a\u{1b}[2Jb", "a\u{2028}b", "\u{202e}a"] {
             assert!(lines.watch(Path::new(path)).is_err(), "{path:?}");
+        }
+        #[cfg(unix)]
+        {
+            use std::os::unix::ffi::OsStrExt;
+            let latin = std::ffi::OsStr::from_bytes(b"gr\xf6\xdfe.onnx");
+            assert!(lines.watch(Path::new(latin)).is_err());
         }
         lines.watch(Path::new("fine ü.onnx")).expect("a plain path");
         lines.warning("a\ncargo::rustc-link-arg=x\rcargo::rustc-link-arg=y");

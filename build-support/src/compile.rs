@@ -2,7 +2,7 @@
 
 use crate::cargo::checked;
 use crate::destination::{self, Writing};
-use crate::golden::DataSet;
+use crate::golden::{DataSet, data_set_dirs};
 use crate::{BuildError, RecordType};
 use kiln_codegen::{Generated, GoldenTest, Options, RecordPath, generate, golden_tests};
 use kiln_importer::ImportError;
@@ -238,6 +238,27 @@ fn without_runtime(
     Ok((generated.source, Weights::Numbers(generated.weights)))
 }
 
+/// The name of a file with golden data of a model.
+fn golden_file(stem: &str, at: usize, standalone: bool) -> String {
+    let extension = if standalone { "bin" } else { "safetensors" };
+    format!("{stem}.golden_{at}.{extension}")
+}
+
+/// The files that are written for a model.
+pub(crate) fn files_of(
+    model: &Path,
+    options: &CompileOptions,
+    golden: Option<&Path>,
+    dir: &Path,
+) -> Vec<PathBuf> {
+    let stem = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let weights = if options.standalone { NUMBERS } else { options.record_type.extension() };
+    let mut names = vec![format!("{stem}.rs"), format!("{stem}.{weights}"), format!("{stem}.stamp")];
+    let sets = golden.and_then(|golden| data_set_dirs(golden).ok()).map_or(0, |sets| sets.len());
+    names.extend((0..sets).map(|at| golden_file(&stem, at, options.standalone)));
+    names.iter().map(|name| dir.join(name)).collect()
+}
+
 /// The extension of a file with numbers that source without a runtime has compiled into it.
 const NUMBERS: &str = "weights";
 
@@ -396,11 +417,7 @@ impl Compiled {
 
     /// The name of a file with golden data.
     fn golden_file(&self, at: usize) -> String {
-        let extension = match self.weights {
-            Weights::Record(_) => "safetensors",
-            Weights::Numbers(_) => "bin",
-        };
-        format!("{}.golden_{at}.{extension}", self.stem)
+        golden_file(&self.stem, at, matches!(self.weights, Weights::Numbers(_)))
     }
 
     /// Adds golden data, and the tests that use it, to the source.

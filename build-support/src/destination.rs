@@ -1,13 +1,35 @@
 //! What Kiln finds where it is going to write and does not replace: what a model is read from, and what others wrote.
 
 use crate::BuildError;
-use kiln_codegen::GENERATED_MARK;
+use kiln_codegen::{GENERATED_MARK, literals};
 use kiln_importer::onnx::SourceFile;
 use kiln_record::safetensors::Safetensors;
 use kiln_record::{RecordError, Replacement, begins_as_record};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The files that models of this process have become, as they are called where case does not matter, with their models.
+static CLAIMED: Mutex<BTreeMap<String, (PathBuf, PathBuf)>> = Mutex::new(BTreeMap::new());
+
+/// Refuses to write files that another model has become: a build script may have several builders for one folder.
+pub(crate) fn claim(model: &Path, files: &[PathBuf]) -> Result<(), BuildError> {
+    let place = fs::canonicalize(model).unwrap_or_else(|_| model.to_owned());
+    let key = |file: &PathBuf| {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        file.to_string_lossy().to_lowercase()
+    };
+    // What panicked meanwhile has claimed whole files.
+    let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let others = files.iter().filter_map(|file| claimed.get(&key(file)));
+    if let Some((_, first)) = others.into_iter().find(|(other, _)| *other != place) {
+        return Err(BuildError::SameName { first: first.clone(), second: model.to_owned() });
+    }
+    claimed.extend(files.iter().map(|file| (key(file), (place.clone(), model.to_owned()))));
+    Ok(())
+}
 
 /// Files that are written together: none is replaced before all are there.
 #[derive(Default)]
@@ -101,9 +123,10 @@ pub(crate) fn check_numbers(what: &'static str, path: &Path, source: &Path) -> R
 
 /// Whether source of Kiln's has a file beside it compiled into it.
 fn names(source: &Path, path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // As generated source writes it.
+    let name = literals::string(&path.file_name().unwrap_or_default().to_string_lossy()).to_string();
     is_generated(source).unwrap_or(false)
-        && fs::read_to_string(source).is_ok_and(|source| source.contains(&format!("{name:?}")))
+        && fs::read_to_string(source).is_ok_and(|source| source.contains(&name))
 }
 
 /// The numbers that source of Kiln's has compiled into it, which are beside it.

@@ -18,6 +18,14 @@ pub enum BuildError {
         /// The other.
         second: PathBuf,
     },
+    /// A build script's folder that is not below `OUT_DIR`.
+    #[error(
+        "`out_dir` is {path:?}, but a build script writes below OUT_DIR, where the model finds its record: give a folder there, without a root and without `..`, or use `run_from_cli`"
+    )]
+    OutDir {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The model could not be imported; the error names the file.
     #[error(transparent)]
     Import(Box<kiln_importer::ImportError>),
@@ -89,7 +97,7 @@ pub enum BuildError {
     },
     /// A path that cargo cannot be told of.
     #[error(
-        "the path {path:?} has a character that nobody sees, such as a line break: give the file or folder another name"
+        "the path {path:?} has a character that nobody sees, such as a line break, or is no Unicode: give the file or folder another name"
     )]
     Path {
         /// The path.

@@ -145,6 +145,11 @@ pub(crate) fn attach(
         let reason = "there is no such folder".to_owned();
         return Err(BuildError::Golden { path: golden.to_owned(), reason });
     }
+    if options.no_std && !options.embed_states && !options.standalone {
+        let reason = "its tests load the model's record, which source without the standard library reads from no \
+                      file: embed it (`ModelGen::embed_states`)";
+        return Err(BuildError::Golden { path: golden.to_owned(), reason: reason.to_owned() });
+    }
     let dirs = data_set_dirs(golden)?;
     if dirs.is_empty() {
         let reason = "no folder `test_data_set_*` in it".to_owned();

@@ -2,11 +2,11 @@
 
 use crate::{
     BuildError, CompileOptions, FloatDType, Precision, RecordType, cargo::CargoLines, compile,
-    compile::losses, stamp::Stamp,
+    compile::losses, destination, stamp::Stamp,
 };
 use kiln_types::Scalar;
 use proc_macro_crate::{FoundCrate, crate_name};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Compiles ONNX models to Rust source and records; a builder.
 ///
@@ -172,17 +172,30 @@ impl ModelGen {
 
     /// What [`ModelGen::run_from_script`] does when `OUT_DIR` is `root`; yields the lines for cargo.
     pub fn run_below(&self, root: &Path) -> Vec<String> {
+        let is_below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        if !self.out_dir.components().all(is_below) {
+            let mut lines = CargoLines::default();
+            lines.error(&BuildError::OutDir { path: self.out_dir.clone() }.report());
+            return lines.into_lines();
+        }
         let mut options = self.options();
         options.below_out_dir = Some(self.out_dir.clone());
         let no_system = std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "none");
         options.no_std = self.no_std.unwrap_or(no_system);
-        if let (None, Ok(FoundCrate::Name(name))) = (&self.runtime_crate, crate_name("kiln")) {
-            options.runtime_crate = name;
-        }
+        let manifest = match (&self.runtime_crate, options.standalone) {
+            (None, false) => {
+                if let Ok(FoundCrate::Name(name)) = crate_name("kiln") {
+                    options.runtime_crate = name;
+                }
+                // In it the runtime may get another name.
+                Some(PathBuf::from("Cargo.toml"))
+            }
+            _ => None,
+        };
         let outcome = self.run(&root.join(&self.out_dir), &options);
         let (mut lines, mut errors) = (CargoLines::default(), outcome.errors);
-        let given =
-            [PathBuf::from("build.rs")].into_iter().chain(self.inputs.clone()).chain(self.golden.clone());
+        // Cargo watches the script by itself.
+        let given = self.inputs.iter().chain(&self.golden).cloned().chain(manifest);
         for path in given.chain(outcome.watched) {
             errors.extend(lines.watch(&path).err());
         }
@@ -217,11 +230,9 @@ impl ModelGen {
         if self.inputs.is_empty() {
             outcome.errors.push(BuildError::NoInputs);
         }
-        let mut taken = std::collections::BTreeMap::new();
-        for input in &self.inputs {
-            let name = input.file_stem().unwrap_or_default().to_owned();
-            if let Some(other) = taken.insert(name, input) {
-                outcome.errors.push(BuildError::SameName { first: other.clone(), second: input.clone() });
+        for (at, input) in self.inputs.iter().enumerate() {
+            if self.inputs[..at].contains(input) {
+                outcome.errors.push(BuildError::SameName { first: input.clone(), second: input.clone() });
                 continue;
             }
             if let Err(error) = self.run_one(input, out_dir, options, &mut outcome.watched) {
@@ -247,6 +258,7 @@ impl ModelGen {
         watched: &mut Vec<PathBuf>,
     ) -> Result<(), BuildError> {
         let golden = self.golden.as_deref().map(|dir| crate::golden::folder_of(dir, input));
+        destination::claim(input, &compile::files_of(input, options, golden.as_deref(), out_dir))?;
         let stamp = Stamp::new(input, options, golden.as_deref(), out_dir);
         if let Some(previous) = stamp.unchanged() {
             watched.extend(previous);

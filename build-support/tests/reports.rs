@@ -163,3 +163,60 @@ fn files_of_others_stay() {
     assert_ne!(fs::read(out.join("weights.bin")).expect("a record"), b"mine");
     model.out_dir(&out).run_from_cli().expect("a record is replaced");
 }
+
+/// What a build script writes is found below `OUT_DIR`.
+#[test]
+fn a_build_script_writes_below_its_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().join("out");
+    for (out_dir, fits) in [("", true), (".", true), ("models/net", true), ("../src", false), ("/src", false)]
+    {
+        let mut model = ModelGen::new();
+        let lines = model.input(case("op_conv_2d").join("model.onnx")).out_dir(out_dir).run_below(&root);
+        let errors: Vec<_> = lines.iter().filter(|line| line.starts_with("cargo::error=")).collect();
+        assert_eq!(errors.is_empty(), fits, "{out_dir}: {lines:?}");
+        assert!(errors.iter().all(|line| line.contains("`out_dir` is") && line.contains("without `..`")));
+        assert_eq!(root.join(out_dir).join("model.rs").exists(), fits, "{out_dir}");
+    }
+}
+
+/// Whoever writes it: several builders may have one folder, and file systems may not tell cases apart.
+#[test]
+fn two_models_never_become_one_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    for name in ["a/model.onnx", "b/model.onnx", "Model.onnx", "model.golden_0.onnx"] {
+        fs::create_dir_all(path(name).parent().expect("a folder")).expect("a folder");
+        fs::copy(case("op_conv_2d").join("model.onnx"), path(name)).expect("a copy");
+    }
+    let run = |name: &str, out: &str| {
+        let mut model = ModelGen::new();
+        model.input(path(name)).golden(case("op_conv_2d")).out_dir(path(out)).run_from_cli()
+    };
+    for _ in 0..2 {
+        run("a/model.onnx", "out").expect("files, and the same once more");
+    }
+    for name in ["b/model.onnx", "Model.onnx", "model.golden_0.onnx"] {
+        let text = run(name, "out").expect_err("a name that is taken").report();
+        assert!(text.contains("would both become the same file"), "{text}");
+        run(name, &format!("out of {}", name.replace('/', " "))).expect("another folder");
+    }
+}
+
+/// Source without the standard library reads no file: what would have to is refused, and not written.
+#[test]
+fn source_that_reads_no_files_names_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let decoder = case("net_cached_decoder");
+    let mut model = ModelGen::new();
+    model.input(decoder.join("model.onnx")).no_std(true).out_dir(folder.path());
+    model.run_from_cli().expect("files");
+    let source = fs::read_to_string(folder.path().join("model.rs")).expect("source");
+    assert!(!source.contains("from_file") && source.contains("no_checkpoints!"), "{source}");
+    let text = report(model.golden(&decoder));
+    assert!(text.contains("embed it (`ModelGen::embed_states`)"), "{text}");
+    model.embed_states(true).run_from_cli().expect("files with tests");
+    let source = fs::read_to_string(folder.path().join("model.rs")).expect("source");
+    assert!(source.contains("from_checkpoints!(Self::from_embedded)"), "{source}");
+    assert!(source.contains("fn test_data_set_0"), "{source}");
+}

@@ -44,17 +44,22 @@ fn source_with_and_without_a_runtime_take_each_others_place() {
 #[test]
 fn what_was_written_before_is_written_again() {
     for name in ["cases/net_lstm_tagger", "cases/op_swi_glu"] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut model = ModelGen::new();
-        model.input(case(name).join("model.onnx")).standalone(true).out_dir(folder.path());
-        for _ in 0..2 {
-            model.run_from_cli().unwrap_or_else(|error| panic!("{name}: {}", error.report()));
+        for stem in ["model", "größe \"1"] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = |extension: &str| folder.path().join(format!("{stem}.{extension}"));
+            fs::copy(case(name).join("model.onnx"), path("onnx")).expect("a copy");
+            let mut model = ModelGen::new();
+            model.input(path("onnx")).standalone(true).out_dir(folder.path());
+            for _ in 0..2 {
+                model.run_from_cli().unwrap_or_else(|error| panic!("{name}: {}", error.report()));
+                fs::remove_file(path("stamp")).expect("a stamp");
+            }
+            // Numbers of somebody's, whose source is not there.
+            fs::remove_file(path("rs")).expect("source");
+            fs::write(path("weights"), "mine").expect("numbers");
+            let report = model.run_from_cli().expect_err("somebody's numbers").report();
+            assert!(report.contains("which Kiln did not write"), "{report}");
         }
-        // Numbers of somebody's, whose source is not there.
-        fs::remove_file(folder.path().join("model.rs")).expect("source");
-        fs::write(folder.path().join("model.weights"), "mine").expect("numbers");
-        let report = model.run_from_cli().expect_err("somebody's numbers").report();
-        assert!(report.contains("model.weights, which Kiln did not write"), "{report}");
     }
 }
 

@@ -196,8 +196,7 @@ fn product(factors: &[TokenStream]) -> TokenStream {
 /// A dim as a factor or operand: in parentheses unless it is one token.
 fn operand(dim: &Dim, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {
     let tokens = bare(sum(dim, scope, signed)?);
-    let simple = dim.as_constant().is_some_and(|c| c >= 0) || (dim.as_symbol().is_some() && !signed);
-    Ok(if simple { tokens } else { quote!((#tokens)) })
+    Ok(if tokens.clone().into_iter().count() == 1 { tokens } else { quote!((#tokens)) })
 }
 
 fn factor(atom: &Atom, scope: &dyn Scope, signed: bool) -> Result<TokenStream> {

@@ -19,7 +19,7 @@ mod spelling;
 mod structs;
 mod tree;
 
-pub use emit::GENERATED_MARK;
+pub use emit::{GENERATED_MARK, MOST_PARAMETERS};
 pub use golden::{GoldenTest, golden_tests};
 pub use record::{Generated, RecordType};
 

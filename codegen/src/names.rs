@@ -218,6 +218,11 @@ pub fn pascal(text: &str, fallback: &str) -> String {
     name
 }
 
+/// The name of the function beside another that does the same without blocking the thread.
+pub fn twin(function: &str) -> String {
+    format!("{function}_async")
+}
+
 /// Names that are taken in one scope.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
@@ -251,6 +256,19 @@ impl Names {
         self.taken.insert(name.clone());
         self.journal.push(Change::Taken(name.clone()));
         name
+    }
+
+    /// Takes a name for a function, and that of its asynchronous twin with it.
+    pub fn fresh_with_twin(&mut self, wanted: &str) -> String {
+        loop {
+            // One that something stands in the way of stays taken: nothing else wants it.
+            let name = self.fresh(wanted);
+            let twin = twin(&name);
+            if !self.contains(&twin) {
+                self.fresh(&twin);
+                return name;
+            }
+        }
     }
 
     /// The name that [`fresh`](Self::fresh) would take.
@@ -524,6 +542,16 @@ mod tests {
             ]
         );
         assert!(!types.is_free("Foo2Config") && !types.is_free("Lstm") && types.is_free("Baz"));
+    }
+
+    #[test]
+    fn a_twin_is_taken_with_its_function() {
+        let mut names = Names::with(["look_async"]);
+        let taken = ["pick", "pick_async", "look", "pick"].map(|name| names.fresh_with_twin(name));
+        assert_eq!(taken, ["pick", "pick_async2", "look2", "pick2"]);
+        assert!(["pick2_async", "pick_async2_async"].iter().all(|name| names.contains(name)));
+        let mut names = Names::default();
+        assert_eq!(["pick_async", "pick"].map(|name| names.fresh_with_twin(name)), ["pick_async", "pick2"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::ids::ModuleId;
 use crate::structs::Program;
-use crate::tree::Content;
+use crate::tree::{Content, below};
 use crate::{CodegenError, Defect};
 use kiln_importer::ir::{Graph, ValueId};
 use kiln_record::safetensors::TensorToWrite;
@@ -130,7 +130,7 @@ fn module(program: &Program<'_>, module: ModuleId, path: &str) -> Result<RecordN
     let structure = &program.structs[data.structure];
     let mut fields = Vec::with_capacity(data.fields.len());
     for (id, field) in data.fields.enumerate() {
-        let value = held(program, &field.content, &join(path, &field.key))?;
+        let value = held(program, &field.content, &below(path, &field.key))?;
         let present = structure.optional.contains_key(&id) && field.content != Content::Absent;
         let value = if present { RecordNode::Some(Box::new(value)) } else { value };
         fields.push(FieldNode { name: field.key.clone(), value });
@@ -142,10 +142,6 @@ fn module(program: &Program<'_>, module: ModuleId, path: &str) -> Result<RecordN
     Ok(RecordNode::Struct(fields))
 }
 
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
-}
-
 fn held(program: &Program<'_>, content: &Content, path: &str) -> Result<RecordNode, CodegenError> {
     let graph = program.graph();
     match content {
@@ -154,7 +150,7 @@ fn held(program: &Program<'_>, content: &Content, path: &str) -> Result<RecordNo
         Content::Module(child) => module(program, *child, path),
         Content::Sequence(items) => {
             let items = items.iter().enumerate();
-            let items = items.map(|(i, item)| held(program, item, &join(path, &i.to_string())));
+            let items = items.map(|(i, item)| held(program, item, &below(path, &i.to_string())));
             Ok(RecordNode::Seq(items.collect::<Result<_, _>>()?))
         }
         Content::Layer(node) => {
@@ -163,7 +159,7 @@ fn held(program: &Program<'_>, content: &Content, path: &str) -> Result<RecordNo
             RecordNode::layer(layer.declared, &mut |name| {
                 let value =
                     layer.parameters().find(|(field, _)| field.name == name).and_then(|(_, value)| value);
-                value.map(|value| parameter(graph, value, &join(path, name))).transpose()
+                value.map(|value| parameter(graph, value, &below(path, name))).transpose()
             })
         }
     }

@@ -68,6 +68,7 @@ snapshots! {
     op_data_dependent
     op_gather_counted
     op_ml_classes
+    scopes_without_tensors
     op_resize_dynamic
     quantized_blocks
     quantized_blocks_around

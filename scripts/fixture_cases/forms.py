@@ -243,3 +243,94 @@ def hostile_names(rng):
     model.doc_string = "*/ fn main() {} /*"
     model.producer_name = "\n#![feature(evil)]"
     return Case(model, [[floats(rng, 2, 4), floats(rng, 2, 4)], [floats(rng, 1, 4), floats(rng, 1, 4)]])
+
+
+class Scoped(Graph):
+    """A graph whose nodes belong to modules, as PyTorch's exporter says it."""
+
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.scopes: dict[str, tuple[list[str], list[str]]] = {}
+
+    def within(self, paths: list[str], classes: list[str], op_type: str, *operands, **kw) -> str:
+        out = self.op(op_type, *operands, **kw)
+        self.scopes[self.nodes[-1].name] = (["", *paths], ["Net", *classes])
+        return out
+
+    def scoped_model(self):
+        model = self.model()
+        for node in model.graph.node:
+            paths, classes = self.scopes.get(node.name, ([""], ["Net"]))
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=repr([*paths, node.name]))
+            node.metadata_props.add(key="pkg.torch.onnx.class_hierarchy", value=repr([*classes, "aten.op"]))
+        return model
+
+
+@case("names_of_twins")
+def names_of_twins(rng):
+    """Functions and an input that are called like the asynchronous twins of others."""
+    g = Scoped("names_of_twins", opset=18)
+    x, other = g.input("x", F32, [4, 4]), g.input("pick_async", F32, [4, 4])
+
+    def pick(path, class_name, value, label, dim, axis):
+        scope = [path], [class_name]
+        a = g.within(*scope, "MatMul", value, value)
+        b = g.within(*scope, "Softmax", a, axis=axis)
+        if axis == 0:
+            b = g.within(*scope, "CumSum", b, np.int64(0))
+        c = g.within(*scope, "MatMul", g.within(*scope, "Softmax", b, axis=0), a)
+        g.output(g.within(*scope, "NonZero", c, out=label), I64, [2, dim])
+
+    value = g.op("Add", other, x)
+    for n, (class_name, of) in enumerate([("Pick", value), ("Pick", x), ("PickAsync", value), ("PickAsync", x)]):
+        pick(f"part{n}", class_name, of, f"found{n}", f"n{n}", 0 if "Async" in class_name else 1)
+    g.show("product", "Mul", other, value)
+    return Case(g.scoped_model(), [[floats(rng, 4, 4), floats(rng, 4, 4)]])
+
+
+@case("scopes_without_tensors")
+def scopes_without_tensors(rng):
+    """Modules and functions that get a size and no tensor, and make some: on the device of a layer, or of who calls them."""
+    g = Scoped("scopes_without_tensors", opset=18)
+    x = g.input("x", F32, ["batch", "length", 8])
+    length = g.op("Squeeze", g.op("Shape", x, start=1, end=2))
+
+    def numbers(scope, first):
+        end = g.within(*scope, "Add", length, np.int64(first))
+        counted = g.within(*scope, "Range", np.int64(first), end, np.int64(1))
+        return g.within(*scope, "Unsqueeze", g.within(*scope, "Cast", counted, to=F32), [1])
+
+    scope, linear = (["positions"], ["Positions"]), "torch.nn.modules.linear.Linear"
+    value = numbers(scope, 0)
+    for n, sizes in enumerate([(16, 1), (8, 16)]):
+        path = f"positions.fc{n}"
+        weight, bias = g.const(floats(rng, *sizes), f"{path}.weight"), g.const(floats(rng, sizes[0]), f"{path}.bias")
+        value = g.within(["positions", path], ["Positions", linear], "Gemm", value, weight, bias, transB=1)
+        if n == 0:
+            value = g.within(*scope, "MatMul", g.within(*scope, "Softmax", value, axis=0), floats(rng, 16, 16))
+            value = g.within(*scope, "Softmax", g.within(*scope, "Sin", value), axis=1)
+    x = g.op("Add", x, value)
+    for n in range(2):
+        scope = [f"waves{n}"], ["Waves"]
+        value = numbers(scope, 1 + n)
+        for _ in range(3):
+            value = g.within(*scope, "Mul", g.within(*scope, "Sin", value), g.within(*scope, "Softmax", value, axis=0))
+        x = g.op("Add", g.op("Tanh", x), value)
+    g.show("y", "Relu", x, dtype=F32, dims=["batch", "length", 8])
+    return Case(g.scoped_model(), [[floats(rng, 2, 5, 8)], [floats(rng, 1, 1, 8)]])
+
+
+@case("names_in_loops")
+def names_in_loops(rng):
+    """What loops of source without a runtime call their variables are inputs, one of them read again after a loop, and an output."""
+    g = Graph("names_in_loops", opset=18)
+    x, y, a = g.input("x", F32, [1]), g.input("y", F32, [1, 4]), g.input("a", F32, [1])
+    g.show("copied", "Expand", x, [8])
+    g.show("read_again", "Exp", x)
+    column = g.op("Slice", y, [0], [1], [1])
+    g.show("computed", "Softmax", g.op("Expand", g.op("Neg", g.op("Tanh", column)), [1, 8]))
+    g.show("i", "Gemm", y, floats(rng, 4, 3))
+    g.show("x2", "Add", g.op("Expand", a, [3]), g.op("Expand", x, [3]))
+    mask = np.tril(np.ones((24, 24), bool))
+    g.show("masked", "Where", mask, g.op("Expand", a, [24, 24]), np.float32(-2))
+    return Case(g.model(), [[floats(rng, 1), floats(rng, 1, 4), floats(rng, 1)]])

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -100,6 +100,8 @@ impl Scratch {
         format!("{options:?}").hash(&mut hasher);
         let place = self.root.join("data").join(format!("{:016x}", hasher.finish()));
         let data = place.with_extension(std::process::id().to_string());
+        // What a run of the same number left that broke off is nobody's.
+        let _ = fs::remove_dir_all(&data);
         fs::create_dir_all(&data).map_err(BuildError::folder(&data))?;
         let written = self.write_data(dir, &data, &mut compiled, sets);
         let placed = written.and_then(|()| put_in_place(&data, &place));
@@ -288,9 +290,13 @@ pub(super) fn numbers(text: &str) -> BTreeMap<String, f64> {
 fn broken_modules(output: &str) -> BTreeMap<usize, String> {
     let mut found: BTreeMap<usize, String> = BTreeMap::new();
     for message in output.split("\nerror").map(|part| part.trim_start_matches("error")) {
-        let location = message.lines().find_map(|line| line.trim_start().strip_prefix("--> src/case_"));
-        let index =
-            location.and_then(|rest| rest.split(['.', '/']).next()).and_then(|index| index.parse().ok());
+        // Windows has another separator.
+        let location = message.lines().find_map(|line| {
+            line.trim_start().strip_prefix("--> src")?.strip_prefix(['/', '\\'])?.strip_prefix("case_")
+        });
+        let index = location
+            .and_then(|rest| rest.split(['.', '/', '\\']).next())
+            .and_then(|index| index.parse().ok());
         if let Some(index) = index {
             let text = found.entry(index).or_default();
             text.push_str("error");
@@ -301,17 +307,30 @@ fn broken_modules(output: &str) -> BTreeMap<usize, String> {
     found
 }
 
-/// Gives a folder of files the name of another, which is left alone where it holds the same: somebody may be reading it.
+/// Gives a folder of files the name of another, which is left alone where it holds the same: somebody may be reading it. Runs beside this one do the
+/// same: what is in the way, or was, may be theirs.
 fn put_in_place(new: &Path, place: &Path) -> Result<(), BuildError> {
-    if holds_the_same(new, place).unwrap_or(false) {
-        return fs::remove_dir_all(new).map_err(BuildError::io(new));
-    }
-    if place.exists() {
+    for _ in 0..64 {
+        if holds_the_same(new, place).unwrap_or(false) {
+            return fs::remove_dir_all(new).map_err(BuildError::io(new));
+        }
         let old = new.with_extension(format!("{}.old", std::process::id()));
-        fs::rename(place, &old).map_err(BuildError::io(place))?;
-        fs::remove_dir_all(&old).map_err(BuildError::io(&old))?;
+        match fs::rename(place, &old) {
+            Ok(()) => fs::remove_dir_all(&old).map_err(BuildError::io(&old))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(BuildError::io(place)(error)),
+        }
+        let is_in_the_way = |error: &std::io::Error| {
+            matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty)
+        };
+        match fs::rename(new, place) {
+            Ok(()) => return Ok(()),
+            Err(error) if is_in_the_way(&error) || place.exists() => {}
+            Err(error) => return Err(BuildError::io(place)(error)),
+        }
     }
-    fs::rename(new, place).map_err(BuildError::io(place))
+    let busy = std::io::Error::new(ErrorKind::AlreadyExists, "other runs keep replacing it");
+    Err(BuildError::io(place)(busy))
 }
 
 /// Whether two folders have files of the same names and contents.
@@ -377,9 +396,9 @@ mod tests {
     #[test]
     fn errors_are_told_apart_by_module() {
         let output = "error[E0425]: no such function\n   --> src/case_3.rs:125:31\n    |\n\nerror: other\n --> \
-                      src/case_12/model.rs:1:1\n\nerror: could not compile `kiln-scratch`\n";
+                      src/case_12/model.rs:1:1\n\nerror: other\n --> src\\case_5\\model.rs:1:1\n\nerror: could not compile `kiln-scratch`\n";
         let broken = broken_modules(output);
-        assert_eq!(broken.keys().copied().collect::<Vec<_>>(), [3, 12]);
+        assert_eq!(broken.keys().copied().collect::<Vec<_>>(), [3, 5, 12]);
         assert!(broken[&3].starts_with("error[E0425]: no such function"));
     }
 
@@ -402,6 +421,26 @@ mod tests {
         assert_eq!(made("one"), "one");
         assert_eq!(age(&place).expect("a time"), first);
         assert_eq!(made("two"), "two");
+        assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1);
+    }
+    /// Several runs may have the same case.
+    #[test]
+    fn runs_beside_each_other_put_data_in_one_place() {
+        let root = tempfile::tempdir().expect("a folder");
+        let place = root.path().join("data");
+        std::thread::scope(|scope| {
+            for run in 0..4 {
+                let (root, place) = (root.path(), &place);
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let new = root.join(format!("data{run}.new"));
+                        fs::create_dir(&new).expect("a folder");
+                        fs::write(new.join("model.safetensors"), format!("{run} {round}")).expect("a file");
+                        put_in_place(&new, place).expect("a place");
+                    }
+                });
+            }
+        });
         assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1);
     }
 }

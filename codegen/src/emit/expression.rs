@@ -7,7 +7,7 @@ use crate::code::{Callee, Code, Literal, Place, Position};
 use crate::dims;
 use crate::ids::{FieldId, SlotId};
 use crate::literals;
-use crate::names::ident;
+use crate::names::{self, ident};
 use crate::structs::Derived;
 use kiln_importer::ir::Name;
 use kiln_types::DType;
@@ -129,14 +129,17 @@ impl FunctionEmitter<'_, '_> {
     /// The function to call where a function that waits for the device is called, and whether the call is awaited.
     fn twin<'n>(&self, name: &'n str) -> (Cow<'n, str>, bool) {
         if self.asynchronous && self.emitter.waiting.contains(name) {
-            (Cow::Owned(format!("{name}_async")), true)
+            (Cow::Owned(names::twin(name)), true)
         } else {
             (Cow::Borrowed(name), false)
         }
     }
 
     fn call_module(&mut self, callee: Callee, args: &[Code]) -> Result<Expr> {
-        let args = self.all(args)?;
+        let mut args = self.all(args)?;
+        if self.emitter.takes_device[callee.structure] {
+            args.push(self.code(&Code::Device)?);
+        }
         let waits = self.emitter.waits(callee.structure, self.asynchronous);
         let name = self.emitter.forward_name(callee.structure, self.asynchronous);
         let call = match callee.place {

@@ -1,13 +1,14 @@
 //! `forward` and the functions beside it: parameters, result, body.
 
 use super::function::FunctionEmitter;
-use super::{Emitter, Result, field_ids, syntax, tensor_type};
+use super::{Emitter, MOST_PARAMETERS, Result, field_ids, syntax, tensor_type};
 use crate::code::Init;
 use crate::dims;
-use crate::ids::StructId;
+use crate::ids::{FieldId, StructId};
 use crate::names::ident;
 use crate::print::markers;
 use kiln_importer::ir::TensorType;
+use kiln_types::layers::{Layer, Slot};
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Expr, ImplItemFn, Item, ItemFn, Stmt};
@@ -35,6 +36,9 @@ impl Emitter<'_> {
             } else {
                 quote!(#name: usize)
             });
+        }
+        if self.takes_device[id] {
+            parameters.push(quote!(device: &B::Device));
         }
         Ok(parameters)
     }
@@ -80,7 +84,7 @@ impl Emitter<'_> {
             start.extend(function.symbols_of(input)?);
         }
         let (statements, result) = function.block(&body.block, true)?;
-        if function.uses_device {
+        if function.uses_device && !function.emitter.takes_device[id] {
             start.insert(0, device(&function)?);
         }
         start.extend(statements);
@@ -125,26 +129,62 @@ impl Emitter<'_> {
 
 /// Allows as many parameters as there are.
 fn too_many(parameters: usize) -> TokenStream {
-    if parameters <= 7 {
+    if parameters <= MOST_PARAMETERS {
         return TokenStream::new();
     }
     quote!(#[allow(clippy::too_many_arguments, reason = "so many values enter this part of the model")])
 }
 
-/// `let device = &x.device();`
+/// `let device = &x.device();`, of what the function has there: an input, or a parameter.
 fn device(function: &FunctionEmitter<'_, '_>) -> Result<Stmt> {
     let structure = function.emitter.structure(function.id);
     if let Some(&input) = structure.body.inputs.first() {
         let name = ident(function.variables.name(input)?);
         return syntax::parsed(quote!(let device = &#name.device();));
     }
-    let is_parameter = |field| matches!(structure.body.inits[field], Init::Parameter { .. });
-    let parameter = field_ids(structure).find(|&field| is_parameter(field));
-    syntax::parsed(match parameter {
-        Some(field) => {
-            let name = ident(function.emitter.names.field(function.id, field)?);
-            quote!(let device = &self.#name.device();)
-        }
+    syntax::parsed(match parameter(function.emitter, function.id, syntax::this())? {
+        Some(parameter) => quote!(let device = &#parameter.device();),
         None => quote!(let device = &B::Device::default();),
+    })
+}
+
+/// A parameter of a struct, which `this` is one of: its own sooner than one of its layers or modules.
+fn parameter(emitter: &Emitter<'_>, id: StructId, this: Expr) -> Result<Option<Expr>> {
+    let structure = emitter.structure(id);
+    let inits = &structure.body.inits;
+    let is_there = |field: &FieldId| !structure.optional.contains_key(field);
+    let (own, parts): (Vec<FieldId>, Vec<FieldId>) = field_ids(structure)
+        .filter(is_there)
+        .partition(|&field| matches!(inits[field], Init::Parameter { .. }));
+    for field in own.into_iter().chain(parts) {
+        let mut part = syntax::field(this.clone(), ident(emitter.names.field(id, field)?));
+        if let Init::Sequence(_) = &inits[field] {
+            part = syntax::item(part, syntax::int(0)?);
+        }
+        let found = match inits[field].items().first() {
+            Some(Init::Parameter { .. }) => Some(part),
+            Some(Init::Layer { ty, .. }) => {
+                let name = ty.rsplit("::").next().unwrap_or_default();
+                Layer::find(name).and_then(|layer| parameter_of_layer(layer, part))
+            }
+            Some(Init::Module { structure, .. }) => parameter(emitter, *structure, part)?,
+            Some(Init::Sequence(_)) | None => None,
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// A parameter that a layer always has.
+fn parameter_of_layer(layer: &Layer, this: Expr) -> Option<Expr> {
+    layer.fields.iter().find_map(|field| {
+        let part = || syntax::field(this.clone(), ident(field.name));
+        match field.slot {
+            Slot::Parameter => Some(part()),
+            Slot::Layer(layer) => parameter_of_layer(layer, part()),
+            Slot::Optional | Slot::Constant | Slot::Constants(_) | Slot::Activation(..) => None,
+        }
     })
 }

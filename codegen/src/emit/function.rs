@@ -1,6 +1,6 @@
 //! The body of a `forward`.
 
-use super::{Emitter, Result, profile, syntax};
+use super::{Emitter, Result, profile, syntax, tensor_type};
 use crate::Defect;
 use crate::code::{Block, Callee, Code, Position, Repeat, Statement};
 use crate::dims;
@@ -105,13 +105,23 @@ impl FunctionEmitter<'_, '_> {
     fn statement(&mut self, statement: &Statement, is_outermost: bool, to: &mut Vec<Stmt>) -> Result<()> {
         match statement {
             Statement::Bind { outputs, code } => {
-                let value = self.code(code)?;
-                if outputs.iter().any(|&output| self.variables.is_assigned(output)) {
-                    let pattern = self.pattern(outputs, false)?;
-                    to.push(syntax::parsed(quote!(#pattern = #value;))?);
-                    return Ok(());
+                if let (&[output], Code::Make(ty, name, args)) = (outputs.as_slice(), code)
+                    && !self.variables.is_assigned(output)
+                {
+                    let pattern = self.pattern(outputs, true)?;
+                    let of = tensor_type(&mut self.emitter.uses, ty.dtype.kind(), ty.rank(), false)?;
+                    let tensor = syntax::below(self.emitter.uses.path("tensor::Tensor"), ident(name));
+                    let value = syntax::call(syntax::path(tensor), self.all(args)?);
+                    to.push(syntax::parsed(quote!(let #pattern: #of = #value;))?);
+                } else {
+                    let value = self.code(code)?;
+                    if outputs.iter().any(|&output| self.variables.is_assigned(output)) {
+                        let pattern = self.pattern(outputs, false)?;
+                        to.push(syntax::parsed(quote!(#pattern = #value;))?);
+                        return Ok(());
+                    }
+                    to.push(syntax::bind(self.pattern(outputs, true)?, value));
                 }
-                to.push(syntax::bind(self.pattern(outputs, true)?, value));
                 let comment = if is_outermost { self.bind_comment(outputs, code) } else { None };
                 to.extend(comment.map(|text| markers::tail(&text)));
             }

@@ -1,6 +1,6 @@
 //! The model's own struct: how it is made, loaded, and run with checks.
 
-use super::{Emitter, Result, syntax};
+use super::{Emitter, MOST_PARAMETERS, Result, syntax};
 use crate::names::{comment, ident};
 use crate::print::markers;
 use crate::tree::Checkpoints;
@@ -21,9 +21,6 @@ fn columns(keys: &[Key]) -> String {
     let rest = if keys.len() > MOST_SHOWN { ", …" } else { "" };
     format!(", a column for each of {}{rest}", shown.join(", "))
 }
-
-/// Functions with more parameters are a clippy finding, `self` among them.
-const MAX_INPUTS: usize = 6;
 
 impl Emitter<'_> {
     pub(super) fn model(&mut self) -> Result<Vec<Item>> {
@@ -211,9 +208,14 @@ impl Emitter<'_> {
             (Checkpoints::Refused(reason), ..) => return refused(reason),
             (Checkpoints::Taken { constants: false }, ..) => quote!(Self::new),
             (_, Some(_), _) => quote!(Self::from_embedded),
-            (_, None, Some(path)) => {
+            (_, None, Some(path)) if !self.options.no_std => {
                 let path = path.tokens();
                 quote!(Self::from_file, #path)
+            }
+            (_, None, Some(_)) => {
+                return refused(
+                    "the model has constants that only its record holds, which source without the standard library reads from no file: embed it",
+                );
             }
             (_, None, None) => {
                 return refused("the model has constants that only its record holds, and no default record");
@@ -330,7 +332,7 @@ impl Emitter<'_> {
         let result = self.result_type(root)?;
         let body = self.body(root, asynchronous)?;
         let (mut statements, mut value) = self.in_precision(asynchronous, body)?;
-        let allow = (inputs.len() > MAX_INPUTS)
+        let allow = (inputs.len() + 1 > MOST_PARAMETERS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
         let (forward, try_forward) = match asynchronous {
             false => (ident("forward"), ident("try_forward")),
@@ -361,7 +363,9 @@ impl Emitter<'_> {
             value = syntax::call(syntax::variable(ident("Ok")), vec![value]);
             quote! {
                 #[doc = #doc]
-                /// An input of another shape than the declared one is an error.
+                ///
+                /// # Errors
+                /// When an input does not have the declared shape.
                 #allow
                 #function #try_forward(&self, #(#parameters),*) -> Result<#result, #error> {}
             }

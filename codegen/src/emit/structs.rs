@@ -1,7 +1,7 @@
 //! Structs: fields, constructor, `forward`.
 
 use super::expression::derived_value;
-use super::{Emitter, Result, field_ids, syntax, tensor_type};
+use super::{Emitter, MOST_PARAMETERS, Result, field_ids, syntax, tensor_type};
 use crate::code::{Code, Init, Literal};
 use crate::ids::{Id, SlotId, StructId};
 use crate::names::{comment, ident};
@@ -15,8 +15,8 @@ use quote::quote;
 use std::collections::HashSet;
 use syn::{Attribute, Expr, FieldValue, ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct, Path};
 
-/// Constructors with more parameters take them as a struct.
-const MAX_ARGUMENTS: usize = 6;
+/// Constructors with more parameters take them as a struct; the device is one more.
+const MAX_ARGUMENTS: usize = MOST_PARAMETERS - 1;
 
 /// What an argument of a constructor is.
 #[derive(PartialEq)]

@@ -21,9 +21,14 @@ pub struct SourceNames {
 }
 
 impl SourceNames {
-    /// Names for the structs in `used`, of which the root's is asked for.
-    pub fn new(program: &Program<'_>, used: &BTreeSet<StructId>, model: &str) -> Self {
-        let structs = structs::name_structs(program, used, model);
+    /// Names for the structs in `used`, of which the root's is asked for; `reads` says whose functions have twins.
+    pub fn new(
+        program: &Program<'_>,
+        used: &BTreeSet<StructId>,
+        reads: &Arena<StructId, bool>,
+        model: &str,
+    ) -> Self {
+        let structs = structs::name_structs(program, used, reads, model);
         let fields = program.structs.iter().map(|structure| {
             let kept = structure.parameters.iter().filter(|parameter| parameter.kept);
             let first = structure.members.first().map(|&first| &program.modules[first].fields);
@@ -32,7 +37,7 @@ impl SourceNames {
             field_names(first.unwrap_or(&Arena::default()), &structure.body.inits, &class_of, taken)
         });
         let fields = fields.collect();
-        let variables = variables::name_variables(program, used, &structs.names, &fields);
+        let variables = variables::name_variables(program, used, reads, &structs.names, &fields);
         SourceNames { structs, fields, variables }
     }
 

@@ -24,8 +24,13 @@ pub struct StructNames {
     pub results: BTreeMap<StructId, String>,
 }
 
-/// Decides the name of every struct in `used`, parents first.
-pub fn name_structs(program: &Program<'_>, used: &BTreeSet<StructId>, model: &str) -> StructNames {
+/// Decides the name of every struct in `used`, parents first; a function that reads the device has a twin, whose name goes with its own.
+pub fn name_structs(
+    program: &Program<'_>,
+    used: &BTreeSet<StructId>,
+    reads: &Arena<StructId, bool>,
+    model: &str,
+) -> StructNames {
     let mut types = TypeNames::default();
     let mut functions = Names::with(["core", "forward", "std"]);
     // What a function takes hides functions of that name from its body.
@@ -47,9 +52,12 @@ pub fn name_structs(program: &Program<'_>, used: &BTreeSet<StructId>, model: &st
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for id in order {
         names[id] = if structs[id].is_function {
-            functions.fresh(&snake(&wanted(program, id), "step"))
+            let wanted = snake(&wanted(program, id), "step");
+            if reads[id] { functions.fresh_with_twin(&wanted) } else { functions.fresh(&wanted) }
         } else {
             let wanted = pascal(&wanted(program, id), "Module");
+            // The model's part that is called like the model.
+            let wanted = if wanted == names[program.root] { format!("Inner{wanted}") } else { wanted };
             let name = match families.get_mut(&wanted) {
                 None => {
                     families.insert(wanted.clone(), Family::new(program, id));

@@ -1,9 +1,9 @@
 //! Names of functions' variables.
 
-use crate::code::{Block, Code, Place, Repeat, Statement};
+use crate::code::{Block, Callee, Code, Place, Position, Repeat, Statement};
 use crate::dims::{Scope, is_signed};
 use crate::ids::{Arena, FieldId, StructId, VarId};
-use crate::names::{Names, ident, names_a_kind, singular, snake};
+use crate::names::{self, Names, ident, names_a_kind, singular, snake};
 use crate::structs::{Program, Struct};
 use crate::{CodegenError, Defect};
 use kiln_importer::ir::{Symbol, TensorType};
@@ -70,13 +70,14 @@ impl Variables {
 pub fn name_variables(
     program: &Program<'_>,
     used: &BTreeSet<StructId>,
+    reads: &Arena<StructId, bool>,
     structs: &Arena<StructId, String>,
     fields: &Arena<StructId, Arena<FieldId, String>>,
 ) -> BTreeMap<StructId, Variables> {
     let mut arguments: HashMap<StructId, Vec<String>> = HashMap::new();
     let mut variables = BTreeMap::new();
     for &id in used.iter().rev() {
-        let mut namer = Namer::new(program, id, structs, &fields[id], &mut arguments);
+        let mut namer = Namer::new(program, id, (structs, reads), &fields[id], &mut arguments);
         namer.name_inputs();
         namer.name_items();
         namer.block(&program.structs[id].body.block);
@@ -178,7 +179,7 @@ impl<'a> Namer<'a> {
     fn new(
         program: &'a Program<'_>,
         id: StructId,
-        structs: &'a Arena<StructId, String>,
+        (structs, reads): (&'a Arena<StructId, String>, &Arena<StructId, bool>),
         fields: &'a Arena<FieldId, String>,
         arguments: &'a mut HashMap<StructId, Vec<String>>,
     ) -> Self {
@@ -202,8 +203,9 @@ impl<'a> Namer<'a> {
         }
         let reserved: Vec<String> = taken
             .into_iter()
-            .chain(calls.keys().map(|&id| structs[id].as_str()))
             .map(str::to_owned)
+            .chain(calls.keys().map(|&id| structs[id].clone()))
+            .chain(calls.keys().filter(|&&id| reads[id]).map(|&id| names::twin(&structs[id])))
             .collect();
         Namer {
             program,
@@ -592,7 +594,9 @@ impl<'a> Namer<'a> {
         }
         let kind = |var: VarId| kind_of(self.ty(var).dtype);
         let name = self.variables.names.get(&head)?;
-        let converted = kind(head) != kind(output) && (!name.contains("mask") || is_choice(code));
+        let is_mask = name.contains("mask");
+        let converted = kind(head) != kind(output) && (!is_mask || is_choice(code));
+        let converted = converted || (is_mask && self.counts(Some(head), output));
         if converted || (joins(code) && !matches!(name.as_str(), "x" | "hidden")) {
             return None;
         }
@@ -603,6 +607,13 @@ impl<'a> Namer<'a> {
         let made = makes_new(code) && !is_plain(name);
         let other = made || (named && siblings > 1);
         (!other).then_some(head)
+    }
+
+    /// Whether integers of a mask are of another number: how many it has, or where they end, and no mask.
+    fn counts(&self, mask: Option<VarId>, output: VarId) -> bool {
+        let of = self.ty(output);
+        kind_of(of.dtype) == DTypeKind::Int
+            && mask.is_some_and(|mask| self.ty(mask).num_elements() != of.num_elements())
     }
 
     /// A good name for a new variable.
@@ -621,7 +632,8 @@ impl<'a> Namer<'a> {
         let code = code.filter(|code| !is_choice(code));
         let first = code.and_then(Code::first_var).map(|var| self.name(var));
         if let Some(mask) = first.filter(|name| name.contains("mask"))
-            && code.is_some_and(|code| !matches!(code, Code::Layer(..) | Code::Module(..)))
+            && code.is_some_and(|code| !makes_new(code))
+            && !self.counts(code.and_then(Code::first_var), output)
         {
             return mask.to_owned();
         }
@@ -661,14 +673,20 @@ impl<'a> Namer<'a> {
     /// The last word of the field that an expression begins with, when it is a word.
     fn word(&self, code: &Code) -> Option<String> {
         let mut part = code;
+        let mut is_one_of_several = false;
         let key = loop {
             let field = match part {
                 Code::Parameter(field) => *field,
                 Code::Layer(Place { field, position: None }, ..) => *field,
-                // One of several has not the name of all.
-                Code::Layer(..) => return None,
-                Code::Module(callee, _) => callee.place?.field,
-                Code::Make(_, name, _) => break name.as_ref(),
+                Code::Module(Callee { place: Some(Place { field, position }), .. }, _)
+                    if !matches!(position, Some(Position::OfRound)) =>
+                {
+                    is_one_of_several = position.is_some();
+                    *field
+                }
+                // One of several has not the name of all; the item that a round has in hand has that of one.
+                Code::Layer(..) | Code::Module(..) => return None,
+                Code::Make(_, name, _) => return made(name).map(str::to_owned),
                 _ => {
                     part = part.parts().into_iter().next()?;
                     continue;
@@ -679,7 +697,11 @@ impl<'a> Namer<'a> {
         };
         let last = key.rsplit('.').next().unwrap_or(key);
         let plain = last.len() > 2 && last.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
-        plain.then(|| snake(last, "hidden"))
+        let word = plain.then(|| snake(last, "hidden"))?;
+        if !is_one_of_several {
+            return Some(word);
+        }
+        Some(singular(&word)).filter(|one| *one != word)
     }
 }
 
@@ -742,6 +764,17 @@ fn function_calls(block: &Block) -> BTreeMap<StructId, usize> {
         });
     }
     calls
+}
+
+/// What a constructor's tensor is called, if it has a word for that.
+fn made(constructor: &str) -> Option<&'static str> {
+    match constructor {
+        "arange" | "arange_step" => Some("positions"),
+        "zeros" => Some("zeros"),
+        "ones" => Some("ones"),
+        "full" => Some("filled"),
+        _ => None,
+    }
 }
 
 /// Whether a variable has no name of its own: `x`, `hidden2`.

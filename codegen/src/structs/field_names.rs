@@ -44,7 +44,7 @@ fn is_number(part: &str) -> bool {
 fn short_name(parts: &[&str], stem: &dyn Fn() -> String) -> String {
     match parts.iter().rev().find(|part| !is_number(part)) {
         Some(word) => snake(word, "field"),
-        None => format!("{}{}", stem(), parts[0]),
+        None => snake(&format!("{}{}", stem(), parts[0]), "field"),
     }
 }
 
@@ -79,5 +79,19 @@ fn stem<'c>(content: &Content, init: Option<&Init>, class_of: &dyn Fn(ModuleId) 
             if is_container_class(class) { "block".to_owned() } else { snake(class, "block") }
         }
         (Content::Layer(_) | Content::Parameter(_) | Content::Absent, _) => "parameter".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_short_name_is_a_word_of_the_language() {
+        let name =
+            |key: &str, stem: &str| short_name(&key.split('.').collect::<Vec<_>>(), &|| stem.to_owned());
+        assert_eq!(name("64", "i"), "i64_");
+        assert_eq!(name("0", "conv"), "conv0");
+        assert_eq!(name("1.conv.0", "conv"), "conv");
     }
 }

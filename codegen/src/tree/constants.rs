@@ -2,7 +2,7 @@
 
 use super::nodes::Nodes;
 use super::placement::relative;
-use super::{Content, Field, Keys, ModuleTree, Step};
+use super::{Content, Field, Keys, ModuleTree, Step, below};
 use crate::ids::ModuleId;
 use crate::names;
 use kiln_importer::ir::{Arg, Constant, Graph, Name, NodeId, Op, ValueId};
@@ -176,10 +176,6 @@ fn paths_of_layers(tree: &ModuleTree<'_>) -> BTreeSet<String> {
         }
     }
     found
-}
-
-fn below(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// What a call calls its operands.

@@ -2,6 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The path of what has a key in the module of a path.
+pub fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
 /// Keys that are taken in one module.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {

@@ -21,7 +21,7 @@ use layers::Layers;
 use nodes::Nodes;
 
 pub use constants::is_literal;
-pub use keys::Keys;
+pub use keys::{Keys, below};
 pub use nodes::{control_symbols, operands};
 pub use origins::{Checkpoints, FieldOrigin, of_list, origin};
 

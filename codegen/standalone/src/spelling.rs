@@ -2,7 +2,7 @@
 
 mod expression;
 
-pub(crate) use expression::{Formula, formula, is_spelt, may_divide_by_zero};
+pub(crate) use expression::{Formula, formula, is_negative, is_spelt, may_divide_by_zero, unsigned};
 
 use kiln_codegen::literals;
 use kiln_types::{DType, ReduceOp, Scalar};

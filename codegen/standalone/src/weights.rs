@@ -3,7 +3,7 @@
 use crate::program::TensorId;
 use crate::spelling::rust_type;
 use kiln_codegen::names::{self, Names, ident};
-use kiln_types::TensorData;
+use kiln_types::{Bytes, TensorData};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 use std::collections::BTreeMap;
@@ -27,7 +27,13 @@ impl Weights {
     pub(crate) fn field(&mut self, tensor: TensorId, name: &str, data: &TensorData) -> String {
         let at = *self.of.entry(tensor).or_insert_with(|| {
             let name = self.names.fresh(&names::snake(name, "constant"));
-            self.weights.push(Weight { name, data: data.clone() });
+            let mut data = data.clone();
+            if data.dtype.is_bool() {
+                // Of a byte's values Rust takes two for a bool.
+                let flags = data.bytes.iter().map(|&byte| u8::from(byte != 0));
+                data.bytes = Bytes::from_vec(flags.collect());
+            }
+            self.weights.push(Weight { name, data });
             self.weights.len() - 1
         });
         self.weights[at].name.clone()
@@ -57,6 +63,11 @@ impl Weights {
             }
         };
         fields.chain(rest).collect()
+    }
+
+    /// Whether some are bools.
+    pub(crate) fn have_flags(&self) -> bool {
+        self.weights.iter().any(|weight| weight.data.dtype.is_bool())
     }
 
     /// How many bytes fill up the file to whole elements of the widest dtype.

@@ -4,7 +4,7 @@ use kiln_codegen::RecordPath;
 use kiln_importer::ir::{Builder, Graph, Op, TensorType, ValueId};
 use kiln_limits_tests::bounded;
 use kiln_standalone::{Options, StandaloneError, generate};
-use kiln_types::{Activation, BinaryOp, DType, UnaryOp};
+use kiln_types::{Activation, BinaryOp, DType, TensorData, UnaryOp};
 
 fn options() -> Options {
     Options {
@@ -69,5 +69,21 @@ fn what_is_not_small_is_refused() {
         });
         let error = generate(&many, &options()).expect_err("an error");
         assert!(matches!(error, StandaloneError::TooLarge { what: "bytes of activations", .. }), "{error}");
+    });
+}
+
+/// Flags are numbers of the file as weights are: as words of the source they would be most of it.
+#[test]
+fn a_large_mask_is_no_text() {
+    bounded(|| {
+        let masked = graph(&[1024, 1024], |b, x| {
+            let flags = (0..1024 * 1024).map(|n| n % 1024 <= n / 1024).collect::<Vec<bool>>();
+            let mask = b.graph.add_constant(Some("mask".into()), TensorData::new(flags, [1024, 1024]));
+            let hidden = b.graph.add_constant(None, TensorData::new(vec![-1e9f32], [1usize; 0]));
+            vec![b.add(Op::Where, &[mask, x, hidden]).expect("a value")]
+        });
+        let standalone = generate(&masked, &options()).expect("source");
+        assert!(standalone.source.len() < 4_000, "{}", standalone.source);
+        assert!(standalone.weights.len() >= 1024 * 1024 && standalone.weights.iter().all(|&byte| byte < 2));
     });
 }

@@ -69,10 +69,12 @@ fn check_items(items: &[Item]) -> Result<(), String> {
             }
         }
     }
-    let functions: BTreeSet<String> = items
-        .iter()
-        .filter_map(|item| if let Item::Fn(item) = item { Some(item.sig.ident.to_string()) } else { None })
-        .collect();
+    let mut functions: BTreeSet<String> = BTreeSet::new();
+    for item in items.iter().filter_map(|item| if let Item::Fn(item) = item { Some(item) } else { None }) {
+        if !functions.insert(item.sig.ident.to_string()) {
+            return Err(format!("two functions {}", item.sig.ident));
+        }
+    }
     for item in items.iter().filter_map(|item| if let Item::Fn(item) = item { Some(item) } else { None }) {
         for input in &item.sig.inputs {
             if let syn::FnArg::Typed(input) = input

@@ -1,10 +1,10 @@
 //! Expressions over a checkpoint's tensors, in few words.
 
-use kiln_types::{Derivation, DerivationTarget, KeyBase};
+use kiln_types::{BinaryOp, Derivation, DerivationTarget, KeyBase};
 
 /// The expression without what need not be said: the parameter's own sizes, and those of keys where they follow from it.
 pub(super) fn shortest(derivation: Derivation, target: &DerivationTarget) -> Derivation {
-    let simple = derivation.map(&|part| unreshaped(part, target));
+    let simple = derivation.map(&|part| unreshaped(reduced(part), target));
     let follow = shapeless(simple.clone()).key_shapes(target);
     let mut shortest = simple.map(&|part| match part {
         Derivation::Key { path, base, shape } => {
@@ -25,6 +25,19 @@ pub(super) fn shapeless(derivation: Derivation) -> Derivation {
         Derivation::Key { path, base, .. } => Derivation::key(path, base),
         other => other,
     })
+}
+
+/// What arithmetic with 0 or 1 leaves as it is.
+fn reduced(derivation: Derivation) -> Derivation {
+    let Derivation::Binary(op, a, b) = derivation else { return derivation };
+    let is = |part: &Derivation, number: f64| matches!(part, Derivation::Number(n) if *n == number);
+    match op {
+        BinaryOp::Add if is(&a, 0.0) => *b,
+        BinaryOp::Mul if is(&a, 1.0) => *b,
+        BinaryOp::Add | BinaryOp::Sub if is(&b, 0.0) => *a,
+        BinaryOp::Mul | BinaryOp::Div if is(&b, 1.0) => *a,
+        op => Derivation::Binary(op, a, b),
+    }
 }
 
 /// A reshape as what it does to axes of size 1, where it does no more.
@@ -101,6 +114,11 @@ mod tests {
         assert_eq!(said(reshaped(reshaped(key("w", &[8]), &[1, 8]), &[8]), "", &[8]), "w");
         assert_eq!(said(reshaped(key("w", &[2, 4, 8]), &[8, 8]), "", &[8, 8]), "reshape(w[2, 4, 8])");
         assert_eq!(said(reshaped(key("w", &[1, 8, 1]), &[8, 1, 1]), "", &[8, 1, 1]), "reshape(w[1, 8, 1])");
+        let (zero, one) = (|| Derivation::Number(0.0), || Derivation::Number(1.0));
+        let product = Derivation::binary(BinaryOp::Mul, key("w", &[3, 4]), one());
+        let sum = Derivation::binary(BinaryOp::Add, zero(), product);
+        let rest = Derivation::binary(BinaryOp::Sub, one(), Derivation::binary(BinaryOp::Div, sum, one()));
+        assert_eq!(said(rest, "", &[3, 4]), "1 - w");
         let slice = Derivation::Slice { of: Box::new(key("p", &[9, 2])), axis: 0, start: 0, end: 4, step: 1 };
         assert_eq!(said(slice, "", &[4, 2]), "slice(p[9, 2], 0, 0, 4)");
         let scaled = |factors: &[usize]| {

@@ -3,7 +3,7 @@
 use super::Emitter;
 use crate::StandaloneError;
 use crate::program::{Step, TensorId};
-use crate::spelling::{Formula, float, formula, int, reducing};
+use crate::spelling::{Formula, float, formula, int, is_negative, reducing, unsigned};
 use kiln_importer::ir::{ElementLoop, Reduction, View};
 use kiln_types::{BinaryOp, DType, Expression, ReduceOp, Step as Instruction, StepId};
 use proc_macro2::{Ident, TokenStream};
@@ -155,9 +155,20 @@ impl Loop<'_> {
             (false, _) => return all(),
         };
         let other = Expression { steps: self.expression.steps.clone(), outputs: vec![other] };
-        let formula = formula(&other, &self.dtypes, names)
+        let mut formula = formula(&other, &self.dtypes, names)
             .ok_or(StandaloneError::Missing("words for an expression"))?;
-        Ok((formula, assign))
+        let opposite = match op {
+            BinaryOp::Add => Some(quote!(-=)),
+            BinaryOp::Sub => Some(quote!(+=)),
+            _ => None,
+        };
+        Ok(match opposite.filter(|_| is_float && is_negative(&formula.result)) {
+            Some(opposite) => {
+                formula.result = unsigned(formula.result);
+                (formula, opposite)
+            }
+            None => (formula, assign),
+        })
     }
 
     /// The operands with where their first element is and how far the next along each dim.
@@ -194,7 +205,13 @@ impl Emitter<'_, '_> {
         let expression = self.with_numbers(&element_loop.expression, &operands);
         let it = Loop { step, expression, walk, result, operands, dtypes };
         match it.walk.dims.split_last() {
-            Some((&len, outer)) if it.is_line() => Ok(around(outer, 0, self.line(&it, len)?)),
+            Some((&len, outer)) if it.is_line() => {
+                let (lets, line) = self.line(&it, len)?;
+                let line = quote!(#lets #line);
+                // The one operand's element has a name that an input may have, which must not be hidden from what follows.
+                let may_hide = outer.is_empty() && it.operands.len() == 1 && !lets.is_empty();
+                Ok(if may_hide { quote!({ #line }) } else { around(outer, 0, line) })
+            }
             Some(_) | None => Ok(around(&it.walk.dims, 0, self.one(&it)?)),
         }
     }
@@ -229,9 +246,11 @@ impl Emitter<'_, '_> {
         Ok(quote!(#(#before)* #tensor[#place] #assign #value;))
     }
 
-    /// A loop along the last dim.
-    fn line(&mut self, it: &Loop<'_>, len: usize) -> Result<TokenStream, StandaloneError> {
-        let (mut before, mut names) = (Vec::new(), Vec::new());
+    /// What a loop along the last dim reads once, and the loop.
+    fn line(&mut self, it: &Loop<'_>, len: usize) -> Result<(TokenStream, TokenStream), StandaloneError> {
+        let (mut before, mut names) = (TokenStream::new(), Vec::new());
+        // The standard library has words for what needs no loop.
+        let is_copy = matches!(it.expression.steps.as_slice(), [Instruction::Input(_)]);
         // Operands whose elements are one behind the other, by their numbers.
         let mut lines: Vec<(usize, TensorId)> = Vec::new();
         for (n, tensor, first, strides) in it.places() {
@@ -241,8 +260,13 @@ impl Emitter<'_, '_> {
                 Some(number) => number,
                 None if *stride == 0 => {
                     let (elements, place) = (self.elements(tensor)?, place(first, outer));
-                    before.push(quote!(let #name = #elements[#place];));
-                    quote!(#name)
+                    let element = quote!(#elements[#place]);
+                    if is_copy {
+                        element
+                    } else {
+                        before.extend(quote!(let #name = #element;));
+                        quote!(#name)
+                    }
                 }
                 None if it.step.is_in_place && tensor == it.result => quote!(*y),
                 None => {
@@ -254,18 +278,16 @@ impl Emitter<'_, '_> {
         let (formula, assign) = it.assigned(&names)?;
         let (value, lets) = (&formula.result, &formula.before);
         let out = self.run(it.result, it.walk.start_of_line(0), len, true)?;
-        // The standard library has words for what needs no loop.
-        let is_copy = matches!(it.expression.steps.as_slice(), [Instruction::Input(_)]);
         match *lines.as_slice() {
             [] if lets.is_empty() && !it.step.is_in_place => {
-                return Ok(quote!(#(#before)* #out.fill(#value);));
+                return Ok((before, quote!(#out.fill(#value);)));
             }
             [(n, tensor)] if is_copy => {
                 let place = it.walk.start_of_line(n + 1);
                 let is_whole = place.is_none() && self.is_whole(tensor, len);
                 let from =
                     if is_whole { self.borrowed(tensor)? } else { self.run(tensor, place, len, false)? };
-                return Ok(quote!(#(#before)* #out.copy_from_slice(#from);));
+                return Ok((before, quote!(#out.copy_from_slice(#from);)));
             }
             _ => {}
         }
@@ -276,7 +298,7 @@ impl Emitter<'_, '_> {
             zipped = quote!(#zipped.zip(#from));
             pattern = quote!((#pattern, &#name));
         }
-        Ok(quote!(#(#before)* for #pattern in #zipped { #(#lets)* *y #assign #value; }))
+        Ok((before, quote!(for #pattern in #zipped { #(#lets)* *y #assign #value; })))
     }
 
     /// A loop that reduces elements of an operand.

@@ -16,7 +16,7 @@ use kiln_codegen::literals;
 use kiln_codegen::names::{self, Names, ident};
 use kiln_codegen::print::markers;
 use kiln_importer::ir::{KernelArg, Loops, activation_call, is_anonymous, scalars};
-use kiln_types::{DType, Scalar, TensorData};
+use kiln_types::{DType, Scalar};
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
@@ -36,8 +36,6 @@ pub(crate) struct Emitter<'p, 'g> {
     fields: Vec<Ident>,
     /// What the operand that is written is to its module: `fc_weight`.
     role: String,
-    /// Bools that are known, which are no weights: of their bytes not all are a bool.
-    flags: Vec<TokenStream>,
 }
 
 /// What of a step's tensors its arguments have not used yet.
@@ -60,6 +58,10 @@ impl<'p, 'g> Emitter<'p, 'g> {
         let mut names = Names::with(taken);
         let input = |&value| ident(&names.fresh(&names::snake(&graph.value(value).name, "input")));
         let inputs = graph.inputs.iter().map(input).collect();
+        // The one operand's element in a loop, which may hide an input but not what the loop writes.
+        if !names.contains("x") {
+            names.fresh("x");
+        }
         let mut count = 0;
         let field = |buffer: &crate::memory::Buffer| {
             let wanted = match buffer.output {
@@ -83,7 +85,6 @@ impl<'p, 'g> Emitter<'p, 'g> {
             read: BTreeSet::new(),
             fields,
             role: String::new(),
-            flags: Vec::new(),
         }
     }
 
@@ -186,7 +187,6 @@ impl<'p, 'g> Emitter<'p, 'g> {
                 let input = self.inputs.get(*n).ok_or(StandaloneError::Missing("an input"))?;
                 Ok(quote!(#input))
             }
-            Origin::Constant(data) if data.dtype.is_bool() => Ok(self.known_flags(tensor, data)),
             Origin::Constant(data) => {
                 let constant = program.tensors[tensor].value.and_then(|value| program.graph.constant(value));
                 let known =
@@ -205,15 +205,6 @@ impl<'p, 'g> Emitter<'p, 'g> {
             }
             Origin::Step => Err(StandaloneError::Missing("a variable")),
         }
-    }
-
-    fn known_flags(&mut self, tensor: TensorId, data: &TensorData) -> TokenStream {
-        let name = ident(&self.names.fresh("FLAGS"));
-        let len = int(data.num_elements());
-        let flags = data.bytes.iter().map(|&byte| byte != 0);
-        self.flags.push(quote!(static #name: [bool; #len] = [#(#flags),*];));
-        self.variables[tensor] = Some(name.clone());
-        quote!(#name)
     }
 
     /// The one number that a tensor holds, where it is known.

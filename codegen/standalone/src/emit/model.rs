@@ -7,16 +7,13 @@ use crate::spelling::{add_identifiers, int, may_divide_by_zero, rust_type};
 use crate::{Options, Standalone, library};
 use kiln_codegen::names::{comment, ident};
 use kiln_codegen::print::markers;
-use kiln_codegen::{GENERATED_MARK, print};
+use kiln_codegen::{GENERATED_MARK, MOST_PARAMETERS, print};
 use kiln_importer::ir::{Loops, ValueId};
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use std::collections::BTreeSet;
 
-/// Functions with more parameters are a clippy finding, `self` among them.
-const MAX_INPUTS: usize = 6;
-
-/// So are types of more parts.
+/// Types of more parts are a clippy finding.
 const MAX_OUTPUTS: usize = 3;
 
 impl Emitter<'_, '_> {
@@ -35,16 +32,15 @@ impl Emitter<'_, '_> {
         let model = ident(&options.model_name);
         let (structure, new) = self.memory_of_model()?;
         let docs = self.docs(weights.len());
-        let (statics, flags) = (self.weights_of_model(&weights, options), &self.flags);
+        let statics = self.weights_of_model(&weights, options);
         let (parameters, result) = self.signature()?;
-        let many_inputs = (parameters.len() > MAX_INPUTS)
+        let many_inputs = (parameters.len() + 1 > MOST_PARAMETERS)
             .then(|| quote!(#[allow(clippy::too_many_arguments, reason = "the model has as many inputs")]));
         let many_outputs = (self.program.outputs.len() > MAX_OUTPUTS)
             .then(|| quote!(#[allow(clippy::type_complexity, reason = "the model has as many outputs")]));
         let blank = markers::blank();
         let tokens = quote! {
             #statics
-            #(#flags)*
             #(#[doc = #docs])*
             pub struct #model { #structure }
             #blank
@@ -59,6 +55,7 @@ impl Emitter<'_, '_> {
                 #many_inputs
                 #many_outputs
                 #[allow(clippy::needless_range_loop, reason = "a loop may look up elements of several tensors")]
+                #[allow(clippy::eq_op, reason = "the model may compute with one number twice")]
                 pub fn forward(&mut self, #(#parameters),*) -> #result { #body }
             }
             #blank
@@ -193,6 +190,15 @@ impl Emitter<'_, '_> {
         }
         let (len, path) = (int(weights.len()), options.weights.tokens());
         let blank = markers::blank();
+        let safety = match self.weights.have_flags() {
+            false => {
+                " SAFETY: the struct's fields have the order and sizes of the file's numbers, with nothing between them, and any bytes are numbers."
+            }
+            true => {
+                " SAFETY: the struct's fields have the order and sizes of the file's numbers and flags, with nothing between them; any bytes are numbers, and bytes that are no flag the compiler refuses."
+            }
+        };
+        let safety = quote!(#[doc = #safety]);
         quote! {
             #[cfg(target_endian = "big")]
             compile_error!("the weights are little-endian");
@@ -201,7 +207,7 @@ impl Emitter<'_, '_> {
             #[repr(C)]
             struct Weights { #(#fields),* }
             #blank
-            /// SAFETY: the struct's fields have the order and sizes of the file's numbers, with nothing between them, and any bytes are numbers.
+            #safety
             #[allow(unsafe_code)]
             static WEIGHTS: Weights = unsafe { core::mem::transmute::<[u8; #len], Weights>(*include_bytes!(#path)) };
             #blank

@@ -223,6 +223,19 @@ fn x_of(expression: &Expression, at: usize) -> Option<StepId> {
     expression.steps.get(at)?.operands().next()
 }
 
+/// Whether an expression is a number with a sign.
+pub(crate) fn is_negative(tokens: &TokenStream) -> bool {
+    let mut trees = tokens.clone().into_iter();
+    matches!(trees.next(), Some(TokenTree::Punct(sign)) if sign.as_char() == '-')
+        && matches!((trees.next(), trees.next()), (Some(TokenTree::Literal(_)), None))
+}
+
+/// A number without its sign; any other expression as it is.
+pub(crate) fn unsigned(tokens: TokenStream) -> TokenStream {
+    let sign = usize::from(is_negative(&tokens));
+    tokens.into_iter().skip(sign).collect()
+}
+
 /// A method of an expression.
 fn method(x: &Code, name: &str, args: &[TokenStream]) -> Code {
     let (x, name) = (x.within(Binding::Tight), ident(name));
@@ -291,8 +304,12 @@ fn binary(op: BinaryOp, a: &Code, right: &Right<'_>, dtype: DType) -> Option<Cod
     let places = |name| method(a, name, std::slice::from_ref(&right.places));
     let wraps = |name| method(a, name, std::slice::from_ref(&b.tokens));
     Some(match (op, dtype) {
-        (BinaryOp::Add, DType::F32) => infix(quote!(+), Binding::Sum, Binding::Product),
-        (BinaryOp::Sub, DType::F32) => infix(quote!(-), Binding::Sum, Binding::Product),
+        (BinaryOp::Add | BinaryOp::Sub, DType::F32) => {
+            let is_sum = (op == BinaryOp::Add) != is_negative(&b.tokens);
+            let sign = if is_sum { quote!(+) } else { quote!(-) };
+            let (a, b) = (a.within(Binding::Sum), unsigned(b.within(Binding::Product)));
+            Code { tokens: quote!(#a #sign #b), binding: Binding::Sum }
+        }
         (BinaryOp::Mul, DType::F32) => infix(quote!(*), Binding::Product, Binding::Cast),
         (BinaryOp::Div, DType::F32) => infix(quote!(/), Binding::Product, Binding::Cast),
         (BinaryOp::Fmod, DType::F32) => infix(quote!(%), Binding::Product, Binding::Cast),

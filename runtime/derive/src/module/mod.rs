@@ -118,11 +118,13 @@ fn read_attributes(input: &DeriveInput) -> Result<TypeAttributes> {
     Ok(found)
 }
 
+/// What follows `with_` in the names of methods that every module has: a field of such a name gets none, which would hide it.
+const METHODS: [&str; 3] = ["fixed", "float_dtype", "low_rank"];
+
 /// `with_<field>` for every field of a struct that is no plain number.
 fn replacements(input: &DeriveInput, fields: &[Field]) -> TokenStream {
     let vis = &input.vis;
-    // Every module has these methods already.
-    let is_method = |field: &Field| ["low_rank", "float_dtype"].contains(&unraw(&field.binding).as_str());
+    let is_method = |field: &Field| METHODS.contains(&unraw(&field.binding).as_str());
     let methods = fields.iter().filter(|field| !is_plain(&field.ty) && !is_method(field)).map(
         |Field { member, binding, ty, .. }| {
             let method = Ident::new(&format!("with_{}", unraw(binding)), binding.span());
@@ -275,4 +277,25 @@ fn inner_arguments(kiln: &TokenStream, generics: &Generics) -> TokenStream {
         }
     });
     quote!(#(#arguments),*)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::METHODS;
+    use std::path::Path;
+
+    #[test]
+    fn fields_hide_no_method_of_the_trait() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/src/module/traits.rs");
+        let source = std::fs::read_to_string(path).expect("the trait");
+        let (_, module) = source.split_once("pub trait Module<").expect("the trait");
+        let (module, _) = module.split_once("\n}").expect("its end");
+        let mut methods: Vec<&str> = module
+            .split("fn with_")
+            .skip(1)
+            .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next())
+            .collect();
+        methods.sort_unstable();
+        assert_eq!(methods, METHODS);
+    }
 }
