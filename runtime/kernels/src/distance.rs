@@ -20,8 +20,11 @@ const PANELS: usize = 16;
 /// Fewer rows on either side are read as they lie: to transpose `y` takes as long as a few of them.
 const FEW: usize = 8;
 
-/// Numbers whose squares are added up in one go; the sums of such stretches are then added, which keeps rounding errors small.
+/// Numbers whose squares are added up in one go; the sums of such stretches are then added in f64, which keeps rounding errors small.
 const STRETCH: usize = 256;
+
+/// Columns of a panel of the widest vectors.
+const MOST_WIDTH: usize = 32;
 
 /// The sums `Σ (x - y)²` of each row of `x`, `[count, rows, size]`, and each of `y`, `[count, columns, size]`, into `out`, `[count, rows, columns]`.
 ///
@@ -62,7 +65,6 @@ fn of_pair([rows, columns, size]: [usize; 3], x: &[f32], y: &[f32], out: &mut [f
     // SAFETY: none is needed.
     let width = unsafe { panel_width() };
     let panels = columns.div_ceil(width);
-    let stretch = STRETCH.max(size.isqrt());
     with_scratch(elements(&[panels, size, width]), |transposed| {
         {
             let transposed = SharedMut::new(&mut *transposed);
@@ -93,13 +95,26 @@ fn of_pair([rows, columns, size]: [usize; 3], x: &[f32], y: &[f32], out: &mut [f
                         let height = ROWS.min(rows - row);
                         let x = &x[row * size..(row + height) * size];
                         let panel = &transposed[panel * size * width..][..size * width];
-                        for first in (0..size).step_by(stretch) {
-                            let steps = first..size.min(first + stretch);
+                        let place = row * columns + place;
+                        if size <= STRETCH {
                             // SAFETY: `x` has `height` rows, the panel `size` lines; the tile lies inside of `out`, and no other piece writes to it.
+                            unsafe { tile(x, height, size, 0..size, panel, out.ptr(place), columns, count) };
+                            continue;
+                        }
+                        let (mut sums, mut totals) = ([0.0; ROWS * MOST_WIDTH], [0.0; ROWS * MOST_WIDTH]);
+                        for first in (0..size).step_by(STRETCH) {
+                            let steps = first..size.min(first + STRETCH);
+                            // SAFETY: as above; the sums have a place for each element of a tile.
                             unsafe {
-                                let out = out.ptr(row * columns + place);
-                                tile(x, height, size, steps, panel, out, columns, count);
-                            }
+                                tile(x, height, size, steps, panel, sums.as_mut_ptr(), MOST_WIDTH, count)
+                            };
+                            totals.iter_mut().zip(&sums).for_each(|(total, sum)| *total += f64::from(*sum));
+                        }
+                        for (at, totals) in totals.chunks_exact(MOST_WIDTH).take(height).enumerate() {
+                            let first = place + at * columns;
+                            // SAFETY: as above.
+                            let to = unsafe { out.slice(first..first + count) };
+                            to.iter_mut().zip(totals).for_each(|(to, total)| *to = *total as f32);
                         }
                     }
                 }
@@ -163,8 +178,8 @@ dispatched! {
 }
 
 dispatched! {
-    /// What some steps add to the distances of up to [`ROWS`] rows of `size` elements from the first `count` columns of a panel, whose rows lie `row_step` apart;
-    /// the first steps write them.
+    /// What some steps make of the distances of up to [`ROWS`] rows of `size` elements from the first `count` columns of a panel, to rows that lie `row_step`
+    /// apart.
     ///
     /// # Safety
     /// `x` has `height` rows, at least one; the panel has `size` lines of two vectors, of which the steps are some; `out` is valid for `height` rows of `count`.
@@ -186,7 +201,6 @@ dispatched! {
         }
         let mut sums = [[s.splat(0.0); 2]; ROWS];
         let mut line = panel.as_ptr().add(steps.start * 2 * S::LANES);
-        let adds = steps.start > 0;
         for at in steps {
             let y = [s.load(line), s.load(line.add(S::LANES))];
             for n in 0..ROWS {
@@ -203,8 +217,7 @@ dispatched! {
             let counts = [count.min(S::LANES), count.saturating_sub(S::LANES)];
             for half in 0..2 {
                 let to = to.wrapping_add(half * S::LANES);
-                let before = if adds { s.load_up_to(to, counts[half]) } else { s.splat(0.0) };
-                s.store_up_to(to, counts[half], s.add(before, sums[n][half]));
+                s.store_up_to(to, counts[half], sums[n][half]);
             }
         }
     }
