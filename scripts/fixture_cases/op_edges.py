@@ -653,6 +653,7 @@ def edges_of_axes(rng):
     x, axes = g.input("x", F32, [1, 2, 1, 3]), g.input("axes", I64, [0])
     d, n = g.input("d", F64, [8]), g.input("n", F32, [1, 2, "length"])
     g.show("reduced", "ReduceSum", x, axes, dtype=F32, dims=["a", "b", "c", "d"])
+    g.show("reduced_to_one", "ReduceSum", x, axes, keepdims=0, dtype=F32, dims=[])
     g.show("nearly_a_mean", "Mul", g.op("ReduceSum", d), np.float64(0.1250001))
     g.show("inverse_twice", "Reciprocal", g.op("Reciprocal", x))
     w, b = floats(rng, 2, 3, 2), floats(rng, 3)

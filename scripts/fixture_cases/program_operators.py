@@ -338,17 +338,20 @@ class FakeQuantized(nn.Module):
         self.weight = nn.Parameter(torch.randn(5, 8))
         self.register_buffer("scales", torch.rand(5) * 0.02 + 0.002)
         self.register_buffer("zero_points", torch.tensor([0, 3, -2, 7, 0], dtype=torch.int32))
+        self.register_buffer("offsets", torch.tensor([0, 0.4, -2.5, 7.3, 0.5]))
 
     def forward(self, x):
         weight = torch.fake_quantize_per_channel_affine(self.weight, self.scales, self.zero_points, 0, -127, 127)
+        moved = torch.fake_quantize_per_channel_affine(self.weight, self.scales, self.offsets, 0, -127, 127)
+        halves = torch.fake_quantize_per_tensor_affine(torch.round(8 * x) / 2, 1.0, 3, -20, 20)
         x = torch.fake_quantize_per_tensor_affine(x, 0.03, 5, -20, 20)
         y = F.linear(x, weight)
-        return x, weight, torch.fake_quantize_per_tensor_affine(y, self.scales[1], self.zero_points[1], 0, 255)
+        return x, weight, moved, halves, torch.fake_quantize_per_tensor_affine(y, self.scales[1], self.zero_points[1], 0, 255)
 
 
 @program("operators_fake_quantize")
 def fake_quantize(_):
-    """Numbers rounded to what integers stand for, within ranges of any width, under one scale or one for each channel."""
+    """Numbers rounded to what integers stand for, within ranges of any width, under one scale or one for each channel; halves, and zero points that are no integers."""
     return Program(FakeQuantized(), [(floats(3, 8),)])
 
 

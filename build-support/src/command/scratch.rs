@@ -423,6 +423,7 @@ mod tests {
         assert_eq!(made("two"), "two");
         assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1);
     }
+
     /// Several runs may have the same case.
     #[test]
     fn runs_beside_each_other_put_data_in_one_place() {

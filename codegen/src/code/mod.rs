@@ -375,6 +375,21 @@ impl Statement {
         }
     }
 
+    /// The result of a loop over modules, and the variable that it begins with, if that is one.
+    pub fn carried(&self) -> Option<[VarId; 2]> {
+        match self {
+            Statement::Loop { output, init: Code::Use(begin), .. } => Some([*output, *begin]),
+            Statement::Bind { .. }
+            | Statement::Read { .. }
+            | Statement::If { .. }
+            | Statement::Optional { .. }
+            | Statement::List { .. }
+            | Statement::Push { .. }
+            | Statement::Loop { .. }
+            | Statement::Repeat(_) => None,
+        }
+    }
+
     /// The variables that it defines for the statements in it alone.
     pub fn parameters(&self) -> &[VarId] {
         match self {

@@ -560,19 +560,8 @@ impl<'a> Namer<'a> {
 
     /// The variable that a loop goes on with, which is there already: its name is the loop's whatever the result would be called.
     fn begun(&self, statement: &Statement) -> Option<VarId> {
-        match statement {
-            Statement::Loop { init: Code::Use(var), .. } if self.variables.mutable.contains(var) => {
-                Some(*var)
-            }
-            Statement::Bind { .. }
-            | Statement::Read { .. }
-            | Statement::If { .. }
-            | Statement::Optional { .. }
-            | Statement::List { .. }
-            | Statement::Push { .. }
-            | Statement::Loop { .. }
-            | Statement::Repeat(_) => None,
-        }
+        let [_, begin] = statement.carried()?;
+        self.variables.mutable.contains(&begin).then_some(begin)
     }
 
     /// The variable that goes on with a result: the one that the expression begins with, when it ends here.

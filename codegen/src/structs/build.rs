@@ -407,20 +407,13 @@ fn hint_outputs(graph: &Graph, body: &mut Body) {
 fn pass_hints_back(body: &mut Body) {
     let uses = body.block.uses();
     for statement in body.block.statements.iter().rev() {
-        let (output, value) = match statement {
-            Statement::Bind { outputs, code: code @ Code::Method(..) } => {
-                let (&[output], &[value]) = (outputs.as_slice(), code.vars().as_slice()) else { continue };
-                (output, value)
-            }
-            Statement::Loop { output, init: Code::Use(value), .. } => (*output, *value),
-            Statement::Bind { .. }
-            | Statement::Read { .. }
-            | Statement::If { .. }
-            | Statement::Optional { .. }
-            | Statement::List { .. }
-            | Statement::Push { .. }
-            | Statement::Loop { .. }
-            | Statement::Repeat(_) => continue,
+        let [output, value] = if let Statement::Bind { outputs, code: code @ Code::Method(..) } = statement {
+            let (&[output], &[value]) = (outputs.as_slice(), code.vars().as_slice()) else { continue };
+            [output, value]
+        } else if let Some(carried) = statement.carried() {
+            carried
+        } else {
+            continue;
         };
         if let Some(hint) = body.hints.get(&output).cloned()
             && uses.get(&value) == Some(&1)

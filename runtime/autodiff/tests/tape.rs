@@ -319,6 +319,28 @@ fn distances_are_flat_where_rows_are_equal() {
     assert_eq!(x.grad(&gradients).map(numbers), Some(vec![0.0; 6]));
 }
 
+/// So many differences that they are not made one by one: of whole numbers, by hand.
+#[test]
+fn many_distances_have_gradients() {
+    let (count, size) = (300, 200);
+    let rows =
+        |seed: usize| -> Vec<f32> { (0..count * size).map(|n| ((n * 7 + seed) % 11) as f32 - 5.0).collect() };
+    let whole = |values: &[f32]| -> Tensor<A, 2> {
+        Tensor::from_data(TensorData::new(values.to_vec(), [count, size]), &Default::default()).require_grad()
+    };
+    let (a, b) = (rows(0), rows(4));
+    let (x, y) = (whole(&a), whole(&b));
+    let gradients = linalg::squared_distances(x.clone(), y.clone()).sum().backward();
+    for (own, other, found) in [(&a, &b, x.grad(&gradients)), (&b, &a, y.grad(&gradients))] {
+        let found = found.map(numbers).expect("a gradient");
+        for (at, found) in found.into_iter().enumerate() {
+            let sum: f32 = (0..count).map(|row| other[row * size + at % size]).sum();
+            let wanted = 2.0 * (count as f32 * own[at] - sum);
+            assert!((found - wanted).abs() < 0.05, "{found}, not {wanted}, at {at}");
+        }
+    }
+}
+
 /// The values of norms are what they always were.
 #[test]
 fn norms_have_all_their_bits() {

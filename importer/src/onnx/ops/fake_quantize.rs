@@ -51,11 +51,11 @@ impl<'m> Operator<'m> for FakeQuantize {
         let (scale, zero) = (scale?, zero?);
         let [low, high] = self.range;
         let dtype = to.dtype(x);
-        let moved = to.dtype(args.value("zero_point")?).is_float();
+        let is_whole = to.dtype(args.value("zero_point")?).is_int();
         let whole = to.formula(|f| {
-            // PyTorch multiplies by the reciprocal, too, and rounds with what is no integer.
+            // PyTorch multiplies by the reciprocal, too, and rounds together with a zero point that is no integer.
             let scaled = f.value(wide) * f.value(scale).recip();
-            if moved { (scaled + f.value(zero)).round() } else { scaled.round() + f.value(zero) }
+            if is_whole { scaled.round() + f.value(zero) } else { (scaled + f.value(zero)).round() }
         })?;
         let y = to.formula(|f| {
             let within = f.value(whole).clamp(low as f64, high as f64);

@@ -121,15 +121,7 @@ impl QuantizeLinear {
             None => range_of(to.dtype(x)),
         };
         let (Some(&from), Some(range)) = (to.quantized_from.get(&x), range) else { return Ok(y) };
-        let scale = to.cast(scale, DType::F32)?;
-        let scale = self.along(to, scale, from, false)?;
-        let zero = match zero {
-            Some(zero) => {
-                let zero = to.cast(zero, DType::F32)?;
-                Some(self.along(to, zero, from, false)?)
-            }
-            None => None,
-        };
+        let (scale, zero) = self.numbers(to, (scale, zero), from, false)?;
         let fixed = detached(to, from)?;
         let wide = to.cast(fixed, DType::F32)?;
         let whole = to.formula(|f| {
@@ -137,6 +129,21 @@ impl QuantizeLinear {
             zero.map_or(whole, |zero| whole + f.value(zero))
         })?;
         straight_through(to, from, y, whole, range)
+    }
+
+    /// The scale and the zero point in f32, with dims that broadcast to those of `x`.
+    fn numbers(
+        &self,
+        to: &mut Lowering<'_, '_>,
+        (scale, zero): (ValueId, Option<ValueId>),
+        x: ValueId,
+        in_blocks: bool,
+    ) -> RuleResult<(ValueId, Option<ValueId>)> {
+        let mut number = |value: ValueId| {
+            let wide = to.cast(value, DType::F32)?;
+            self.along(to, wide, x, in_blocks)
+        };
+        Ok((number(scale)?, zero.map(number).transpose()?))
     }
 
     /// The dims of an input whose blocks are all of one size, with these as an axis of their own.
@@ -172,15 +179,7 @@ impl QuantizeLinear {
             Kind::Dequantize | Kind::Quantize | Kind::Dynamic => (x, scale, zero),
         };
         let result = to.dtype(scale);
-        let scale = to.cast(scale, DType::F32)?;
-        let scale = self.along(to, scale, x, in_blocks)?;
-        let points = match zero {
-            Some(zero) => {
-                let zero = to.cast(zero, DType::F32)?;
-                Some(self.along(to, zero, x, in_blocks)?)
-            }
-            None => None,
-        };
+        let (scale, points) = self.numbers(to, (scale, zero), x, in_blocks)?;
         let wide = to.cast(x, DType::F32)?;
         if self.kind == Kind::Quantize {
             let output = match (self.output, zero) {

@@ -37,7 +37,10 @@ fn axis(call: &mut Call<'_, '_>, of: &Tensor) -> Result<Vec<crate::onnx::proto::
 fn fake_quantize(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let x = call.tensor("self")?;
     let scale = parameter(call, "scale", DType::F32)?;
-    let zero_point = parameter(call, "zero_point", DType::F32)?;
+    // Zero points of channels may be floats, with which numbers are rounded.
+    let given = call.optional_tensor("zero_point")?;
+    let is_float = call.has("axis") && given.is_some_and(|zero| zero.dtype.is_float());
+    let zero_point = parameter(call, "zero_point", if is_float { DType::F32 } else { DType::I32 })?;
     let mut attributes = axis(call, &x)?;
     for bound in ["quant_min", "quant_max"] {
         attributes.push(int(bound, call.int(bound)?));

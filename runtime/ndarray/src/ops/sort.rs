@@ -58,26 +58,26 @@ fn order(tensor: &NdArrayTensor, lanes: Lanes, descending: bool, keep: usize, po
     let by = |dtype: DType| cast::cast(tensor.clone(), dtype);
     match (dtype.is_float(), is_short) {
         (true, true) => {
-            order_by(&by(DType::F32), lanes, keep, positions, |x| turned(key_of_f32(x), descending))
+            order_by(&by(DType::F32), lanes, keep, positions, |x| directed(key_of_f32(x), descending))
         }
         (true, false) => {
-            order_by(&by(DType::F64), lanes, keep, positions, |x| turned(key_of_f64(x), descending))
+            order_by(&by(DType::F64), lanes, keep, positions, |x| directed(key_of_f64(x), descending))
         }
         (false, true) => {
-            order_by(&by(DType::I32), lanes, keep, positions, |x: i32| turned(x as u32 ^ SIGN, descending));
+            order_by(&by(DType::I32), lanes, keep, positions, |x: i32| directed(x as u32 ^ SIGN, descending));
         }
         (false, false) if dtype == DType::U64 => {
-            order_by(tensor, lanes, keep, positions, |x: u64| turned(x, descending));
+            order_by(tensor, lanes, keep, positions, |x: u64| directed(x, descending));
         }
         (false, false) => {
-            let key = |x: i64| turned(x as u64 ^ LONG_SIGN, descending);
+            let key = |x: i64| directed(x as u64 ^ LONG_SIGN, descending);
             order_by(&by(DType::I64), lanes, keep, positions, key);
         }
     }
 }
 
 /// A key that orders the other way, if that is wanted.
-fn turned<K: core::ops::Not<Output = K>>(key: K, descending: bool) -> K {
+fn directed<K: core::ops::Not<Output = K>>(key: K, descending: bool) -> K {
     if descending { !key } else { key }
 }
 
