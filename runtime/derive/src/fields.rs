@@ -4,9 +4,10 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
 use std::collections::HashSet;
 use syn::meta::ParseNestedMeta;
+use syn::punctuated::Punctuated;
 use syn::{
     Attribute, DeriveInput, Error, Fields, GenericParam, Generics, LitFloat, LitStr, Member, Result, Token,
-    Type,
+    Type, TypeParamBound,
 };
 
 /// One field of a struct.
@@ -182,18 +183,42 @@ pub fn with_predicates(
 
 /// The bounds of the backend parameter, as tokens: `Backend` or a trait of the user's.
 pub fn backend_bounds(generics: &Generics) -> TokenStream {
-    let param = generics.type_params().find(|param| param.ident == "B");
+    let bounds = bounds_of(generics, "B");
+    quote!(#bounds)
+}
+
+/// The bounds of a type parameter, where it stands and in the where clause.
+fn bounds_of(generics: &Generics, name: &str) -> Punctuated<TypeParamBound, Token![+]> {
+    let param = generics.type_params().find(|param| param.ident == name);
     let mut bounds = param.map(|param| param.bounds.clone()).unwrap_or_default();
     if let Some(clause) = &generics.where_clause {
         for predicate in &clause.predicates {
             if let syn::WherePredicate::Type(predicate) = predicate
-                && matches!(&predicate.bounded_ty, Type::Path(path) if path.path.is_ident("B"))
+                && matches!(&predicate.bounded_ty, Type::Path(path) if path.path.is_ident(name))
             {
                 bounds.extend(predicate.bounds.clone());
             }
         }
     }
-    quote!(#bounds)
+    bounds
+}
+
+/// Refuses a backend parameter of another name than `B`: the type would be taken for one without parameters, and lose them silently.
+pub fn refuse_other_backend(generics: &Generics) -> Result<()> {
+    for name in other_types(generics) {
+        let is_backend = |bound: &TypeParamBound| match bound {
+            TypeParamBound::Trait(bound) => {
+                let last = bound.path.segments.last();
+                last.is_some_and(|segment| unraw(&segment.ident).ends_with("Backend"))
+            }
+            _ => false,
+        };
+        if bounds_of(generics, &unraw(&name)).iter().any(is_backend) {
+            let message = format!("the backend of a module is called `B`: write `B` for `{name}`");
+            return Err(Error::new_spanned(name, message));
+        }
+    }
+    Ok(())
 }
 
 /// The error for a `union`.

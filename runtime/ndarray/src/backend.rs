@@ -83,8 +83,7 @@ impl<E: Element, I: Element> Backend for NdArray<E, I> {
     }
 
     fn prepare(tensor: NdArrayTensor) -> NdArrayTensor {
-        tensor.keep_prepared();
-        tensor
+        tensor.into_weight()
     }
 
     fn full(shape: Shape, value: Scalar, dtype: DType, _device: &NdArrayDevice) -> NdArrayTensor {

@@ -10,7 +10,6 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use bytemuck::Pod;
 use core::any::Any;
 use core::ops::{Deref, Range};
-use core::sync::atomic::{AtomicBool, Ordering};
 use kiln_kernels::memory::{Block, LINE};
 use kiln_tensor::{Bytes, bf16};
 
@@ -248,8 +247,6 @@ pub(crate) struct Storage {
     /// What yields [`Memory::Deferred`], until there is a result.
     work: Mutex<Option<Work>>,
     prepared: Once<Box<Prepared>>,
-    /// Whether the contents are a weight, which lives long.
-    weight: AtomicBool,
 }
 
 /// Headers of freed storages, each thread's own: they cost no lock.
@@ -386,12 +383,7 @@ impl Drop for SharedStorage {
 
 impl Storage {
     fn empty() -> Self {
-        Self {
-            memory: Memory::Owned(Buffer::empty()),
-            work: Mutex::new(None),
-            prepared: Once::new(),
-            weight: AtomicBool::new(false),
-        }
+        Self { memory: Memory::Owned(Buffer::empty()), work: Mutex::new(None), prepared: Once::new() }
     }
 
     /// Leaves nothing in it but a small block, if it has one, and says whether it has.
@@ -401,23 +393,12 @@ impl Storage {
             self.memory = Memory::Owned(Buffer::empty());
         }
         *self.work.get_mut() = None;
-        self.forget_weight();
+        self.prepared = Once::new();
         small
     }
 
-    /// The contents are no longer the weight that they were, if they were one.
-    fn forget_weight(&mut self) {
-        self.prepared = Once::new();
-        *self.weight.get_mut() = false;
-    }
-
-    /// Says that the contents are a weight: prepared forms are kept from now on.
-    pub(crate) fn keep_prepared(&self) {
-        self.weight.store(true, Ordering::Relaxed);
-    }
-
     /// A form of a weight's contents (packed for a kernel), with the key that it was made for, that is made once and kept as long as the contents
-    /// stay; `None` for what is no weight.
+    /// stay; `None` when there are too many.
     pub(crate) fn prepared<K, P>(
         &self,
         is_key: impl Fn(&K) -> bool,
@@ -427,9 +408,6 @@ impl Storage {
         K: Send + Sync + 'static,
         P: Send + Sync + 'static,
     {
-        if !self.weight.load(Ordering::Relaxed) {
-            return None;
-        }
         let mut at = &self.prepared;
         for _ in 0..MAX_PREPARED {
             let entry = at.get_or(|| {
@@ -540,9 +518,9 @@ impl Storage {
         }
     }
 
-    /// The owned buffer, to be written: the contents are another weight then, or none.
+    /// The owned buffer, to be written: forms that were prepared of the contents go.
     pub(crate) fn buffer_mut(&mut self) -> Option<&mut Buffer> {
-        self.forget_weight();
+        self.prepared = Once::new();
         if matches!(self.memory, Memory::Deferred(_)) {
             self.memory = self.take_memory();
         }

@@ -21,6 +21,9 @@ pub struct NdArrayTensor {
     storage: SharedStorage,
     layout: View,
     dtype: DType,
+    /// Whether it is a weight, which lives long: kernels keep prepared forms of it. It is the tensor's and not its memory's, which a model that is
+    /// trained shares with the one that `valid()` makes of it: products of prepared forms may round otherwise.
+    weight: bool,
 }
 
 impl Primitive for NdArrayTensor {
@@ -56,13 +59,13 @@ impl NdArrayTensor {
     #[inline(never)]
     pub(crate) fn from_buffer(buffer: Buffer, shape: Shape, dtype: DType) -> Self {
         let storage = SharedStorage::new(Memory::Owned(buffer));
-        Self { storage, layout: View::contiguous(shape), dtype }
+        Self { storage, layout: View::contiguous(shape), dtype, weight: false }
     }
 
     /// A row-major tensor that a convolution computes when somebody reads it.
     pub(crate) fn deferred(work: Work, shape: Shape) -> Self {
         let storage = SharedStorage::deferred(work);
-        Self { storage, layout: View::contiguous(shape), dtype: DType::F32 }
+        Self { storage, layout: View::contiguous(shape), dtype: DType::F32, weight: false }
     }
 
     /// The convolution that would compute this tensor, if nobody else can read it and the convolution is wanted; otherwise the tensor.
@@ -122,7 +125,7 @@ impl NdArrayTensor {
         let bytes = bytes.expect("a tensor's size overflows the address space");
         let mut storage = SharedStorage::with_room(bytes);
         fill(storage.room(bytes));
-        Self { storage, layout, dtype }
+        Self { storage, layout, dtype, weight: false }
     }
 
     /// A tensor over given data, sharing its bytes when they are aligned for the dtype and not few of a file.
@@ -148,7 +151,7 @@ impl NdArrayTensor {
             return Self::from_buffer(buffer, shape, dtype);
         }
         let storage = SharedStorage::new(Memory::Shared(bytes));
-        Self { storage, layout: View::contiguous(shape), dtype }
+        Self { storage, layout: View::contiguous(shape), dtype, weight: false }
     }
 
     /// The elements as data; takes the memory over when nobody else holds it.
@@ -260,6 +263,8 @@ impl NdArrayTensor {
         if !self.layout.is_contiguous() {
             return None;
         }
+        // What is written is no longer the weight that it was.
+        self.weight = false;
         let buffer = self.storage.get_mut()?.buffer_mut()?;
         if self.layout.is_empty() {
             return Some(&mut []);
@@ -287,12 +292,13 @@ impl NdArrayTensor {
         Self::build(from.shape(), from.dtype, |to| kernel(InOut::Copy { from: from.slice(), to }))
     }
 
-    /// See [`Storage::keep_prepared`].
-    pub(crate) fn keep_prepared(&self) {
-        self.storage.keep_prepared();
+    /// The same tensor as a weight: prepared forms of it are kept from now on.
+    pub(crate) fn into_weight(self) -> Self {
+        Self { weight: true, ..self }
     }
 
-    /// See [`Storage::prepared`].
+    /// A form of a weight's contents (packed for a kernel), with the key that it was made for, that is made once and kept as long as the contents
+    /// stay; `None` for what is no weight.
     pub(crate) fn prepared<K, P>(
         &self,
         is_key: impl Fn(&K) -> bool,
@@ -302,7 +308,7 @@ impl NdArrayTensor {
         K: Send + Sync + 'static,
         P: Send + Sync + 'static,
     {
-        self.storage.prepared(is_key, make)
+        if self.weight { self.storage.prepared(is_key, make) } else { None }
     }
 
     /// Lets the memory of some elements go where they can be fetched again: a weight's, of which a packed form has them. They count from the layout's first.

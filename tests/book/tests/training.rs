@@ -273,3 +273,22 @@ fn muon_for_matrices_and_another_for_the_rest() {
     let last = loss_of(&model, batch).into_scalar();
     assert!(last < first * 0.5, "{first} became {last}");
 }
+
+/// What `valid()` yields shares its weights with the model that is trained. Products of weights that kernels have packed may round otherwise: a training
+/// that goes on from a record, with no validation before its first step, would end elsewhere.
+#[test]
+fn validation_leaves_the_bits_of_the_training_model() {
+    let device = Default::default();
+    for (inputs, outputs, batch) in [(8, 1, 4), (8, 1, 33), (3, 1, 16), (8, 8, 1), (64, 5, 1)] {
+        let layer = LinearConfig::new(inputs, outputs).init::<Trained>(&device);
+        let count = (batch * inputs) as i64;
+        let x = Tensor::<Trained, 1, Int>::arange(0..count, &device).float().mul_scalar(0.73).sin();
+        let x = x.reshape([batch, inputs]);
+        let grads = GradientsParams::from_grads(layer.forward(x.clone()).mean().backward(), &layer);
+        let layer = SgdConfig::new().init().step(0.1, layer, grads);
+        let before = layer.forward(x.clone()).into_data();
+        let valid = layer.valid();
+        valid.forward(x.clone().inner());
+        layer.forward(x).into_data().assert_eq(&before, true);
+    }
+}

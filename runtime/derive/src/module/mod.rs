@@ -9,8 +9,8 @@ mod methods;
 mod subject;
 
 use crate::fields::{
-    Field, Variant, backend_bounds, has_backend, other_types, read_fields, read_variants, suffixed,
-    union_error, unraw, with_predicates,
+    Field, Variant, backend_bounds, has_backend, other_types, read_fields, read_variants,
+    refuse_other_backend, suffixed, union_error, unraw, with_predicates,
 };
 use crate::record::{RecordDeclaration, declare_struct, is_tuple};
 use proc_macro2::{Ident, TokenStream};
@@ -28,6 +28,7 @@ enum Parts {
 pub fn expand(kiln: &TokenStream, input: &DeriveInput) -> Result<TokenStream> {
     let TypeAttributes { custom_display, replaceable } = read_attributes(input)?;
     if !has_backend(&input.generics) {
+        refuse_other_backend(&input.generics)?;
         if replaceable {
             let message = "a type without a backend is a constant, of which nothing is replaced";
             return Err(syn::Error::new_spanned(&input.ident, message));
@@ -281,8 +282,51 @@ fn inner_arguments(kiln: &TokenStream, generics: &Generics) -> TokenStream {
 
 #[cfg(test)]
 mod tests {
-    use super::METHODS;
+    use super::{METHODS, expand};
+    use quote::quote;
     use std::path::Path;
+
+    #[test]
+    fn a_backend_of_another_name_is_refused() {
+        let error =
+            |input| expand(&quote!(kiln), &syn::parse_quote!(#input)).map_err(|error| error.to_string());
+        let message = "the backend of a module is called `B`: write `B` for `Bk`";
+        assert_eq!(
+            error(quote!(
+                struct A<Bk: Backend> {
+                    l: Linear<Bk>,
+                }
+            ))
+            .unwrap_err(),
+            message
+        );
+        let bound = quote!(
+            struct A<Bk>
+            where
+                Bk: burn::tensor::backend::AutodiffBackend,
+            {
+                l: Linear<Bk>,
+            }
+        );
+        assert_eq!(error(bound).unwrap_err(), message);
+        assert!(
+            error(quote!(
+                struct A<T: Clone> {
+                    rate: T,
+                }
+            ))
+            .is_ok()
+        );
+        assert!(
+            error(quote!(
+                struct A<B: Backend, O: OtherBackend> {
+                    l: Linear<B>,
+                    other: O,
+                }
+            ))
+            .is_ok()
+        );
+    }
 
     #[test]
     fn fields_hide_no_method_of_the_trait() {

@@ -163,12 +163,27 @@ impl<B: Backend, const D: usize, K: TensorKind<B>> Tensor<B, D, K> {
         self.unsqueeze_dims(&[dim.as_index()])
     }
 
-    /// Puts in dims of size 1, so that they have these places in the result.
+    /// Puts in dims of size 1, so that they have these places in the result. As in Burn, a place that is given again is the next one, and
+    /// each negative one counts from the end of what those before it leave: `[0, -1, -1]` makes `[1, 3, 4, 5, 1, 1]` of `[3, 4, 5]`.
     pub fn unsqueeze_dims<const D2: usize>(self, dims: &[impl AsIndex]) -> Tensor<B, D2, K> {
-        let places = check::dims("unsqueeze", dims.iter().map(AsIndex::as_index), D + dims.len());
+        let rank = D + dims.len();
+        let mut end = rank;
+        let place = |dim: isize| match dim < 0 {
+            true => {
+                let place = check::dim("unsqueeze", dim, end);
+                end -= 1;
+                place
+            }
+            false => check::dim("unsqueeze", dim, rank),
+        };
+        let mut places: Dims = dims.iter().map(AsIndex::as_index).map(place).collect();
+        places.sort_unstable();
         let mut shape = self.shape().dims;
+        let mut next = 0;
         for place in places {
+            let place = place.max(next).min(shape.len());
             shape.insert(place, 1);
+            next = place + 1;
         }
         self.with_dims("unsqueeze", shape)
     }

@@ -98,6 +98,10 @@ pub fn shapes<B: Backend>() {
     assert_eq!(x.clone().unsqueeze_dim::<3>(1).dims(), [2, 1, 3]);
     assert_eq!(x.clone().unsqueeze::<4>().dims(), [1, 1, 2, 3]);
     assert_eq!(x.clone().unsqueeze_dims::<4>(&[0, -1]).dims(), [1, 2, 3, 1]);
+    assert_eq!(x.clone().unsqueeze_dims::<5>(&[0, -1, -1]).dims(), [1, 2, 3, 1, 1]);
+    assert_eq!(x.clone().unsqueeze_dims::<4>(&[-1, -2]).dims(), [2, 1, 3, 1]);
+    assert_eq!(x.clone().unsqueeze_dims::<4>(&[0, 0]).dims(), [1, 1, 2, 3]);
+    assert_eq!(x.clone().unsqueeze_dims::<4>(&[3, 3]).dims(), [2, 3, 1, 1]);
     assert_eq!(x.clone().unsqueeze::<4>().squeeze_dims::<3>(&[0]).dims(), [1, 2, 3]);
     assert_eq!(x.clone().unsqueeze::<4>().squeeze::<2>().dims(), [2, 3]);
     same(x.clone().slice(0..1).expand([2, 3]), [[1, 2, 3], [1, 2, 3]]);
