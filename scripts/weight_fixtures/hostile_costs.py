@@ -35,10 +35,23 @@ def keep(index: int) -> bytes:
 
 def shared() -> None:
     """Containers that are there once and are met on many ways."""
-    bomb = b"\x80\x02}" + text("weight") + tensor() + b"s" + keep(0) + b"0"
+    leaves = {
+        "cost_paths": (b"}" + text("weight") + tensor() + b"s", "a tensor"),
+        "cost_paths_to_set": (b"\x8f(" + tensor() + b"\x90", "a set, whose tensor has no path"),
+        "cost_paths_to_key": (b"}" + tensor() + b"K\x01s", "a tensor that is a key and has no path"),
+        "cost_paths_to_replaced": (b"}(" + text("1") + tensor() + b"K\x01Nu", "a tensor whose name is another's, and which has no path"),
+    }
+    for name, (leaf, what) in leaves.items():
+        bomb = b"\x80\x02" + leaf + keep(0) + b"0"
+        for level in range(1, 41):
+            bomb += b"}(" + text("a") + get(level - 1) + text("b") + get(level - 1) + b"u" + keep(level) + b"0"
+        bound(name, zipped_body(bomb + get(40) + b".", {"archive/data/0": FOUR}), f"two to the fortieth paths to {what}")
+    module = glob("__torch__", "M") + b")\x81"
+    listed = b"\x80\x02" + module + b"}" + text("l") + b"]" + tensor() + b"asb" + keep(0) + b"0"
     for level in range(1, 41):
-        bomb += b"}(" + text("a") + get(level - 1) + text("b") + get(level - 1) + b"u" + keep(level) + b"0"
-    bound("cost_paths", zipped_body(bomb + get(40) + b".", {"archive/data/0": FOUR}), "two to the fortieth paths to a tensor")
+        listed += module + b"}(" + text("a") + get(level - 1) + text("b") + get(level - 1) + b"ub" + keep(level) + b"0"
+    script = {"archive/data/0": FOUR, "archive/constants.pkl": b"\x80\x02)."}
+    bound("cost_paths_to_listed", zipped_body(listed + get(40) + b".", script), "two to the fortieth paths to a script module's list, which has no path")
     wide = b"\x80\x02}(" + b"".join(small(i) + b"N" for i in range(100_000)) + text("w") + tensor() + b"u" + keep(0) + b"0"
     wide += b"}(" + b"".join(small(i) + get(0) for i in range(20_000)) + b"u."
     bound("cost_wide", zipped_body(wide, {"archive/data/0": FOUR}), "a wide dict in twenty thousand places")

@@ -235,6 +235,14 @@ impl Flattener<'_> {
             Some(Node::Foreign(_)) => tensors = self.holds_tensors(value),
             _ => {}
         }
+        // Not all that a container holds has a path: what `collect` does not reach it must not look for, on however many paths.
+        let container = !matches!(
+            file.pickled.arena.node(value),
+            Some(Node::Tensor(_) | Node::Array(_) | Node::Refused(_) | Node::Foreign(_))
+        );
+        if container && tensors {
+            tensors = !self.parts(value)?.is_empty();
+        }
         height += 1;
         self.note(id.index(), Survey::Known { height, tensors });
         Ok((height, tensors))
