@@ -425,6 +425,29 @@ def squeeze_unknown(rng):
     return Case(model, [[x.numpy()], [floats(rng, 3, 1, 4)]])
 
 
+@case("op_power_edges")
+def power_edges(rng):
+    """Powers of ½ and −½, which are no roots of −0 and −∞, and are those of what cannot be negative."""
+    g = Graph("power_edges", opset=17)
+    x = g.input("x", F32, ["n", 4])
+    number = lambda value: np.array(value, np.float32)
+    for name, value in [("plain", x), ("square", g.op("Mul", x, x)), ("size", g.op("Abs", x)), ("rest", g.op("Relu", x))]:
+        g.show(f"{name}_root", "Pow", value, number(0.5))
+        g.show(f"{name}_inverse_root", "Pow", value, number(-0.5))
+    ends = np.array([[-np.inf, -0.0, 0.0, np.inf], [-4.0, 4.0, np.nan, 0.25]], np.float32)
+    return Case(g.model(), [[ends], [floats(rng, 3, 4)]])
+
+
+@case("op_squeeze_nothing")
+def squeeze_nothing(rng):
+    """No axes at all, as a list that is there: nothing is squeezed (ONNX Runtime takes it for none; the answers are those of ONNX's own evaluator)."""
+    g = Graph("squeeze_nothing", opset=13)
+    x = g.input("x", F32, ["n", 1, 4])
+    g.show("nothing", "Squeeze", x, np.zeros(0, np.int64), dtype=F32, dims=["n", 1, 4])
+    g.show("all", "Squeeze", g.op("Abs", g.const(floats(rng, 1, 3, 1))), dtype=F32, dims=[3])
+    return Case(g.model(), [[floats(rng, 2, 1, 4)], [floats(rng, 1, 1, 4)]], numpy_answers=True)
+
+
 @case("lookalikes")
 def lookalikes(rng):
     """Formulas near those of norms and activations, which are none: other powers, other constants."""

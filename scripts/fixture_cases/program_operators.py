@@ -385,6 +385,32 @@ def special(_):
     )  # fmt: skip
 
 
+@program("operators_special_wide")
+def special_wide(_):
+    """Special functions over wide ranges, in floats of 32 and 64 bits, with their ends where PyTorch has those: its `i0` of infinity is no number, and
+    its `trigamma` is finite at the poles."""
+    special = torch.special
+    inf, nan = float("inf"), float("nan")
+
+    def compute(x, p, y, q, ends, rows):
+        of_all = [special.i0e, special.i1, special.i1e, special.erfcx, special.log_ndtr, torch.i0]
+        orders = [1, 2, 3, 6]
+        return (
+            [f(z) for f in of_all for z in (x, y)]
+            + [f(ends) for f in (special.i0e, special.i1e, special.erfcx, special.log_ndtr)]
+            + [special.ndtri(z) for z in (p, q)]
+            + [torch.polygamma(n, z) for n in orders for z in (x.clamp(min=-4.4), y.clamp(min=-4.4))]
+            + [special.polygamma(0, q), special.multigammaln(q + 3, 3), torch.mvlgamma(p + 1, 2)]
+            + [torch.cdist(rows, rows.flip(1), compute_mode=mode) for mode in ("donot_use_mm_for_euclid_dist", "use_mm_for_euclid_dist")]
+        )  # fmt: skip
+
+    x = [-12.0, -9.5, -4.25, -1.5, -0.7, -1e-3, 1e-30, 1e-3, 0.49, 0.5, 1.0, 2.5, 7.9, 15.9, 16.1, 40.0, 85.0]
+    p = [0.0, 1e-30, 1e-8, 0.01, 0.13, 0.14, 0.4, 0.5, 0.7, 0.86, 0.87, 0.999, 1.0]
+    y = torch.tensor([*x, -25.0, -20.0, 300.0, 700.0, 1e6, 0.0, nan], dtype=torch.float64)
+    q = torch.tensor([*p, 1e-300, 1 - 1e-12, -0.1, 1.1, nan], dtype=torch.float64)
+    return computes(compute, torch.tensor(x), torch.tensor(p), y, q, torch.tensor([inf, nan]), floats(2, 4, 3))
+
+
 @program("operators_matrices")
 def matrices(_):
     """Diagonals, powers and blocks of matrices, parts of tensors by other names, copies of views, and areas below lines."""

@@ -5,7 +5,7 @@
 
 use super::{Rewrite, Rule};
 use crate::ir::{Node, Op, ValueId};
-use kiln_types::{Activation, DType, Expression, Step, StepId};
+use kiln_types::{Activation, BinaryOp, DType, Expression, Step, StepId};
 
 pub(super) const RULE: Rule = Rule { apply };
 
@@ -39,6 +39,12 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
 
 /// Whether an operation can be a step: f32, over f32.
 fn fusible(cx: &Rewrite<'_>, node: &Node) -> bool {
+    // In a program, a number is a bound, whose gradient where both are equal is another one.
+    let is_number = |id: &Option<ValueId>| id.is_some_and(|id| cx.graph().number(id).is_some());
+    let shares = matches!(node.op, Op::Binary(BinaryOp::Max | BinaryOp::Min));
+    if shares && cx.options.trainable && node.inputs.iter().any(is_number) {
+        return false;
+    }
     let shape = matches!(
         node.op,
         Op::Unary(_) | Op::Binary(_) | Op::Activation(_) | Op::Clamp(_) | Op::Compare(_) | Op::Where
@@ -129,7 +135,7 @@ impl Chain {
 mod tests {
     use super::*;
     use crate::passes::testing::{checked, constant, graph, kinds};
-    use kiln_types::{BinaryOp, UnaryOp};
+    use kiln_types::UnaryOp;
 
     #[test]
     fn long_chains_are_fused_and_short_ones_stay() {

@@ -1,6 +1,7 @@
 //! Operations that do nothing, or less than they say.
 
 mod layout;
+mod powers;
 mod rows;
 mod truth;
 
@@ -16,7 +17,7 @@ fn apply(cx: &mut Rewrite<'_>) -> Option<&'static str> {
     match cx.op().clone() {
         Op::Binary(op) => neutral(cx, op)
             .or_else(|| truth::decided(cx, op))
-            .or_else(|| power(cx, op))
+            .or_else(|| powers::power(cx, op))
             .or_else(|| bound(cx, op))
             .or_else(|| layout::mean(cx, op))
             .or_else(|| broadcast_operand(cx))
@@ -94,28 +95,6 @@ fn neutral(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     None
 }
 
-/// Powers that are cheaper otherwise.
-fn power(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
-    let (x, exponent) = (cx.input(0)?, cx.input(1)?);
-    if op != BinaryOp::Pow || !cx.ty(x).dtype.is_float() {
-        return None;
-    }
-    let exponent = cx.uniform(exponent)?;
-    if exponent == 2.0 {
-        cx.replace(Op::Binary(BinaryOp::Mul), vec![Some(x), Some(x)])?;
-    } else if exponent == 0.5 {
-        cx.replace(Op::Unary(UnaryOp::Sqrt), vec![Some(x)])?;
-    } else if exponent == -1.0 {
-        cx.replace(Op::Unary(UnaryOp::Recip), vec![Some(x)])?;
-    } else if exponent == -0.5 {
-        let root = cx.insert(Op::Unary(UnaryOp::Sqrt), &[x])?;
-        cx.replace(Op::Unary(UnaryOp::Recip), vec![Some(root)])?;
-    } else {
-        return None;
-    }
-    Some("power")
-}
-
 /// `max(x, number)` and `min(x, number)`.
 fn bound(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
@@ -124,6 +103,10 @@ fn bound(cx: &mut Rewrite<'_>, op: BinaryOp) -> Option<&'static str> {
     }
     let (x, number) = if let Some(number) = cx.uniform(b) { (a, number) } else { (b, cx.uniform(a)?) };
     let dtype = cx.ty(x).dtype;
+    // Where both are equal an operand has half the gradient, a bound leaves none.
+    if cx.options.trainable && dtype.is_float() {
+        return None;
+    }
     // A bound that is no number is ignored, where the operation yields NaN.
     if number.is_nan() {
         return None;

@@ -1,6 +1,7 @@
 //! The operators of ATen, and of Python on sizes: a rule each, which writes the nodes of ONNX that mean the same.
 
 mod attention;
+mod bessel;
 pub(super) mod complex;
 pub(super) mod control;
 mod convert;
@@ -11,7 +12,9 @@ mod linear;
 mod loss;
 mod matrix;
 mod norm;
+mod normal;
 mod pointwise;
+mod polygamma;
 mod pool;
 mod quantized;
 mod recurrent;
@@ -63,6 +66,7 @@ pub(super) struct View {
 
 const TABLES: &[Table] = &[
     attention::RULES,
+    bessel::RULES,
     control::RULES,
     convert::RULES,
     counting::RULES,
@@ -72,7 +76,9 @@ const TABLES: &[Table] = &[
     loss::RULES,
     matrix::RULES,
     norm::RULES,
+    normal::RULES,
     pointwise::RULES,
+    polygamma::RULES,
     pool::RULES,
     quantized::RULES,
     recurrent::RULES,

@@ -196,6 +196,8 @@ fn ties_and_edges_are_as_in_pytorch() {
     assert_eq!(gradient(&[0.0], |x| x.powf_scalar(2.0)), [0.0]);
     assert_eq!(gradient(&[0.0, 2.0], |x| x.clone().powf(x.zeros_like())), [0.0, 0.0]);
     assert_eq!(gradient(&[1.0, 3.0], |x| x.clone().max_pair(x.ones_like())), [0.5, 1.0]);
+    assert_eq!(gradient(&[-1.0, 1.0, 3.0], |x| x.max_pair_scalar(1.0)), [0.0, 0.5, 1.0]);
+    assert_eq!(gradient(&[-1.0, 1.0, 3.0], |x| x.min_pair_scalar(1.0)), [1.0, 0.5, 0.0]);
     assert_eq!(gradient(&[1.0, 3.0, 3.0], |x| x.max()), [0.0, 0.5, 0.5]);
     assert_eq!(gradient(&[0.0, 2.0, 0.0], |x| x.prod()), [0.0, 0.0, 0.0]);
     assert_eq!(gradient(&[0.0, 2.0, 5.0], |x| x.prod()), [10.0, 0.0, 0.0]);

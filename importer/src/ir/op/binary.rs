@@ -1,7 +1,7 @@
 //! Two numbers into one.
 
 use super::broadcast::broadcast;
-use super::elementwise::{between, broadcast_data, elementwise_loops, scalar_first, with_scalar};
+use super::elementwise::{between, broadcast_data, elementwise_loops, is_nan, scalar_first, with_scalar};
 use super::host::{exact, fits};
 use super::prelude::*;
 use kiln_types::{BinaryOp, CompareOp, DType, Step};
@@ -194,9 +194,28 @@ fn is_commutative(op: BinaryOp) -> bool {
     )
 }
 
+/// The larger or smaller of a tensor and a number that is no bound: where both are equal, they share the gradient.
+fn extreme(op: BinaryOp, left: &Option<Arg>, right: &Option<Arg>, dtype: DType) -> Option<Arg> {
+    let method = match op {
+        BinaryOp::Max => "max_pair_scalar",
+        BinaryOp::Min => "min_pair_scalar",
+        _ => return None,
+    };
+    let (x, number) = match (left, right) {
+        (None, Some(number)) => (0, number),
+        (Some(number), None) => (1, number),
+        _ => return None,
+    };
+    let applies = dtype.is_float() && !is_nan(number);
+    applies.then(|| Arg::Operand(x).then(method, [number.clone()]))
+}
+
 fn call(op: BinaryOp, cx: &Site<'_>) -> Arg {
     let dtype = cx.dtype(0);
     let (left, right) = (cx.scalar(0, cx.rank(1)), cx.scalar(1, cx.rank(0)));
+    if let Some(expr) = extreme(op, &left, &right, dtype) {
+        return expr;
+    }
     if let Some(number) = right
         && let Some(expr) = with_scalar(op, Arg::Operand(0), number, dtype)
     {

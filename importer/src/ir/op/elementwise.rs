@@ -325,7 +325,7 @@ pub(super) fn scalar_first(op: BinaryOp, number: Arg, x: Arg) -> Arg {
     x.clone().then("full_like", [number]).then(op.name(), [x])
 }
 
-fn is_nan(number: &Arg) -> bool {
+pub(super) fn is_nan(number: &Arg) -> bool {
     matches!(number, Arg::Scalar(value, _) if value.to_f64().is_nan())
 }
 

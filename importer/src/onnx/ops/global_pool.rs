@@ -1,6 +1,8 @@
 //! Poolings over everything spatial: reductions.
 
 use super::prelude::*;
+use crate::ir::op;
+use kiln_types::{ArgReduceOp, PoolOp, PoolOptions};
 
 const X: &[&str] = &["X"];
 
@@ -31,11 +33,37 @@ impl<'m> Operator<'m> for GlobalPool {
         let rank = to.need_rank("X", x, 2)?;
         let axes: Vec<usize> = (2..rank).collect();
         let result = match *self {
+            Self::Plain(ReduceOp::Max) if to.trainable && to.dtype(x).is_float() && rank > 2 => {
+                first_maximum(to, x)?
+            }
             Self::Plain(op) => to.reduce(op, x, &axes, true)?,
             Self::Lp(p) => to.in_single(x, |to, x| to.formula(|f| norm(f.value(x), p, &axes)))?,
         };
         Ok(result.into())
     }
+}
+
+/// The greatest of each channel where gradients matter: of equal elements the first has all of it, whereas a reduction shares it.
+fn first_maximum(to: &mut Lowering<'_, '_>, x: ValueId) -> RuleResult<ValueId> {
+    let dims = to.dims(x);
+    let (outer, spatial) = dims.split_at(2);
+    let sizes: Option<Vec<usize>> = spatial.iter().map(Dim::as_size).collect();
+    if let Some(kernel) = sizes.filter(|sizes| sizes.len() <= 3 && !sizes.contains(&0)) {
+        let ones = vec![1; kernel.len()];
+        let options = PoolOptions {
+            stride: ones.clone().into(),
+            padding: vec![(0, 0); kernel.len()].into(),
+            dilation: ones.into(),
+            kernel: kernel.into(),
+            ceil_mode: false,
+        };
+        return to.add(Op::Pool(op::Pool { op: PoolOp::Max, options }), &[x]);
+    }
+    let flat = to.reshape(x, [outer, &[Dim::product(spatial)]].concat())?;
+    let arg = op::ArgReduce { op: ArgReduceOp::Max, axis: 2, keep_dims: true, select_last: false };
+    let place = to.add(Op::ArgReduce(arg), &[flat])?;
+    let greatest = to.add(Op::Gather(op::Gather { axis: 2 }), &[flat, place])?;
+    to.reshape(greatest, [outer, &vec![1.into(); spatial.len()]].concat())
 }
 
 /// The order of a norm, which was a float in version 1.

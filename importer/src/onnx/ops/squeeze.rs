@@ -12,7 +12,8 @@ impl<'m> Operator<'m> for Squeeze {
         Spec::onnx("Squeeze", 1, &["data"])
             .until(12)
             .moves()
-            .reads(|node| Ok(Self { axes: node.ints("axes")? })),
+            // An empty list is none: protobuf does not tell one from the other, and so ONNX's reference evaluator takes it.
+            .reads(|node| Ok(Self { axes: node.ints("axes")?.filter(|axes| !axes.is_empty()) })),
         Spec::onnx("Squeeze", 13, &["data", "axes?"]).moves().reads(|_| Ok(Self { axes: None })),
     ];
 
@@ -20,6 +21,8 @@ impl<'m> Operator<'m> for Squeeze {
         let x = args.value("data")?;
         let dims = to.dims(x);
         let axes = match args.optional("axes")? {
+            // An empty tensor squeezes nothing, for only "if `axes` is not provided, all the single dimensions will be removed";
+            // ONNX's shape inference and reference evaluator agree. ONNX Runtime takes an empty one for none.
             Some(axes) => Some(to.known_ints(axes, "axes")?),
             None => self.axes.clone(),
         };

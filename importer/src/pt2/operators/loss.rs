@@ -507,12 +507,9 @@ fn hinge_embedding_loss(call: &mut Call<'_, '_>) -> Result<Outputs> {
 fn distances(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (x, y) = (call.tensor("x1")?, call.tensor("x2")?);
     let order = call.float_or("p", 2.0)?;
-    if order == 2.0
-        && x.rank() == 2
-        && y.rank() == 2
-        && x.dtype == DType::F32
-        && call.int_or("compute_mode", 0)? != 2
-    {
+    // How PyTorch computes Euclidean distances: 2 is never by products of matrices.
+    let by_products = call.int_or("compute_mode", 0)? != 2;
+    if order == 2.0 && x.rank() == 2 && y.rank() == 2 && x.dtype == DType::F32 && by_products {
         return Ok(vec![call.contrib("CDist", &[&x, &y], vec![string("metric", "euclidean")])]);
     }
     let (rows, columns) = (call.unsqueeze(&x, &[-2]), call.unsqueeze(&y, &[-3]));

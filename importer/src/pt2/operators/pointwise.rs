@@ -763,7 +763,9 @@ fn clamp(call: &mut Call<'_, '_>, min: &str, max: &str) -> Result<Outputs> {
     let mut numbers = true;
     for (bound, name) in bounds.iter_mut().zip([min, max]) {
         if !name.is_empty() && call.has(name) {
-            numbers &= call.optional_tensor(name)?.is_none_or(|tensor| tensor.rank() == 0);
+            // At a bound that is a tensor, the gradient is shared.
+            let shared = call.to.trainable && dtype.is_float();
+            numbers &= call.optional_tensor(name)?.is_none_or(|tensor| tensor.rank() == 0 && !shared);
             *bound = match call.number(name)?.known() {
                 // Numbers that the dtype does not have bound nothing, or everything.
                 Some(known) if dtype.is_int() => {

@@ -294,7 +294,11 @@ fn greatest_of_all(call: &mut Call<'_, '_>, x: &str, axes: usize) -> (String, St
     let flat = call.int64s(&[0, 0, -1]);
     let flat = call.op("Reshape", &[x, &flat], Vec::new());
     let place = call.op("ArgMax", &[&flat], vec![int("axis", 2)]);
-    let greatest = reduction(call, "ReduceMax", &flat, &[2], true);
+    // Of equal elements the first has all of the gradient, whereas a reduction shares it.
+    let greatest = match call.to.trainable {
+        true => call.op("GatherElements", &[&flat, &place], vec![int("axis", 2)]),
+        false => reduction(call, "ReduceMax", &flat, &[2], true),
+    };
     let rest: Vec<i64> = (3..).take(axes.saturating_sub(1)).collect();
     (call.unsqueeze(&greatest, &rest), call.unsqueeze(&place, &rest))
 }

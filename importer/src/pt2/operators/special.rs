@@ -4,7 +4,7 @@ use super::Table;
 use super::norm::vector_norm;
 use super::pointwise::{common, computed, negated, operands};
 use super::reduce::{as_before, with_axis};
-use crate::pt2::call::{Call, Outputs, Result, flag, int};
+use crate::pt2::call::{Call, Outputs, Result, flag, int, unsupported};
 use kiln_types::DType;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -29,7 +29,6 @@ pub(super) const RULES: Table = &[
     ("float_power.Scalar", power),
     ("float_power.Tensor_Scalar", power),
     ("float_power.Tensor_Tensor", power),
-    ("i0.default", bessel),
     ("isclose.default", is_close),
     ("isneginf.default", |call| infinite(call, [1, 0])),
     ("isposinf.default", |call| infinite(call, [0, 1])),
@@ -47,6 +46,7 @@ pub(super) const RULES: Table = &[
         Ok(vec![call.op("Mul", &[&x, &power], Vec::new())])
     }),
     ("lgamma.default", log_gamma),
+    ("mvlgamma.default", multivariate_log_gamma),
     ("rad2deg.default", |call| times(call, 180.0 / PI)),
     ("sinc.default", |call| {
         let (x, dtype) = computed(call)?;
@@ -74,6 +74,7 @@ pub(super) const RULES: Table = &[
         Ok(vec![call.op("Where", &[&negative, &least, &entropy], Vec::new())])
     }),
     ("special_gammaln.default", log_gamma),
+    ("special_multigammaln.default", multivariate_log_gamma),
     ("special_ndtr.default", |call| {
         // The part of a normal distribution below `x`.
         let (x, dtype) = computed(call)?;
@@ -183,7 +184,7 @@ fn safe_softmax(call: &mut Call<'_, '_>) -> Result<Outputs> {
 // ---- approximations ----
 
 /// `c₀ + x (c₁ + x (c₂ + …))`.
-fn polynomial(call: &mut Call<'_, '_>, x: &str, coefficients: &[f64], dtype: DType) -> String {
+pub(super) fn polynomial(call: &mut Call<'_, '_>, x: &str, coefficients: &[f64], dtype: DType) -> String {
     let mut terms = coefficients.iter().rev();
     let first = terms.next().copied().unwrap_or(0.0);
     let mut sum = call.number_of(first, dtype);
@@ -195,9 +196,9 @@ fn polynomial(call: &mut Call<'_, '_>, x: &str, coefficients: &[f64], dtype: DTy
     sum
 }
 
-/// `1 − erf x` of floats of 64 bits, which away from 0 is `t · exp(−x² + Σ cₖ Tₖ(2t − 1))` with `t = 2 / (2 + |x|)`, and `2 −` that below 0. The difference has few
-/// digits where it is small. The terms are those of Chebyshev for `log(exp(x²) · erfc(x) / t)`.
-fn complementary_error(call: &mut Call<'_, '_>, x: &str) -> String {
+/// Of floats of 64 bits `x ≥ 0`, `t` and `Σ cₖ Tₖ(2t − 1)` with `t = 2 / (2 + x)`, so that `erfc x = t · exp(Σ − x²)`. The terms are those
+/// of Chebyshev for `log(exp(x²) · erfc(x) / t)`.
+pub(super) fn error_series(call: &mut Call<'_, '_>, size: &str) -> (String, String) {
     const TERMS: [f64; 24] = [
         -0.651_326_859_890_854_7,
         0.641_969_792_356_490_2,
@@ -225,9 +226,8 @@ fn complementary_error(call: &mut Call<'_, '_>, x: &str) -> String {
         7.106_097_613_609_237e-15,
     ];
     let number = |call: &mut Call<'_, '_>, value: f64| call.number_of(value, DType::F64);
-    let size = call.op("Abs", &[x], Vec::new());
     let (one, two) = (number(call, 1.0), number(call, 2.0));
-    let sum = call.op("Add", &[&size, &two], Vec::new());
+    let sum = call.op("Add", &[size, &two], Vec::new());
     let t = call.op("Div", &[&two, &sum], Vec::new());
     let twice = call.op("Mul", &[&t, &two], Vec::new());
     let u = call.op("Sub", &[&twice, &one], Vec::new());
@@ -243,7 +243,15 @@ fn complementary_error(call: &mut Call<'_, '_>, x: &str) -> String {
     let first = number(call, TERMS[0]);
     let product = call.op("Mul", &[&u, &next], Vec::new());
     let rest = call.op("Sub", &[&product, &after], Vec::new());
-    let sum = call.op("Add", &[&rest, &first], Vec::new());
+    (t, call.op("Add", &[&rest, &first], Vec::new()))
+}
+
+/// `1 − erf x` of floats of 64 bits, and `2 −` that of `−x` below 0. The difference has few digits where it is small.
+fn complementary_error(call: &mut Call<'_, '_>, x: &str) -> String {
+    let number = |call: &mut Call<'_, '_>, value: f64| call.number_of(value, DType::F64);
+    let (one, two) = (number(call, 1.0), number(call, 2.0));
+    let size = call.op("Abs", &[x], Vec::new());
+    let (t, sum) = error_series(call, &size);
     let square = call.op("Mul", &[&size, &size], Vec::new());
     let exponent = call.op("Sub", &[&sum, &square], Vec::new());
     let power = call.op("Exp", &[&exponent], Vec::new());
@@ -307,57 +315,44 @@ fn inverse_error_function(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![call.cast(&result, DType::F64, dtype)])
 }
 
-/// The modified function of Bessel of order 0: `Σ (x²/4)ᵏ / k!²`, and by its asymptotic series where that takes too many terms.
-fn bessel(call: &mut Call<'_, '_>) -> Result<Outputs> {
-    const NEAR: f64 = 16.0;
-    const TERMS: u8 = 48;
-    const ASYMPTOTIC: u8 = 20;
-    let (value, dtype) = computed(call)?;
-    let x = call.cast(&value, dtype, DType::F64);
-    let x = call.op("Abs", &[&x], Vec::new());
-    let (bound, quarter) = (call.number_of(NEAR, DType::F64), call.number_of(0.25, DType::F64));
-    let near = call.op("Min", &[&x, &bound], Vec::new());
-    let square = call.op("Mul", &[&near, &near], Vec::new());
-    let square = call.op("Mul", &[&square, &quarter], Vec::new());
-    let terms = (1..TERMS).scan(1.0, |term, k| {
-        *term /= f64::from(k) * f64::from(k);
-        Some(*term)
-    });
-    let terms: Vec<f64> = std::iter::once(1.0).chain(terms).collect();
-    let series = polynomial(call, &square, &terms, DType::F64);
-    // `eˣ / √(2πx) · Σ ((2k − 1)!!)² / (k! (8x)ᵏ)`.
-    let far = call.op("Max", &[&x, &bound], Vec::new());
-    let inverse = call.op("Reciprocal", &[&far], Vec::new());
-    let terms = (1..ASYMPTOTIC).scan(1.0, |term, k| {
-        let odd = f64::from(2 * k - 1);
-        *term *= odd * odd / (8.0 * f64::from(k));
-        Some(*term)
-    });
-    let terms: Vec<f64> = std::iter::once(1.0).chain(terms).collect();
-    let sum = polynomial(call, &inverse, &terms, DType::F64);
-    let scale = call.number_of(0.5 / PI, DType::F64);
-    let scale = call.op("Mul", &[&inverse, &scale], Vec::new());
-    let scale = call.op("Sqrt", &[&scale], Vec::new());
-    let power = call.op("Exp", &[&far], Vec::new());
-    let product = call.op("Mul", &[&power, &scale], Vec::new());
-    let asymptotic = call.op("Mul", &[&product, &sum], Vec::new());
-    let is_far = call.op("Greater", &[&x, &bound], Vec::new());
-    let result = call.op("Where", &[&is_far, &asymptotic, &series], Vec::new());
-    let infinite = call.op("IsInf", &[&x], Vec::new());
-    let result = call.op("Where", &[&infinite, &x, &result], Vec::new());
-    Ok(vec![call.cast(&result, DType::F64, dtype)])
-}
-
 /// Numbers that are mirrored at ½ where they are below it: these, and whether they were.
-fn mirrored(call: &mut Call<'_, '_>, x: &str) -> (String, String) {
+pub(super) fn mirrored(call: &mut Call<'_, '_>, x: &str) -> (String, String) {
     let (half, one) = (call.number_of(0.5, DType::F64), call.number_of(1.0, DType::F64));
     let below = call.op("Less", &[x, &half], Vec::new());
     let mirrored = call.op("Sub", &[&one, x], Vec::new());
     (call.op("Where", &[&below, &mirrored, x], Vec::new()), below)
 }
 
-/// `log |Γ(x)|`: Lanczos' sum of nine terms from ½ on, and `log(π / |sin πx|) − log Γ(1 − x)` below.
 fn log_gamma(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (value, dtype) = computed(call)?;
+    // Terms cancel, so that they are of 64 bits.
+    let x = call.cast(&value, dtype, DType::F64);
+    let result = log_gamma_of(call, &x);
+    Ok(vec![call.cast(&result, DType::F64, dtype)])
+}
+
+/// `log Γₚ(x) = p (p − 1) / 4 · log π + Σ log Γ(x − j / 2)`, over `j` from 0 to `p − 1`.
+fn multivariate_log_gamma(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let (value, dtype) = computed(call)?;
+    let x = call.cast(&value, dtype, DType::F64);
+    let count = call.int("p")?;
+    let Some(count) = u8::try_from(count).ok().filter(|&count| count > 0) else {
+        return Err(unsupported(format!("a multivariate gamma function of {count} dimensions")));
+    };
+    call.to.spend(usize::from(count) * 64)?;
+    let dims = f64::from(count);
+    let mut sum = call.number_of(dims * (dims - 1.0) / 4.0 * PI.ln(), DType::F64);
+    for place in 0..count {
+        let shift = call.number_of(f64::from(place) / 2.0, DType::F64);
+        let argument = call.op("Sub", &[&x, &shift], Vec::new());
+        let term = log_gamma_of(call, &argument);
+        sum = call.op("Add", &[&sum, &term], Vec::new());
+    }
+    Ok(vec![call.cast(&sum, DType::F64, dtype)])
+}
+
+/// `log |Γ(x)|` of floats of 64 bits: Lanczos' sum of nine terms from ½ on, and `log(π / |sin πx|) − log Γ(1 − x)` below.
+fn log_gamma_of(call: &mut Call<'_, '_>, x: &str) -> String {
     const G: f64 = 7.0;
     const TERMS: [f64; 9] = [
         0.999_999_999_999_809_9,
@@ -370,11 +365,8 @@ fn log_gamma(call: &mut Call<'_, '_>) -> Result<Outputs> {
         9.984_369_578_019_572e-6,
         1.505_632_735_149_311_6e-7,
     ];
-    let (value, dtype) = computed(call)?;
-    // Terms cancel, so that they are of 64 bits.
-    let x = call.cast(&value, dtype, DType::F64);
     let number = |call: &mut Call<'_, '_>, value: f64| call.number_of(value, DType::F64);
-    let (argument, below) = mirrored(call, &x);
+    let (argument, below) = mirrored(call, x);
     let one = number(call, 1.0);
     let z = call.op("Sub", &[&argument, &one], Vec::new());
     let mut sum = number(call, TERMS[0]);
@@ -395,8 +387,8 @@ fn log_gamma(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let result = call.op("Add", &[&result, &log_sum], Vec::new());
     let above = call.op("Add", &[&result, &constant], Vec::new());
     // By the rest of `x`, as large multiples of π have few digits.
-    let whole = call.op("Floor", &[&x], Vec::new());
-    let rest = call.op("Sub", &[&x, &whole], Vec::new());
+    let whole = call.op("Floor", &[x], Vec::new());
+    let rest = call.op("Sub", &[x, &whole], Vec::new());
     let pi = number(call, PI);
     let angle = call.op("Mul", &[&rest, &pi], Vec::new());
     let sine = call.op("Sin", &[&angle], Vec::new());
@@ -404,15 +396,14 @@ fn log_gamma(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let log = call.op("Log", &[&ratio], Vec::new());
     let reflected = call.op("Sub", &[&log, &above], Vec::new());
     let result = call.op("Where", &[&below, &reflected, &above], Vec::new());
-    let infinite = call.op("IsInf", &[&x], Vec::new());
+    let infinite = call.op("IsInf", &[x], Vec::new());
     let infinity = number(call, f64::INFINITY);
-    let result = call.op("Where", &[&infinite, &infinity, &result], Vec::new());
-    Ok(vec![call.cast(&result, DType::F64, dtype)])
+    call.op("Where", &[&infinite, &infinity, &result], Vec::new())
 }
 
 /// The derivative of `log Γ`: `ψ(x) = ψ(x + 8) − Σ 1 / (x + k)`, whose argument is large enough for the asymptotic series, and
 /// `ψ(1 − x) − π / tan πx` below ½.
-fn digamma(call: &mut Call<'_, '_>) -> Result<Outputs> {
+pub(super) fn digamma(call: &mut Call<'_, '_>) -> Result<Outputs> {
     const SHIFT: u8 = 8;
     /// `B₂ₙ / 2n` of the numbers of Bernoulli.
     const SERIES: [f64; 7] =

@@ -8,7 +8,7 @@ use crate::tensor::AutodiffTensor;
 use alloc::vec;
 use alloc::vec::Vec;
 use kiln_tensor::backend::{Backend, Primitive};
-use kiln_tensor::{Activation, BinaryOp, DType, Expression, InlineVec, Scalar, Step, StepId, UnaryOp};
+use kiln_tensor::{Activation, BinaryOp, DType, Expression, InlineVec, Scalar, Shape, Step, StepId, UnaryOp};
 
 /// Runs an elementwise program with one result, which `forward` computes.
 fn run<B: Backend, C: CheckpointStrategy>(
@@ -121,6 +121,13 @@ pub(crate) fn binary_scalar<B: Backend, C: CheckpointStrategy>(
     lhs: AutodiffTensor<B>,
     rhs: Scalar,
 ) -> AutodiffTensor<B> {
+    let extreme = matches!(op, BinaryOp::Max | BinaryOp::Min);
+    if extreme && lhs.is_tracked() && !rhs.to_f64().is_nan() {
+        // Unlike a bound, an operand shares the gradient where both are equal, as a tensor of such numbers would.
+        let (shape, dtype) = (Shape::from(vec![1; lhs.dims().len()]), lhs.dtype());
+        let number = B::full(shape, rhs, dtype, &B::device(&lhs.primitive));
+        return binary::<B, C>(op, lhs, AutodiffTensor::constant(number));
+    }
     let number = |dtype| match op {
         // What the derivative is depends on the number.
         BinaryOp::Pow => Step::Constant(rhs, dtype),

@@ -74,11 +74,11 @@ impl<B: Backend, const D: usize, K: Numeric<B>> Tensor<B, D, K> {
         powi_scalar => Pow;
         /// The larger of both, elementwise; NaN if either is; broadcasts.
         max_pair,
-        /// The larger of the tensor and one number.
+        /// The larger of the tensor and one number. Where both are equal, half the gradient is the tensor's; [`Tensor::clamp_min`] leaves it none.
         max_pair_scalar => Max;
         /// The smaller of both, elementwise; NaN if either is; broadcasts.
         min_pair,
-        /// The smaller of the tensor and one number.
+        /// The smaller of the tensor and one number. Where both are equal, half the gradient is the tensor's; [`Tensor::clamp_max`] leaves it none.
         min_pair_scalar => Min;
     }
 
