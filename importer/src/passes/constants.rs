@@ -34,8 +34,28 @@ impl Pass for FoldConstants {
     }
 
     fn run(&self, graph: &mut Graph) -> PassReport {
+        let learns = |node: &Node| matches!(node.op, Op::HostRead(_) | Op::If(_) | Op::Loop(_));
+        let before = graph.nodes.iter().any(learns).then(|| graph.clone());
+        let (report, learned) = self.fold(graph, true);
+        match before {
+            // A size that is known now contradicts what another operation asks for. Only who runs the model may be told so: by the read of the
+            // size, or in the branch, as if nothing had been known.
+            Some(before) if learned && graph.verify().is_err() => {
+                *graph = before;
+                self.fold(graph, false).0
+            }
+            _ => report,
+        }
+    }
+}
+
+impl FoldConstants {
+    /// Folds what it may, `learning` also sizes that were unknown. Says whether it has learned some.
+    fn fold(&self, graph: &mut Graph, learning: bool) -> (PassReport, bool) {
         let mut folder = ConstantFolder {
             trainable: self.trainable,
+            learning,
+            learned: false,
             alias: BTreeMap::new(),
             known: BTreeMap::new(),
             graph,
@@ -44,6 +64,7 @@ impl Pass for FoldConstants {
         let mut root = std::mem::take(&mut folder.graph.root);
         folder.region(&mut root);
         let (alias, known, report) = (folder.alias, folder.known, folder.report);
+        let learned = folder.learned || !known.is_empty();
         graph.root = root;
         graph.substitute_all(&known);
         for origin in graph.symbols.values_mut() {
@@ -51,7 +72,7 @@ impl Pass for FoldConstants {
                 *value = resolve(&alias, *value);
             }
         }
-        report
+        (report, learned)
     }
 }
 
@@ -65,6 +86,10 @@ fn resolve(alias: &BTreeMap<ValueId, ValueId>, mut id: ValueId) -> ValueId {
 struct ConstantFolder<'g> {
     graph: &'g mut Graph,
     trainable: bool,
+    /// Whether sizes may become known that were not.
+    learning: bool,
+    /// Whether one has.
+    learned: bool,
     /// Outputs of branches that were taken at build time, and the values they are.
     alias: BTreeMap<ValueId, ValueId>,
     /// What is no longer read back since it is known.
@@ -111,7 +136,7 @@ impl ConstantFolder<'_> {
         let Op::If(If { condition, then_region, else_region }) = &self.graph.node(id).op else {
             return false;
         };
-        let Some(condition) = condition.as_constant() else {
+        let Some(condition) = condition.as_constant().filter(|_| self.learning) else {
             return false;
         };
         let region = if condition != 0 { then_region.clone() } else { else_region.clone() };
@@ -129,7 +154,9 @@ impl ConstantFolder<'_> {
     /// Integers that are read back from a tensor whose contents are known.
     fn fold_read(&mut self, id: NodeId) -> bool {
         let node = self.graph.node(id);
-        let (Op::HostRead(HostRead { symbols }), &[Some(x)]) = (&node.op, node.inputs.as_slice()) else {
+        let (Op::HostRead(HostRead { symbols }), &[Some(x)], true) =
+            (&node.op, node.inputs.as_slice(), self.learning)
+        else {
             return false;
         };
         let Some(Elements::Int(values)) = self.data(x).as_ref().map(Elements::load) else {
@@ -147,7 +174,7 @@ impl ConstantFolder<'_> {
     /// What a loop carries and no round changes is the operand itself.
     fn take_out_of_loop(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        let Op::Loop(Loop { body, .. }) = &node.op else {
+        let (Op::Loop(Loop { body, .. }), true) = (&node.op, self.learning) else {
             return;
         };
         let carried = body.parameters.iter().zip(&body.outputs).zip(node.inputs.iter().zip(&node.outputs));
@@ -175,6 +202,7 @@ impl ConstantFolder<'_> {
             let here = SymbolOrigin::Dim { value: output, axis };
             if old != new && self.graph.symbols.get(symbol) == Some(&here) {
                 self.graph.substitute(symbol, new);
+                self.learned = true;
             }
         }
     }
