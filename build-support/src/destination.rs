@@ -81,8 +81,15 @@ pub(crate) fn check_read(what: &'static str, path: &Path, sources: &[SourceFile]
 /// Refuses to replace source that Kiln did not generate.
 pub(crate) fn check_source(path: &Path) -> Result<(), BuildError> {
     match is_generated(path) {
-        // One that is not there, and what cannot be read, which writing tells of.
-        Ok(true) | Err(_) => Ok(()),
+        Ok(true) => Ok(()),
+        // What is not there, or no file: writing tells of it.
+        Err(_) if !path.is_file() => Ok(()),
+        // Writing would replace what only may not be read.
+        Err(error) => {
+            let reason =
+                format!("which cannot be read ({error}); give another folder, or move the file away");
+            Err(replaces("the source", path, reason))
+        }
         Ok(false) => {
             let mark = GENERATED_MARK.trim_end();
             let reason =
@@ -152,5 +159,6 @@ fn replaces(what: &'static str, path: &Path, reason: String) -> BuildError {
 /// Whether the skeleton at this path is another than the one that was made: people complete skeletons, and what they wrote stays.
 #[cfg(feature = "cli")]
 pub(crate) fn is_anothers(path: &Path, made: &str) -> bool {
-    path.is_file() && fs::read(path).is_ok_and(|there| there != made.as_bytes())
+    // What cannot be read is not known to be this one.
+    path.is_file() && !fs::read(path).is_ok_and(|there| there == made.as_bytes())
 }

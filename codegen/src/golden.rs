@@ -33,7 +33,7 @@ pub fn golden_tests(
     let tests = tests.iter().map(|golden| {
         let name = ident(&taken.fresh(&names::snake(&golden.name, "data_set")));
         let blank = markers::blank();
-        let tolerance = tolerance(golden, &runtime);
+        let tolerance = tolerance(golden, options.half_precision, &runtime);
         let body = test(&golden.data, inputs, outputs, &runtime, &model, &tolerance);
         quote! {
             #blank
@@ -56,14 +56,18 @@ pub fn golden_tests(
     print("", tokens).map_err(|error| Defect::Print(error).into())
 }
 
-/// How far off the outputs may be.
-fn tolerance(golden: &GoldenTest, runtime: &proc_macro2::Ident) -> TokenStream {
-    match (golden.dtype.map(DType::from), golden.precision) {
-        (None | Some(DType::F32), Precision::F32) => quote!(Tolerance::default()),
-        (None | Some(DType::F32), Precision::Bf16) => {
+/// How far off the outputs may be of a model whose record holds `half` floats or whole ones.
+fn tolerance(golden: &GoldenTest, half: bool, runtime: &proc_macro2::Ident) -> TokenStream {
+    match (golden.dtype.map(DType::from), golden.precision, half) {
+        (None | Some(DType::F32), Precision::F32, false) => quote!(Tolerance::default()),
+        (None | Some(DType::F32), Precision::F32, true) => {
+            quote!(Tolerance::weights_in(#runtime::tensor::DType::F16))
+        }
+        // That of products is larger.
+        (None | Some(DType::F32), Precision::Bf16, _) => {
             quote!(Tolerance::products_of(#runtime::tensor::Precision::Bf16))
         }
-        (Some(dtype), _) => {
+        (Some(dtype), _, _) => {
             let variant = ident(&format!("{dtype:?}"));
             quote!(Tolerance::computed_in(#runtime::tensor::DType::#variant))
         }
@@ -107,5 +111,36 @@ fn test(
         #(#load)*
         let #pattern = model.forward(#(#x),*);
         #(#compare)*
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tolerance_is_that_of_what_is_narrowest() {
+        let source = |half_precision, dtype, precision| {
+            let test = GoldenTest {
+                name: "data".to_owned(),
+                data: RecordPath::OutDir("data".to_owned()),
+                dtype,
+                precision,
+            };
+            let options = Options { half_precision, ..Options::default() };
+            golden_tests(&[test], &[(DType::F32, 2)], 1, &options).expect("tests")
+        };
+        let cases = [
+            (source(false, None, Precision::F32), "Tolerance::default()"),
+            (source(true, None, Precision::F32), "Tolerance::weights_in(kiln::tensor::DType::F16)"),
+            (source(true, None, Precision::Bf16), "Tolerance::products_of(kiln::tensor::Precision::Bf16)"),
+            (
+                source(true, Some(FloatDType::BF16), Precision::F32),
+                "Tolerance::computed_in(kiln::tensor::DType::BF16)",
+            ),
+        ];
+        for (source, tolerance) in cases {
+            assert!(source.split_whitespace().collect::<String>().contains(tolerance), "{source}");
+        }
     }
 }

@@ -50,7 +50,15 @@ impl Arguments {
             (true, Backend::Ndarray) if self.svg.is_some() && self.cases.len() > 1 => {
                 "`--svg` draws one case: name one alone"
             }
-            _ => return Ok(()),
+            _ => {
+                return match &self.svg {
+                    // Whatever else it names is no picture, and may be the model.
+                    Some(file) if file.extension().is_none_or(|ending| ending != "svg") => Err(
+                        CommandError::Usage(format!("{}: the picture must be a .svg file", file.display())),
+                    ),
+                    _ => Ok(()),
+                };
+            }
         };
         Err(CommandError::Usage(wrong.to_owned()))
     }

@@ -5,7 +5,7 @@
 
 use super::convert::Bindings;
 use super::{CommandError, Target, json, runner, show, spinner, warn};
-use crate::compile::{import, write_golden};
+use crate::compile::{import, write_bytes, write_golden};
 use crate::golden::{DataSet, check_dtypes, data_set_dirs, read_data_set, sizes_in};
 use crate::{BuildError, CompileOptions, Compiled, RecordType, compile};
 use serde_json::json;
@@ -176,6 +176,8 @@ impl Scratch {
         }
         let mut hasher = DefaultHasher::new();
         files.hash(&mut hasher);
+        // Of one model with another runtime too.
+        runner::manifest(self.to, self.profiled, "").hash(&mut hasher);
         // The name is the crate's own: two runs at once must not take each other's executable from the shared target.
         let name = format!("kiln-scratch-{:016x}", hasher.finish());
         let manifest = runner::manifest(self.to, self.profiled, &name);
@@ -195,7 +197,16 @@ impl Scratch {
         };
         let output = Command::new(&path)
             .current_dir(&crate_dir)
-            .args(["build", "--release", "--quiet"])
+            // In JSON it says where the executable is, which settings of the user's may move; what it says to people is read too, without colours.
+            .args([
+                "build",
+                "--release",
+                "--quiet",
+                "--message-format",
+                "json-render-diagnostics",
+                "--color",
+                "never",
+            ])
             .arg("--manifest-path")
             .arg(crate_dir.join("Cargo.toml"))
             .arg("--target-dir")
@@ -206,8 +217,7 @@ impl Scratch {
         if !output.status.success() {
             return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
-        let executable = format!("{name}{}", std::env::consts::EXE_SUFFIX);
-        self.executable = Some(target.join("release").join(executable));
+        self.executable = executable_in(&String::from_utf8_lossy(&output.stdout), &name);
         Ok(Ok(()))
     }
 
@@ -271,7 +281,9 @@ impl Scratch {
         if let Some(threads) = threads {
             command.env("KILN_NUM_THREADS", threads.to_string());
         }
-        let output = command.output().map_err(|error| error.to_string())?;
+        let output = command
+            .output()
+            .map_err(|error| format!("{} cannot be run: {error}", Path::new(program).display()))?;
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(if message.is_empty() { output.status.to_string() } else { message });
@@ -284,6 +296,15 @@ impl Scratch {
 pub(super) fn numbers(text: &str) -> BTreeMap<String, f64> {
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))).collect()
+}
+
+/// The executable of a crate, in what Cargo printed of its build: a JSON object a line.
+fn executable_in(messages: &str, name: &str) -> Option<PathBuf> {
+    let of_crate = |message: serde_json::Value| {
+        let is_it = message["reason"] == "compiler-artifact" && message["target"]["name"] == name;
+        is_it.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
+    };
+    messages.lines().filter_map(|line| serde_json::from_str(line).ok()).find_map(of_crate)
 }
 
 /// The modules that rustc's output finds errors in, with what it says of each.
@@ -384,14 +405,30 @@ fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(BuildError::folder(parent))?;
     }
-    fs::write(path, bytes).map_err(BuildError::io(path))
+    // Whole: another run may be compiling the same crate.
+    write_bytes(path, bytes)
+        .map_err(|source| BuildError::Record { path: path.to_owned(), source: Box::new(source) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{broken_modules, put_in_place};
+    use super::{broken_modules, executable_in, put_in_place};
     use std::fs;
     use std::path::Path;
+
+    #[test]
+    fn the_executable_is_where_cargo_says() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"kiln"},"executable":null}"#,
+            "\nnot JSON\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"kiln-scratch-1"},"executable":"/t/aarch64/release/a"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(executable_in(messages, "kiln-scratch-1"), Some("/t/aarch64/release/a".into()));
+        assert_eq!(executable_in(messages, "kiln"), None);
+        assert_eq!(executable_in("", "kiln"), None);
+    }
 
     #[test]
     fn errors_are_told_apart_by_module() {
