@@ -110,15 +110,19 @@ def repeated() -> None:
 
 def tar_of_references() -> bytes:
     """A tar whose pickle names one tensor of sixty-four dims again and again."""
-    kind = formats.type_named("FloatStorage")
-    storages = formats.pickled(1) + formats.pickled((1, "cpu", kind)) + struct.pack("<q", 4) + FOUR + formats.pickled([])
-    dims = struct.pack("<ii", 64, 0) + struct.pack("<64q", *[1] * 64) * 2 + struct.pack("<q", 0)
-    tensors = formats.pickled(1) + formats.pickled((1000, 1, formats.type_named("FloatTensor"))) + dims
+    return tar(b"\x80\x02" + text("1000") + keep(0) + b"0" + b"h\x00Q0" * 100_000 + b"}.", rank=64)
+
+
+def tar(body: bytes, rank: int = 1, storages: int = 1, tensors: int = 1) -> bytes:
+    """A tar of one storage and one tensor of so many dims, each written so many times."""
+    storage_of = formats.pickled((1, "cpu", formats.type_named("FloatStorage"))) + struct.pack("<q", 4) + FOUR
+    dims = struct.pack("<ii", rank, 0) + struct.pack(f"<{rank}q", *[1] * rank) * 2 + struct.pack("<q", 0)
+    tensor_of = formats.pickled((1000, 1, formats.type_named("FloatTensor"))) + dims
     parts = {
         "sys_info": formats.pickled({"protocol_version": 1000}),
-        "pickle": b"\x80\x02" + text("1000") + keep(0) + b"0" + b"h\x00Q0" * 100_000 + b"}.",
-        "storages": storages,
-        "tensors": tensors,
+        "pickle": body,
+        "storages": formats.pickled(storages) + storage_of * storages + formats.pickled([]),
+        "tensors": formats.pickled(tensors) + tensor_of * tensors,
     }
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:", format=tarfile.PAX_FORMAT) as made:
@@ -141,7 +145,11 @@ def zips() -> None:
             ("archive/version", b"3\n"),
         ):
             made.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
-    put("zip_same_name", out.getvalue(), "two entries of one name, which readers choose between in different ways")
+    put("zip_same_name", out.getvalue(), "two entries of one name, which readers choose between in different ways", "same name")
+    put("zip64_same_name", counted_in_64_bits(out.getvalue()), "the same, where the number of entries has 64 bits", "same name")
+    named = b"\x80\x02}" + text("w") + text("1000") + b"Qs."
+    put("tar_same_storage", tar(named, storages=2), "two storages of one key in a tar", "twice")
+    put("tar_same_tensor", tar(named, tensors=2), "two tensors of one number in a tar", "twice")
     link = io.BytesIO()
     with zipfile.ZipFile(link, "w") as made:
         info = zipfile.ZipInfo("archive/data.pkl", (1980, 1, 1, 0, 0, 0))
@@ -155,6 +163,16 @@ def zips() -> None:
     put("zip_names", formats.zipped(names), "folders that are none")
     good = archive(body, _0=FOUR)
     bound("zip_comment", good[:-2] + struct.pack("<H", 60_000) + b"PK\x05\x06" * 15_000, "a comment full of ends of archives")
+
+
+def counted_in_64_bits(archive: bytes) -> bytes:
+    """An archive whose last record leaves it to the one of 64 bits to count the entries and to say where they are."""
+    at = len(archive) - 22
+    count, size, start = struct.unpack_from("<HII", archive, at + 10)
+    record = b"PK\x06\x06" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, count, count, size, start)
+    locator = b"PK\x06\x07" + struct.pack("<IQI", 0, at, 1)
+    last = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    return archive[:at] + record + locator + last
 
 
 def zip64(body: bytes, size: int, offset: int = 0) -> bytes:

@@ -165,5 +165,12 @@ def shards() -> None:
             f"hostile/{name}/model.safetensors.index.json", json.dumps({"metadata": {}, "weight_map": where}).encode()
         )
         store.refuse(f"hostile/{name}", because, mention)
+    twice = b'{"weight_map": {"a": "model-1.safetensors", "a": "model-2.safetensors"}}'
+    maps = b'{"weight_map": {"a": "model-1.safetensors"}, "weight_map": {"a": "model-2.safetensors"}}'
+    for name, index, mention in (("shard_twice", twice, "twice"), ("shard_two_maps", maps, "two maps")):
+        store.write(f"hostile/{name}/model-1.safetensors", weights)
+        store.write(f"hostile/{name}/model-2.safetensors", weights)
+        store.write(f"hostile/{name}/model.safetensors.index.json", index)
+        store.refuse(f"hostile/{name}", "a tensor is in two shards", mention)
     store.write("hostile/shard_index_broken/model.safetensors.index.json", b'{"weight_map": ')
     store.refuse("hostile/shard_index_broken", "the index is no JSON")

@@ -1,7 +1,7 @@
 //! What can go wrong with a checkpoint, and where.
 
 use core::fmt;
-use kiln_types::Lines;
+use kiln_types::Message;
 
 /// A checkpoint could not be read: a rule that was broken, and the place.
 #[derive(Debug)]
@@ -172,17 +172,9 @@ impl From<ErrorKind> for WeightsError {
     }
 }
 
-/// Most characters of a message.
-const LONGEST: usize = 2000;
-
 impl fmt::Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{}{}", self.site, self.kind);
-        match text.char_indices().nth(LONGEST) {
-            // Keys and names in a hostile file are of any length.
-            Some((end, _)) => write!(f, "{}…", Lines(text.get(..end).unwrap_or_default())),
-            None => Lines(&text).fmt(f),
-        }
+        Message(&format!("{}{}", self.site, self.kind)).fmt(f)
     }
 }
 

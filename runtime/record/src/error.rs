@@ -3,7 +3,7 @@
 use alloc::string::String;
 #[cfg(feature = "std")]
 use kiln_types::Line;
-use kiln_types::Lines;
+use kiln_types::Message;
 
 /// A record could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -22,10 +22,10 @@ pub enum RecordError {
     #[error("the record could not be written: {0}")]
     Encode(String),
     /// The bytes are not such a record.
-    #[error("the record could not be read: {}", Lines(.0))]
+    #[error("the record could not be read: {}", Message(.0))]
     Decode(String),
     /// The record is newer than this version of Kiln.
-    #[error("the record has format version {}, this version of Kiln reads up to {supported}", Lines(found))]
+    #[error("the record has format version {}, this version of Kiln reads up to {supported}", Message(found))]
     UnknownVersion {
         /// The version in the record.
         found: String,

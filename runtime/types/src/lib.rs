@@ -54,5 +54,5 @@ pub use profile::{Peaks, Profile, ProfiledCall, ProfiledModule, ProfiledOperatio
 pub use resize::{ResizedAxis, Taps, resized_axes};
 pub use scalar::Scalar;
 pub use shape::Shape;
-pub use text::{Line, Lines, clipped, is_invisible, quoted};
+pub use text::{Line, Lines, Message, clipped, is_invisible, quoted};
 pub use windows::{Windows, spatial};

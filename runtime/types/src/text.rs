@@ -45,6 +45,20 @@ impl fmt::Display for Lines<'_> {
     }
 }
 
+/// As [`Lines`], of no more than 2,000 characters: where the text goes on, an ellipsis follows. Keys, names and shapes in a hostile file are of any length.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a>(pub &'a str);
+
+impl fmt::Display for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 2000;
+        match self.0.char_indices().nth(LONGEST) {
+            Some((end, _)) => write!(f, "{}…", Lines(self.0.get(..end).unwrap_or_default())),
+            None => Lines(self.0).fmt(f),
+        }
+    }
+}
+
 /// As [`Line`], of no more than `longest` characters of the name: where it goes on, an ellipsis follows.
 pub fn clipped(name: &str, longest: usize) -> String {
     match name.char_indices().nth(longest) {

@@ -68,7 +68,8 @@ impl Archive {
         let end = end_record(file)
             .ok_or_else(|| WeightsError::archive("its directory is missing; the file ends early"))?;
         let mut zip = ZipArchive::new(Once::new(file)).map_err(broken)?;
-        if !is_of(&zip, file, end) {
+        let directory = Directory::of(&zip, file, end);
+        if directory.as_ref().is_none_or(|directory| !directory.is_of(&zip)) {
             return Err(WeightsError::archive("its directory is broken, or not where its last record says"));
         }
         if zip.len() > limits::MAX_ENTRIES {
@@ -77,7 +78,10 @@ impl Archive {
                 limits::MAX_ENTRIES,
             ));
         }
-        check_count(end.1, zip.len())?;
+        // Readers choose between two entries of one name in different ways: the one here has each name once.
+        if directory.is_some_and(|directory| directory.entries > zip.len() as u64) {
+            return Err(WeightsError::archive("two of its entries have the same name"));
+        }
         // Each entry has a header before its data, anywhere in the file.
         file.scattered(true);
         let mut entries = BTreeMap::new();
@@ -284,35 +288,33 @@ fn end_record(file: &[u8]) -> Option<(usize, &[u8])> {
     last
 }
 
-/// Whether a directory that was read is the one that the record at the end tells of: it ends where that begins, or where the record of an archive
-/// of more than 4 GiB does (4.3.14 and 4.3.15 of the format's specification, APPNOTE.TXT).
-fn is_of(zip: &ZipArchive<Once>, file: &[u8], (at, record): (usize, &[u8])) -> bool {
-    let number = |bytes: Option<&[u8]>| bytes?.first_chunk().map(|number| u64::from_le_bytes(*number));
-    let locator =
-        at.checked_sub(20).and_then(|at| file.get(at..)).filter(|bytes| bytes.starts_with(b"PK\x06\x07"));
-    let end = match locator {
-        Some(locator) => number(locator.get(8..)).and_then(|place| {
-            let at = place.checked_add(zip.offset())?;
-            let record = file.get(usize::try_from(at).ok()?..)?;
-            number(record.get(40..)).map(|size| (at, size))
-        }),
-        None => record
-            .get(12..)
-            .and_then(|size| size.first_chunk())
-            .map(|size| (at as u64, u32::from_le_bytes(*size).into())),
-    };
-    end.is_some_and(|(at, size)| zip.central_directory_start().checked_add(size) == Some(at))
+/// What the record at the end tells of the directory, or in an archive of more than 4 GiB or 65,535 entries the record before it (4.3.14 to 4.3.16 of the
+/// format's specification, APPNOTE.TXT).
+struct Directory {
+    /// Where the record stands, and with it the directory's end.
+    end: u64,
+    size: u64,
+    entries: u64,
 }
 
-/// Refuses an archive with two entries of one name: readers choose between them in different ways. The directory that
-/// was read has each name once, the end record counts them all (or says that they are too many for it).
-fn check_count(end: &[u8], read: usize) -> Result<()> {
-    let count = end.get(10..).and_then(|count| count.first_chunk()).map(|count| u16::from_le_bytes(*count));
-    match count {
-        Some(count) if count != u16::MAX && usize::from(count) > read => {
-            Err(WeightsError::archive("two of its entries have the same name"))
+impl Directory {
+    fn of(zip: &ZipArchive<Once>, file: &[u8], (at, record): (usize, &[u8])) -> Option<Self> {
+        let long = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().map(|n| u64::from_le_bytes(*n));
+        let locator =
+            at.checked_sub(20).and_then(|at| file.get(at..)).filter(|bytes| bytes.starts_with(b"PK\x06\x07"));
+        if let Some(locator) = locator {
+            let end = long(locator, 8)?.checked_add(zip.offset())?;
+            let record = file.get(usize::try_from(end).ok()?..)?;
+            return Some(Self { end, size: long(record, 40)?, entries: long(record, 32)? });
         }
-        _ => Ok(()),
+        let size = record.get(12..)?.first_chunk().map(|size| u32::from_le_bytes(*size))?;
+        let entries = record.get(10..)?.first_chunk().map(|count| u16::from_le_bytes(*count))?;
+        Some(Self { end: at as u64, size: size.into(), entries: entries.into() })
+    }
+
+    /// Whether it is the directory that was read: that ends where the record begins.
+    fn is_of(&self, zip: &ZipArchive<Once>) -> bool {
+        zip.central_directory_start().checked_add(self.size) == Some(self.end)
     }
 }
 

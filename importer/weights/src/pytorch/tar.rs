@@ -87,7 +87,10 @@ fn read_storages(file: &Bytes) -> Result<(StorageSpecs, BTreeMap<String, Source>
         let end = count.checked_mul(element.width()).and_then(|size| start.checked_add(size));
         let end = end.ok_or_else(|| fail("ends beyond the file"))?;
         let bytes = file.slice(start..end).ok_or_else(|| fail("ends beyond the file"))?;
-        sources.insert(key.to_string(), Source::Mapped(bytes));
+        // As of entries: the last one would have the elements, and the first one the dtype.
+        if sources.insert(key.to_string(), Source::Mapped(bytes)).is_some() {
+            return Err(fail("is there twice"));
+        }
         specs.add(StorageSpec { key: key.to_string(), element: *element, count });
         at = end;
     }
@@ -113,6 +116,9 @@ fn read_tensors(file: &Bytes, specs: &StorageSpecs) -> Result<BTreeMap<String, T
             _ => return Err(WeightsError::pickle("a tensor is described by no tuple")),
         };
         let (tensor, end) = read_layout(file, layout, &key, specs).map_err(|error| error.at_key(&number))?;
+        if tensors.contains_key(&number) {
+            return Err(WeightsError::tensor("it is there twice").at_key(&number));
+        }
         tensors.insert(number, tensor);
         at = end;
     }

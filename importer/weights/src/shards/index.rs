@@ -36,6 +36,9 @@ impl<'de> Deserialize<'de> for Index {
                 let mut index = Index::default();
                 while let Some(key) = access.next_key::<String>()? {
                     match key.as_str() {
+                        "weight_map" if index.weight_map.is_some() => {
+                            return Err(de::Error::custom("it has two maps of weights"));
+                        }
                         "weight_map" => index.weight_map = Some(access.next_value()?),
                         "metadata" => {
                             let mut left = limits::MAX_INDEX_METADATA;
@@ -81,6 +84,9 @@ impl<'de> Deserialize<'de> for WeightMap {
                             found.names.len() - 1
                         }
                     };
+                    if found.map.contains_key(&key) {
+                        return Err(de::Error::custom(format!("{key:?} is there twice")));
+                    }
                     found.map.insert(key, place);
                 }
                 Ok(found)

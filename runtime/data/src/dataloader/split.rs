@@ -4,7 +4,7 @@ use super::DataLoader;
 use kiln_tensor::backend::Backend;
 use std::sync::Arc;
 
-/// A loader for each device, of equal parts of the items; the last part has what remains. For one device it is the loader as it is.
+/// A loader for each device, of parts of the items as equal as can be. For one device it is the loader as it is.
 pub fn split_dataloader<B: Backend, O>(
     dataloader: Arc<dyn DataLoader<B, O>>,
     devices: &[B::Device],
@@ -12,11 +12,8 @@ pub fn split_dataloader<B: Backend, O>(
     if devices.len() <= 1 {
         return vec![dataloader];
     }
-    let items = dataloader.num_items();
-    let step = items / devices.len();
-    let part = |(n, device): (usize, &B::Device)| {
-        let end = if n + 1 == devices.len() { items } else { (n + 1) * step };
-        dataloader.slice(n * step, end).to_device(device)
-    };
+    let (items, count) = (dataloader.num_items() as u128, devices.len() as u128);
+    let bound = |part: usize| (items * part as u128 / count) as usize;
+    let part = |(n, device): (usize, &B::Device)| dataloader.slice(bound(n), bound(n + 1)).to_device(device);
     devices.iter().enumerate().map(part).collect()
 }

@@ -139,8 +139,12 @@ impl<'de> Deserialize<'de> for Header {
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut access: A) -> Result<Header, A::Error> {
                 let mut header = Header::default();
+                let mut told = false;
                 while let Some(key) = access.next_key::<String>()? {
                     if key == "__metadata__" {
+                        if core::mem::replace(&mut told, true) {
+                            return Err(de::Error::custom("there are two `__metadata__`"));
+                        }
                         header.metadata = access.next_value::<Option<_>>()?.unwrap_or_default();
                         continue;
                     }

@@ -88,10 +88,17 @@ fn what_is_wrong_with_a_file_is_said() {
             ),
             says: "tensor \"t\" is there twice",
         },
+        Case {
+            file: file(r#"{"__metadata__":{"a":"1"},"__metadata__":{"a":"2"}}"#, 0),
+            says: "there are two `__metadata__`",
+        },
     ];
-    for Case { file, says } in cases {
+    let shape = vec!["1"; 10_000].join(",");
+    let long = Case { file: file(&entry("F32", &format!("[{shape}]"), "[0,8]"), 8), says: "of F32 [1, 1, " };
+    for Case { file, says } in cases.into_iter().chain([long]) {
         let error = Safetensors::read(file).unwrap_err().to_string();
         assert!(error.contains(says), "{error:?} does not say {says:?}");
+        assert!(error.chars().count() < 2_100, "{} characters", error.chars().count());
     }
 }
 

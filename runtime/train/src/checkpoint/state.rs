@@ -146,7 +146,11 @@ where
     pub(crate) fn clear_parts(&self) -> Result<(), TrainError> {
         for entry in self.entries()? {
             let path = entry.path();
-            if path.extension().is_some_and(|extension| extension == "part") {
+            // Of a state; a record that was being written is removed by what writes it, and others' files are theirs.
+            let name = entry.file_name();
+            let is_state =
+                name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(".part"));
+            if is_state {
                 let is_folder = path.is_dir();
                 remove(
                     &path,

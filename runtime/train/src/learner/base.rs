@@ -13,6 +13,7 @@ use crate::{TrainError, TrainStep, ValidStep, curves, random};
 use kiln_core::module::{AutodiffModule, Module};
 use kiln_core::tensor::backend::AutodiffBackend;
 use kiln_data::dataloader::DataLoader;
+use kiln_data::dataloader::split::split_dataloader;
 use kiln_optim::Optimizer;
 use kiln_optim::lr_scheduler::LrScheduler;
 use std::fmt::Display;
@@ -190,16 +191,13 @@ where
     Recorded { model, ..recorded }
 }
 
-/// A loader for each device, of equal parts of the items.
+/// A loader for each device, which puts there what it loads.
 fn shards<B: AutodiffBackend, TI>(
     loader: &Arc<dyn DataLoader<B, TI>>,
     devices: &[B::Device],
 ) -> Vec<Arc<dyn DataLoader<B, TI>>> {
-    if let [device] = devices {
-        return vec![loader.to_device(device)];
+    match devices {
+        [device] => vec![loader.to_device(device)],
+        _ => split_dataloader(loader.clone(), devices),
     }
-    let (items, count) = (loader.num_items(), devices.len());
-    let bound = |shard: usize| (items as u128 * shard as u128 / count as u128) as usize;
-    let shard = |(n, device): (usize, &B::Device)| loader.slice(bound(n), bound(n + 1)).to_device(device);
-    devices.iter().enumerate().map(shard).collect()
 }

@@ -29,13 +29,13 @@ impl<B: Backend> CerInput<B> {
         Self { outputs, targets }
     }
 
-    /// The edits that make the outputs of the targets, for 100 elements of these; and the batch's size.
+    /// The edits that make the outputs of the targets, for 100 elements of these; and how many those are, by which an epoch's mean weighs batches.
     fn rate(&self, pad: Option<usize>) -> (f64, usize) {
         let (outputs, targets) = (rows(&self.outputs, pad), rows(&self.targets, pad));
         let pairs = targets.iter().zip(&outputs);
         let edits: usize = pairs.map(|(target, output)| edit_distance(target, output)).sum();
         let length: usize = targets.iter().map(Vec::len).sum();
-        (super::percent(edits, length), targets.len())
+        (super::percent(edits, length), length)
     }
 }
 

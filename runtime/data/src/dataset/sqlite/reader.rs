@@ -10,6 +10,9 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+/// Levels of an item in MessagePack: each takes from the stack, and a loader's threads have little. Records have as many.
+const MAX_DEPTH: usize = 128;
+
 /// A split of a dataset in a SQLite database, the table with the split's name.
 ///
 /// The table has the column `row_id INTEGER PRIMARY KEY`, which numbers the rows from 1, and its items in one of two forms:
@@ -95,7 +98,9 @@ impl<I: DeserializeOwned> SqliteDataset<I> {
                     .get_ref(0)
                     .and_then(|value| Ok(value.as_blob()?))
                     .map_err(|error| error.to_string())?;
-                rmp_serde::from_slice(bytes).map_err(|error| error.to_string())
+                let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
+                reader.set_max_depth(MAX_DEPTH);
+                I::deserialize(&mut reader).map_err(|error| error.to_string())
             }
         }
     }
