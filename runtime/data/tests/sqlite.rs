@@ -175,16 +175,38 @@ fn columns_are_fields() {
     assert_eq!(rows, expected);
 }
 
+/// A database whose split `train` has one item, of these bytes of MessagePack.
+fn one_item(path: &Path, item: &[u8]) {
+    let connection = Connection::open(path).expect("a database");
+    let table = "CREATE TABLE train (row_id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, item BLOB NOT NULL)";
+    connection.execute(table, []).expect("a table");
+    connection.execute("INSERT INTO train (item) VALUES (?1)", [item]).expect("a row");
+}
+
+#[test]
+fn items_are_not_deep() {
+    #[derive(Clone, Debug, Deserialize)]
+    struct Tree(Vec<Tree>);
+    fn levels(tree: &Tree) -> usize {
+        1 + tree.0.first().map_or(0, levels)
+    }
+    let folder = folder();
+    for (depth, expected) in [(40, Some(41)), (900, None)] {
+        let path = folder.path().join(format!("{depth}.db"));
+        one_item(&path, &[vec![0x91; depth], vec![0x90]].concat());
+        let dataset = SqliteDataset::<Tree>::from_db_file(&path, "train").expect("a split");
+        let item = dataset.try_get(0).ok().flatten();
+        assert_eq!(item.as_ref().map(levels), expected);
+    }
+}
+
 #[test]
 fn items_may_be_arrays_of_fields() {
     // Burn writes structs as arrays of their fields' values.
     let folder = folder();
     let path = folder.path().join("burn.db");
-    let connection = Connection::open(&path).expect("a database");
-    let table = "CREATE TABLE train (row_id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, item BLOB NOT NULL)";
-    connection.execute(table, []).expect("a table");
     let item = b"\x93\xa1p\x92\xca\x3f\x80\x00\x00\xca\x40\x00\x00\x00\x91\xa1t";
-    connection.execute("INSERT INTO train (item) VALUES (?1)", [item.as_slice()]).expect("a row");
+    one_item(&path, item);
     let dataset = SqliteDataset::<Point>::from_db_file(&path, "train").expect("a split");
     assert_eq!(dataset.get(0), Some(Point { name: "p".into(), place: (1.0, 2.0), tags: vec!["t".into()] }));
 }
