@@ -385,6 +385,21 @@ def special(_):
     )  # fmt: skip
 
 
+@program("operators_masked_scatter")
+def masked_scatter(_):
+    """Elements in the places of a mask, of which none may be set: then there may be no elements either."""
+
+    def compute(x, number, some, none):
+        return [
+            x.masked_scatter(some[..., None], x[some] * 2), x.masked_scatter(none[..., None], x[none] * 2),
+            number.masked_scatter(some, number[some] + 1), number.masked_scatter(none, number[none] + 1),
+            some.masked_scatter(some, ~some[some]), some.masked_scatter(none, some[none]), x.masked_scatter(some[..., None], x.flip(0)),
+        ]  # fmt: skip
+
+    some = torch.tensor([[False, True, True], [True, False, False]])
+    return computes(compute, floats(2, 3, 4), integers(5, 2, 3), some, torch.zeros_like(some))
+
+
 @program("operators_special_wide")
 def special_wide(_):
     """Special functions over wide ranges, in floats of 32 and 64 bits, with their ends where PyTorch has those: its `i0` of infinity is no number, and

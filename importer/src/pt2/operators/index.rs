@@ -384,11 +384,20 @@ fn masked_scatter(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let condition = made(call.cast_tensor(&mask, DType::Bool), DType::Bool, mask.sizes.clone());
     let flat = flattened(call, &condition);
     let counted = call.cast_tensor(&flat, DType::I64);
-    let (first, one) = (call.int64(0), call.int64(1));
+    let first = call.int64(0);
     let count = call.op("CumSum", &[&counted, &first], Vec::new());
-    // Before the first one it is -1, which is an index, too.
-    let place = call.op("Sub", &[&count, &one], Vec::new());
-    let source = flattened(call, &source);
+    let has_elements = source.sizes.iter().all(|size| size.is_some_and(|size| size > 0));
+    let elements = flattened(call, &source);
+    let (source, place) = if has_elements {
+        let one = call.int64(1);
+        // Before the first one it is -1, which is an index, too.
+        (elements.name, call.op("Sub", &[&count, &one], Vec::new()))
+    } else {
+        // Where the mask is not set at all the source may be empty: something stands before it for what is not taken.
+        let zero = call.scalar(Scalar::Int(0), source.dtype);
+        let zero = call.unsqueeze(&zero, &[0]);
+        (call.op("Concat", &[&zero, &elements], vec![int("axis", 0)]), count)
+    };
     let taken = call.op("Gather", &[&source, &place], Vec::new());
     let shape = dims(call, &x);
     let taken = reshaped(call, &taken, &shape);
