@@ -216,9 +216,13 @@ fn random_numbers_depend_on_seeds_epoch_and_place_alone() {
 #[test]
 fn parts_for_devices_have_numbers_of_their_own() {
     let device = Default::default();
-    let loader = DataLoaderBuilder::<B, _, _>::new(Noisy).batch_size(4);
-    let loader = loader.build(MapperDataset::new(InMemDataset::new(vec![0; 9]), Noisy));
-    let parts = split_dataloader(loader, &[device, device]);
+    let loader = |items| {
+        let builder = DataLoaderBuilder::<B, _, _>::new(Noisy).batch_size(4);
+        builder.build(MapperDataset::new(InMemDataset::new(vec![0; items]), Noisy))
+    };
+    let parts = split_dataloader(loader(7), &[device; 4]);
+    assert_eq!(parts.iter().map(|part| part.num_items()).collect::<Vec<_>>(), [1, 2, 2, 2]);
+    let parts = split_dataloader(loader(9), &[device; 2]);
     assert_eq!(parts.iter().map(|part| part.num_items()).collect::<Vec<_>>(), [4, 5]);
     let [first, second]: [Vec<_>; 2] = [0, 1].map(|n: usize| parts[n].iter().flatten().collect());
     assert_ne!(first, second[..4]);

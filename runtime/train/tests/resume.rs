@@ -220,6 +220,21 @@ fn killed_with_any_batch() {
     }
 }
 
+/// Of what is only partly there a run removes states, and nothing that is another's.
+#[test]
+fn parts_of_states_are_removed() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (start, _) = undisturbed(folder.path());
+    let folder = folder.path().join("parts");
+    let checkpoints = folder.join("checkpoint");
+    let [state, notes] = ["resume-9.part", "notes.part"].map(|name| checkpoints.join(name));
+    std::fs::create_dir_all(&state).expect("a folder");
+    std::fs::write(&notes, "mine").expect("a file");
+    train::<Trained>(&start, &folder, Run::new(Trouble::None));
+    assert!(!state.exists() && notes.exists());
+}
+
 #[test]
 fn interrupted_with_any_batch_and_with_workers() {
     let _alone = alone();
