@@ -99,7 +99,7 @@ fn what_does_not_fit_is_one_error_of_load_file() {
   wrong: steps is int [1], the file has i64 [2]
   wrong: layers is a list of 2, the file has 3
   wrong: 0 is another variant than the file has",
-        path.display()
+        path.with_extension("mpk").display()
     );
     assert_eq!(error.to_string(), expected);
     let record = net(&other).into_record();

@@ -265,6 +265,7 @@ pub trait Module<B: Backend>: Clone + Send + Debug {
         let record = recorder.load(path.clone(), device)?;
         let mut check = crate::record::RecordCheck::default();
         self.check_record(&record, &mut check);
+        let path = crate::record::with_extension(path, FR::file_extension());
         check.finish(&path.to_string_lossy())?;
         Ok(self.load_record(record))
     }

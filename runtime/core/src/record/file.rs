@@ -113,7 +113,7 @@ pub type NoStdTrainingRecorder = BinFileRecorder<FullPrecisionSettings>;
 pub type DebugRecordSettings = PrettyJsonFileRecorder<FullPrecisionSettings>;
 
 /// The path of a record: `file` with the recorder's extension in place of its own.
-pub(super) fn with_extension(mut file: PathBuf, extension: &str) -> PathBuf {
+pub(crate) fn with_extension(mut file: PathBuf, extension: &str) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let has_it = name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'));
     if !has_it {

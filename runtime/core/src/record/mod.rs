@@ -16,6 +16,8 @@ mod traits;
 pub use bytes::NamedMpkBytesRecorder;
 pub use bytes::{BinBytesRecorder, BytesRecorder};
 #[cfg(feature = "std")]
+pub(crate) use file::with_extension;
+#[cfg(feature = "std")]
 pub use file::{
     BinFileRecorder, BinGzFileRecorder, CompactRecorder, DebugRecordSettings, DefaultFileRecorder,
     DefaultRecorder, FileRecorder, JsonGzFileRecorder, NamedMpkFileRecorder, NamedMpkGzFileRecorder,
