@@ -30,6 +30,95 @@ def resnet18():
     return torchvision.models.resnet18(weights=None)
 
 
+def mobilenet_v2():
+    import torchvision
+    return torchvision.models.mobilenet_v2(weights=None, dropout=0.0)
+
+
+def efficientnet_b0():
+    import torchvision
+    return torchvision.models.efficientnet_b0(weights=None, dropout=0.0, stochastic_depth_prob=0.0)
+
+
+def convnext_tiny():
+    import torchvision
+    return torchvision.models.convnext_tiny(weights=None, stochastic_depth_prob=0.0)
+
+
+def swin_t():
+    import torchvision
+    network = torchvision.models.swin_t(weights=None)
+    for module in network.modules():
+        if isinstance(module, torchvision.ops.StochasticDepth):
+            module.p = 0.0
+    return network
+
+
+def unet():
+    import torch
+    from torch import nn
+
+    def block(inputs: int, outputs: int) -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.SiLU(),
+                             nn.Conv2d(outputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.SiLU())
+
+    class UNet(nn.Module):
+        """Three levels, learned upsampling, and the classes of each pixel."""
+
+        def __init__(self, widths=(32, 64, 128)):
+            super().__init__()
+            self.down = nn.ModuleList([block(i, o) for i, o in zip((3, *widths), widths)])
+            self.pool = nn.MaxPool2d(2)
+            self.up = nn.ModuleList([nn.ConvTranspose2d(o, i, 2, stride=2) for i, o in zip(widths, widths[1:])])
+            self.merge = nn.ModuleList([block(2 * i, i) for i in widths[:-1]])
+            self.head = nn.Conv2d(widths[0], 21, 1)
+
+        def forward(self, x):
+            kept = []
+            for down in self.down:
+                x = down(self.pool(x) if kept else x)
+                kept.append(x)
+            for skip, up, merge in reversed(list(zip(kept, self.up, self.merge))):
+                x = merge(torch.cat([skip, up(x)], 1))
+            return self.head(x).permute(0, 2, 3, 1)
+
+    return UNet()
+
+
+def wavenet():
+    import torch
+    from torch import nn
+
+    class WaveNet(nn.Module):
+        """Gated dilated convolutions over one axis, with a class for each sample."""
+
+        def __init__(self, width=64):
+            super().__init__()
+            self.first = nn.Conv1d(1, width, 1)
+            self.layers = nn.ModuleList([nn.Conv1d(width, 2 * width, 3, padding=2**i, dilation=2**i) for i in range(8)])
+            self.mix = nn.ModuleList([nn.Conv1d(width, width, 1) for _ in range(8)])
+            self.head = nn.Conv1d(width, 32, 1)
+
+        def forward(self, x):
+            x = self.first(x)
+            for layer, mix in zip(self.layers, self.mix):
+                gate, value = layer(x).chunk(2, 1)
+                x = x + mix(torch.sigmoid(gate) * torch.tanh(value))
+            return self.head(x).transpose(1, 2)
+
+    return WaveNet()
+
+
+def video():
+    from torch import nn
+
+    def layer(inputs: int, outputs: int, stride: int) -> list:
+        return [nn.Conv3d(inputs, outputs, 3, stride, padding=1), nn.BatchNorm3d(outputs), nn.ReLU()]
+
+    return nn.Sequential(*layer(3, 32, 2), *layer(32, 32, 1), *layer(32, 64, 2), *layer(64, 64, 1), nn.AdaptiveAvgPool3d(1),
+                         nn.Flatten(), nn.Linear(64, 10))
+
+
 def bert(attention="sdpa"):
     from transformers import BertConfig, BertForSequenceClassification
     config = BertConfig(vocab_size=8192, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024,
@@ -92,6 +181,13 @@ def mlp():
 # The network, the dims of a batch, how many tokens there are (none for images), the dims of the targets, how many classes.
 MODELS = {
     "resnet18": (resnet18, (8, 3, 224, 224), None, (8,), 1000),
+    "mobilenet_v2": (mobilenet_v2, (8, 3, 224, 224), None, (8,), 1000),
+    "efficientnet_b0": (efficientnet_b0, (4, 3, 224, 224), None, (4,), 1000),
+    "convnext_tiny": (convnext_tiny, (2, 3, 224, 224), None, (2,), 1000),
+    "swin_t": (swin_t, (2, 3, 224, 224), None, (2,), 1000),
+    "unet": (unet, (4, 3, 128, 128), None, (4, 128, 128), 21),
+    "wavenet": (wavenet, (4, 1, 2048), None, (4, 2048), 32),
+    "video": (video, (2, 3, 16, 64, 64), None, (2,), 10),
     "bert": (bert, (8, 64), 8192, (8,), 4),
     "gpt2": (gpt2, (2, 128), 8000, (2, 128), 8000),
     "lstm_tagger": (lstm_tagger, (16, 64), 2000, (16, 64), 17),
