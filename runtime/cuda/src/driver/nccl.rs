@@ -1,6 +1,7 @@
 //! Sums over devices by NCCL (NVIDIA, "NCCL User Guide", chapters "Using multiple NCCL communicators concurrently" and "Group Calls"), where it is there.
 
 use super::nvidia::Primary;
+use super::staging::Mark;
 use super::{DriverError, Numbers, is_wanted};
 use kiln_tensor::DType;
 use libloading::Library;
@@ -106,6 +107,8 @@ pub(super) struct Group {
     devices: Vec<Arc<Primary>>,
     /// One of each; none where the library did not make them, which is not asked again then.
     communicators: Vec<Communicator>,
+    /// Where the devices' streams are done with the last sums.
+    done: Vec<Mark>,
 }
 
 /// The process' groups, each of which goes with the first of its devices that is given up. Locked before a device's context is held.
@@ -131,7 +134,7 @@ impl Group {
             log::warn!("gradients of several devices are added up on one: {error}");
             communicators.clear();
         }
-        Some(Self { nccl, devices, communicators })
+        Some(Self { nccl, devices, communicators, done: Vec::new() })
     }
 
     /// Whether these are the devices.
@@ -172,6 +175,19 @@ impl Group {
         // SAFETY: it was begun above, whatever became of the calls.
         let ended = nccl.done("ncclGroupEnd", unsafe { (nccl.group_end)() });
         asked.and(ended).map(|()| true)
+    }
+
+    /// Keeps where the streams are done with the last sums. The devices' contexts are not held.
+    pub fn done_at(&mut self, done: Vec<Mark>) {
+        self.done = done;
+    }
+
+    /// Waits until the devices have the sums that they were asked for. Their contexts are not held.
+    pub fn wait(&self) {
+        for mark in &self.done {
+            // What a device fails at is told by what is asked of it next.
+            let _ = mark.primary.enter().and_then(|_entered| mark.synchronize());
+        }
     }
 
     /// Gives the communicators up, whatever they are at.

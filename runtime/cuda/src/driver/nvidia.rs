@@ -642,7 +642,7 @@ impl Driver for Nvidia {
         let named: Option<Vec<Vec<_>>> = sets.iter().map(|set| set.iter().map(named).collect()).collect();
         let Some(sets) = named else { return Ok(false) };
         let mut groups = nccl::groups();
-        let _held: Vec<_> = all.iter().map(|device| device.primary.hold()).collect::<Result<_, _>>()?;
+        let held: Vec<_> = all.iter().map(|device| device.primary.hold()).collect::<Result<_, _>>()?;
         let devices: Vec<Arc<Primary>> = all.iter().map(|device| device.primary.clone()).collect();
         let streams: Vec<*mut c_void> = all.iter().map(|device| device.stream.cast()).collect();
         let place = match groups.iter().position(|group| group.is_of(&devices)) {
@@ -663,8 +663,11 @@ impl Driver for Nvidia {
         // SAFETY: the contexts are held; the memory has so many numbers, as the caller says, and outlives what is asked for later on its
         // stream.
         let asked = unsafe { groups[place].all_reduce(&streams, &sets) };
-        if asked.is_err() {
-            groups.swap_remove(place).abort();
+        drop(held);
+        match asked {
+            Ok(true) => groups[place].done_at(all.iter().filter_map(|device| device.mark().ok()).collect()),
+            Ok(false) => {}
+            Err(_) => groups.swap_remove(place).abort(),
         }
         asked
     }
@@ -724,8 +727,10 @@ impl Driver for Nvidia {
         // Nobody makes a group of the device meanwhile.
         let mut groups = nccl::groups();
         if groups.iter().any(|group| group.has(&self.primary)) {
-            // What the other devices were asked to add up before is theirs; of a device that failed, nothing is.
-            let _ = self.synchronize();
+            // What the other devices were asked to add up before is theirs. They get there once this one did its part; one that failed never does.
+            if self.synchronize().is_ok() {
+                groups.iter().filter(|group| group.has(&self.primary)).for_each(Group::wait);
+            }
             groups.extract_if(.., |group| group.has(&self.primary)).for_each(Group::abort);
         }
         self.primary.close()

@@ -24,7 +24,7 @@ impl Mark {
     }
 
     /// Waits until it is reached; whoever waits has entered.
-    fn synchronize(&self) -> Result<(), DriverError> {
+    pub fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: the event is valid until this is dropped, or the context given up.
         unsafe { event::synchronize(self.event) }.map_err(failed("cuEventSynchronize"))
     }
