@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod basics;
+pub mod decompositions;
 pub mod dtypes;
 pub mod goldens;
 pub mod printing;

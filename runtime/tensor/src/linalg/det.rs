@@ -1,9 +1,8 @@
 //! Determinants.
 
+use super::matrices::square_matrices;
 use crate::backend::Backend;
-use crate::check::ensure;
-use crate::compose::calc;
-use crate::{Int, Shape, Tensor};
+use crate::{Int, Tensor};
 
 /// The determinants of the square matrices in the last two dims, which stay with size 1. By Gaussian elimination with
 /// partial pivoting (Golub and Van Loan, "Matrix Computations", section 3.4), in f32 or f64, on the device.
@@ -13,16 +12,11 @@ use crate::{Int, Shape, Tensor};
 /// # Panics
 /// When the last two dims are not one square matrix each.
 pub fn det<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
-    let (shape, dtype, device) = (tensor.shape(), tensor.dtype(), tensor.device());
-    let is_square = D >= 2 && shape[D - 1] == shape[D - 2];
-    ensure!(is_square, "det", "the last two dims of {shape} are no square matrix");
-    let wide = calc::wide(dtype);
-    let mut dims = shape.dims.clone();
-    let size = dims[D - 1];
-    (dims[D - 2], dims[D - 1]) = (1, 1);
-    let count = dims.iter().product();
-    let mut det = Tensor::<B, 3>::ones([count, 1, 1], (&device, wide));
-    let mut rest: Tensor<B, 3> = tensor.cast(wide).reshape([count, size, size]);
+    let (matrices, origin) = square_matrices("det", tensor);
+    let [count, size, _] = matrices.dims();
+    let device = matrices.device();
+    let mut det = Tensor::<B, 3>::ones([count, 1, 1], (&device, matrices.dtype()));
+    let mut rest = matrices;
     for left in (1..=size).rev() {
         let place = rest.clone().narrow(2, 0, 1).abs().argmax(1);
         let places: Tensor<B, 3, Int> = place.clone().expand([count, 1, left]);
@@ -42,5 +36,5 @@ pub fn det<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
         let factors = below.clone().narrow(2, 0, 1).div(divisor);
         rest = below.narrow(2, 1, left - 1).sub(factors.mul(pivot_row.narrow(2, 1, left - 1)));
     }
-    det.cast(dtype).reshape(Shape::from(dims))
+    origin.restore(det)
 }

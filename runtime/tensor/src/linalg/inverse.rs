@@ -1,9 +1,8 @@
 //! Inverses.
 
+use super::matrices::{identity, square_matrices};
 use crate::backend::Backend;
-use crate::check::ensure;
-use crate::compose::calc;
-use crate::{Int, Shape, Tensor};
+use crate::{Int, Tensor};
 use alloc::vec;
 
 /// The inverses of the square matrices in the last two dims. By Gauss-Jordan elimination with partial pivoting (Higham, "Accuracy and Stability of
@@ -12,20 +11,14 @@ use alloc::vec;
 /// # Panics
 /// When the last two dims are not one square matrix each.
 pub fn inverse<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
-    let (shape, dtype, device) = (tensor.shape(), tensor.dtype(), tensor.device());
-    let is_square = D >= 2 && shape[D - 1] == shape[D - 2];
-    ensure!(is_square, "inverse", "the last two dims of {shape} are no square matrix");
-    let wide = calc::wide(dtype);
-    let size = shape[D - 1];
+    let (matrices, origin) = square_matrices("inverse", tensor);
+    let [count, size, _] = matrices.dims();
     if size == 0 {
-        return tensor;
+        return origin.restore(matrices);
     }
-    let count = shape.dims[..D - 2].iter().product();
-    let matrices: Tensor<B, 3> = tensor.cast(wide).reshape([count, size, size]);
-    let rows = Tensor::<B, 1, Int>::arange(0..size as i64, &device).reshape([1, size, 1]);
-    let identity = rows.clone().equal(rows.clone().swap_dims(1, 2)).float().cast(wide);
+    let rows = Tensor::<B, 1, Int>::arange(0..size as i64, &matrices.device()).reshape([1, size, 1]);
     // What is done to the rows of a matrix until it is the identity makes the inverse of the identity.
-    let mut both = Tensor::cat(vec![matrices, identity.expand([count, size, size])], 2);
+    let mut both = Tensor::cat(vec![matrices.clone(), identity(&matrices, size)], 2);
     for column in 0..size {
         let below = both.clone().narrow(2, column, 1).narrow(1, column, size - column);
         let place = below.abs().argmax(1).add_scalar(column as i64);
@@ -37,5 +30,5 @@ pub fn inverse<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D>
         let cleared = exchanged.sub(factors.mul(unit_row.clone()));
         both = cleared.mask_where(rows.clone().equal_elem(column as i64), unit_row);
     }
-    both.narrow(2, size, size).cast(dtype).reshape(Shape::from(shape.dims))
+    origin.restore(both.narrow(2, size, size))
 }

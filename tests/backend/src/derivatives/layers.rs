@@ -2,7 +2,10 @@
 
 use kiln_tensor::backend::Backend;
 use kiln_tensor::compose::{CrossEntropyOptions, RnnOperands, RnnOutput};
-use kiln_tensor::linalg::{det, inverse, lu_decomposition};
+use kiln_tensor::linalg::{
+    Columns, Diagonal, Triangle, cholesky, det, eigh, householder_product, inverse, lu_decomposition,
+    lu_factor, matrix_exp, qr, solve_triangular, svd,
+};
 use kiln_tensor::module::{LinearAttentionOptions, linear_attention};
 use kiln_tensor::{
     Activation, AttentionOptions, BinaryOp, ConvOptions, ConvTransposeOptions, CoordinateTransform,
@@ -35,6 +38,21 @@ fn attended<B: Backend>(
     let (result, state) = linear_attention(query, key, value, state, decay, beta, options);
     let [result, state] = [result.flatten::<1>(0, 2), state.flatten(0, 3)];
     Tensor::cat(vec![result, state], 0).into_backend()
+}
+
+/// Symmetric positive definite matrices.
+fn definite<B: Backend>(x: B::Primitive) -> Tensor<B, 3> {
+    let x = Tensor::<B, 3>::from_backend(x);
+    let size = x.dims()[1];
+    let identity = Tensor::<B, 2>::eye_with([size, size], 0, x.dtype(), &x.device()).unsqueeze::<3>();
+    x.clone().matmul(x.swap_dims(1, 2)) + identity
+}
+
+/// All parts of matrices by singular values in one.
+fn decomposed<B: Backend>(x: B::Primitive) -> B::Primitive {
+    let (u, values, vt) = svd(Tensor::<B, 3>::from_backend(x), Columns::Reduced);
+    let parts = [u, values, vt].map(|part| part.flatten::<1>(0, 2));
+    Tensor::cat(parts.to_vec(), 0).into_backend()
 }
 
 /// All results of a recurrent layer in one.
@@ -193,7 +211,32 @@ functions! { ($) layers:
 
     determinants [[2, 4, 4]] |B, [x]| det::<B, 3>(Tensor::from_backend(x)).into_backend();
     decompositions [[3, 3]] |B, [x]| lu_decomposition::<B>(Tensor::from_backend(x)).0.into_backend();
+    decompositions_with_pivots [[2, 3, 4]] |B, [x]| lu_factor(Tensor::<B, 3>::from_backend(x)).0.into_backend();
     inverses [[2, 3, 3]] |B, [x]| inverse::<B, 3>(Tensor::from_backend(x)).into_backend();
+    triangular_systems [[2, 3, 3], [2, 3, 2]] |B, [a, b]| {
+        let a = Tensor::<B, 3>::from_backend(a).add_scalar(2);
+        solve_triangular(a, Tensor::from_backend(b), Triangle::Upper, Diagonal::Given).into_backend()
+    };
+    cholesky_factors [[2, 3, 3]] |B, [x]| cholesky(definite::<B>(x)).into_backend();
+    orthogonal_factors_of_columns [[2, 4, 3]] |B, [x]| {
+        let (q, r) = qr(Tensor::<B, 3>::from_backend(x), Columns::Reduced);
+        Tensor::cat(vec![q, r], 1).into_backend()
+    };
+    orthogonal_factors_of_rows [[2, 2, 4]] |B, [x]| {
+        let (q, r) = qr(Tensor::<B, 3>::from_backend(x), Columns::Complete);
+        Tensor::cat(vec![q, r], 2).into_backend()
+    };
+    products_of_reflections [[2, 4, 2], [2, 2]] |B, [vectors, factors]| {
+        let vectors = Tensor::<B, 3>::from_backend(vectors);
+        householder_product(vectors, Tensor::<B, 2>::from_backend(factors)).into_backend()
+    };
+    eigenvalues [[2, 3, 3]] |B, [x]| {
+        let (values, vectors) = eigh(definite::<B>(x), Triangle::Lower);
+        Tensor::cat(vec![values, vectors], 1).into_backend()
+    };
+    singular_values_of_columns [[2, 4, 3]] |B, [x]| decomposed::<B>(x);
+    singular_values_of_rows [[2, 2, 4]] |B, [x]| decomposed::<B>(x);
+    exponentials [[2, 3, 3]] |B, [x]| matrix_exp(Tensor::<B, 3>::from_backend(x)).into_backend();
     linear_attention_with_state [[1, 3, 8], [1, 3, 4], [1, 3, 4], [1, 2, 2, 2]] |B, [q, k, v, state]| {
         attended::<B>([q, k, v], Some(state), None, None)
     };
