@@ -446,3 +446,39 @@ def matrices(_):
         ]  # fmt: skip
 
     return computes(compute, floats(4, 4) + 3 * torch.eye(4), floats(2, 3, 4), torch.rand(4))
+
+
+@program("operators_decompositions")
+def decompositions(_):
+    """Decompositions of matrices and what is computed by them: of symmetric ones, of others, of batches, of more rows or more columns. Signs of eigenvectors and of
+    singular vectors are nobody's, so that what they make is compared."""
+    linalg = torch.linalg
+
+    def compute(definite, square, tall, wide, right):
+        lower = linalg.cholesky(definite)
+        values, vectors = linalg.eigh(definite)
+        u, singular, rows = linalg.svd(tall, full_matrices=False)
+        whole, _, whole_rows = linalg.svd(wide)
+        q, r = linalg.qr(tall)
+        complete, upper = linalg.qr(wide, mode="complete")
+        p, l, up = linalg.lu(tall)
+        factors, pivots = linalg.lu_factor(square)
+        old_u, old_values, old_v = torch.svd(wide)
+        return [
+            lower, linalg.cholesky(definite, upper=True), linalg.cholesky_ex(definite)[0], torch.cholesky_solve(right, lower),
+            torch.cholesky_solve(right[0], lower.mT, upper=True), torch.cholesky_inverse(lower), linalg.solve_triangular(square, right, upper=True),
+            linalg.solve_triangular(square, right[0], upper=False, unitriangular=True), linalg.solve_triangular(square, right.mT, upper=True, left=False),
+            torch.triangular_solve(right, square, upper=False, transpose=True)[0], values, linalg.eigvalsh(definite, UPLO="U"), vectors.abs(),
+            vectors * (values / 4).exp()[..., None, :] @ vectors.mT, singular, u.abs(), (u * singular[..., None, :]) @ rows, u @ rows, whole.abs(), whole_rows[..., :3, :].abs(),
+            old_values, (old_u * old_values[..., None, :]) @ old_v.mT, linalg.svdvals(wide), q, r, linalg.qr(square, mode="r")[1], complete, upper, p, l, up, factors, pivots,
+            linalg.lu_solve(factors, pivots, right), linalg.pinv(tall), linalg.pinv(definite[0], hermitian=True), torch.pinverse(wide[0]), linalg.pinv(tall[0] * 1e-3, atol=2e-3),
+            linalg.pinv(tall[0], rtol=0.5), linalg.matrix_rank(tall[:, :, :1] @ wide[:, :1]), linalg.matrix_rank(definite, hermitian=True), linalg.matrix_rank(tall, tol=1.0),
+            linalg.cond(square), linalg.cond(square, p=-2), linalg.matrix_norm(tall, "nuc"), linalg.matrix_norm(wide, 2, keepdim=True), linalg.norm(wide[0], -2),
+            linalg.matrix_norm(tall, 2, dim=(2, 0)), linalg.matrix_exp(square), torch.matrix_exp(definite / 4), linalg.householder_product(tall, tall[:, 0] / 4),
+            linalg.solve_ex(square, right)[0], linalg.tensorinv(square[0].reshape(2, 2, 4), ind=2), linalg.tensorsolve(square[0].reshape(4, 2, 2), right[0, :, 0]),
+        ]  # fmt: skip
+
+    some = floats(2, 4, 4)
+    return computes(
+        compute, some @ some.mT + torch.eye(4), floats(2, 4, 4) + 3 * torch.eye(4), floats(2, 5, 3), floats(2, 3, 5), floats(2, 4, 2)
+    )

@@ -16,6 +16,7 @@ mod c_dist;
 mod cast;
 mod causal_conv_with_state;
 mod center_crop_pad;
+mod cholesky;
 mod clip;
 mod col2im;
 mod compare;
@@ -34,6 +35,7 @@ mod detach;
 mod dft;
 mod dropout;
 mod dynamic_quantize_lstm;
+mod eigh;
 mod einsum;
 mod embed_layer_normalization;
 mod expand;
@@ -53,6 +55,7 @@ mod group_normalization;
 mod group_query_attention;
 mod grouped_matmul;
 mod heads;
+mod householder_product;
 mod identity;
 mod if_;
 mod imputer;
@@ -67,10 +70,12 @@ mod linear_model;
 mod loss;
 mod lp_normalization;
 mod lrn;
+mod lu_factor;
 mod matmul;
 mod matmul_bnb4;
 mod matmul_integer;
 mod matmul_n_bits;
+mod matrix_exp;
 mod max_pool;
 mod max_roi_pool;
 mod max_unpool;
@@ -94,6 +99,7 @@ mod qlinear_concat;
 mod qlinear_softmax;
 mod qlinear_where;
 mod qmoe;
+mod qr;
 mod quantization;
 mod quantize_linear;
 mod random;
@@ -113,8 +119,10 @@ mod sequence;
 mod shape;
 mod slice;
 mod softmax;
+mod solve_triangular;
 mod split;
 mod squeeze;
+mod svd;
 mod svm;
 mod swi_glu;
 mod tensor_scatter;
@@ -167,6 +175,7 @@ operators! {
     cast::Cast,
     causal_conv_with_state::CausalConvWithState,
     center_crop_pad::CenterCropPad,
+    cholesky::Cholesky,
     clip::Clip,
     col2im::Col2Im,
     compare::Compare,
@@ -185,6 +194,7 @@ operators! {
     dft::Dft,
     dropout::Dropout,
     dynamic_quantize_lstm::DynamicQuantizeLstm,
+    eigh::Eigh,
     einsum::Einsum,
     embed_layer_normalization::EmbedLayerNormalization,
     expand::Expand,
@@ -203,6 +213,7 @@ operators! {
     group_normalization::GroupNormalization,
     group_query_attention::GroupQueryAttention,
     grouped_matmul::GroupedMatMul,
+    householder_product::HouseholderProduct,
     identity::Identity,
     if_::If,
     imputer::Imputer,
@@ -216,10 +227,13 @@ operators! {
     loss::Loss,
     lp_normalization::LpNormalization,
     lrn::Lrn,
+    lu_factor::LuFactor,
+    lu_factor::PivotedOrder,
     matmul::MatMul,
     matmul_bnb4::MatMulBnb4,
     matmul_integer::MatMulInteger,
     matmul_n_bits::MatMulNBits,
+    matrix_exp::MatrixExp,
     max_pool::MaxPool,
     max_roi_pool::MaxRoiPool,
     max_unpool::MaxUnpool,
@@ -242,6 +256,7 @@ operators! {
     qlinear_softmax::QLinearSoftmax,
     qlinear_where::QLinearWhere,
     qmoe::QMoe,
+    qr::Qr,
     quantize_linear::QuantizeLinear,
     random::Random,
     range::Range,
@@ -259,8 +274,10 @@ operators! {
     shape::Shape,
     slice::Slice,
     softmax::Softmax,
+    solve_triangular::SolveTriangular,
     split::Split,
     squeeze::Squeeze,
+    svd::Svd,
     svm::Svm,
     swi_glu::SwiGlu,
     tensor_scatter::TensorScatter,

@@ -682,6 +682,19 @@ impl<'p> Call<'_, 'p> {
         outputs
     }
 
+    /// Writes a node of Kiln's own domain with several outputs.
+    pub fn kiln_ops(
+        &mut self,
+        operator: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+        outputs: usize,
+    ) -> Vec<String> {
+        let outputs: Vec<String> = (0..outputs).map(|_| self.to.fresh()).collect();
+        self.to.write(KILN, operator, inputs, outputs.clone(), attributes);
+        outputs
+    }
+
     fn constant(&mut self, dims: Vec<i64>, dtype: DType, raw: Vec<u8>) -> String {
         let data_type = dtype::data_type(dtype);
         let tensor = TensorProto { dims, data_type, raw_data: raw.into(), ..TensorProto::default() };

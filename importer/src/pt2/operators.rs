@@ -7,6 +7,7 @@ pub(super) mod control;
 mod convert;
 mod counting;
 mod create;
+mod decomposition;
 pub(super) mod index;
 mod linear;
 mod loss;
@@ -71,6 +72,7 @@ const TABLES: &[Table] = &[
     convert::RULES,
     counting::RULES,
     create::RULES,
+    decomposition::RULES,
     index::RULES,
     linear::RULES,
     loss::RULES,

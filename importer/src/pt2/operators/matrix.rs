@@ -43,20 +43,17 @@ pub(super) const RULES: Table = &[
         Ok(vec![call.op("Where", &[&eye, &value, &x], Vec::new())])
     }),
     ("linalg_inv_ex.default", |call| {
-        // That it failed is never told.
         let mut results = inverse(call)?;
-        if call.is_used(1) {
-            let info = call.result(1)?;
-            let x = matrix(call)?;
-            let shape = call.shape(&x);
-            let (zero, end) = (Int::Known(0), Int::Known(-2));
-            let shape = call.slice(&shape, 0, [&zero, &end], 1);
-            results.push(call.filled(&shape, Scalar::Int(0), info.dtype));
-        }
+        results.extend(no_errors(call, 1)?);
         Ok(results)
     }),
     ("linalg_matrix_power.default", matrix_power),
     ("linalg_solve.default", solve),
+    ("linalg_solve_ex.default", |call| {
+        let mut results = solve(call)?;
+        results.extend(no_errors(call, 1)?);
+        Ok(results)
+    }),
     ("matrix_power.default", matrix_power),
 ];
 
@@ -257,8 +254,22 @@ fn trace(call: &mut Call<'_, '_>) -> Result<Outputs> {
     Ok(vec![reduce_axes(call, "ReduceSum", &Tensor { name: diagonal, ..x }, &[], false)])
 }
 
-fn matrix(call: &mut Call<'_, '_>) -> Result<Tensor> {
-    call.tensor(if call.has("A") { "A" } else { "self" })
+/// What says which matrices something failed for, if anything reads it: none ever. It has the axes of the first result before the matrices'.
+pub(super) fn no_errors(call: &mut Call<'_, '_>, position: usize) -> Result<Option<String>> {
+    if !call.is_used(position) {
+        return Ok(None);
+    }
+    let info = call.result(position)?;
+    let x = matrix(call)?;
+    let shape = call.shape(&x);
+    let (zero, end) = (Int::Known(0), Int::Known(-2));
+    let shape = call.slice(&shape, 0, [&zero, &end], 1);
+    Ok(Some(call.filled(&shape, Scalar::Int(0), info.dtype)))
+}
+
+pub(super) fn matrix(call: &mut Call<'_, '_>) -> Result<Tensor> {
+    let name = ["A", "input"].into_iter().find(|name| call.has(name)).unwrap_or("self");
+    call.tensor(name)
 }
 
 fn determinant(call: &mut Call<'_, '_>) -> Result<Outputs> {

@@ -1,5 +1,6 @@
 //! Normalizations, norms and dropout.
 
+use super::decomposition::singular_values;
 use super::pointwise::wide;
 use super::{Sharing, Table, ViewTable};
 use crate::pt2::call::{Call, Int, Number, Outputs, Result, Tensor, float, int, invalid, unsupported};
@@ -361,7 +362,8 @@ fn matrix_norm(call: &mut Call<'_, '_>) -> Result<Outputs> {
     if let Some(word) = call.text("ord") {
         return match word {
             "fro" => Ok(vec![reduction(call, "ReduceL2", &value, &[rows, columns], keep)]),
-            _ => Err(unsupported(format!("the norm `{word}`, which is of singular values"))),
+            "nuc" => Ok(vec![spectral_norm(call, &value, &x, [rows, columns], "ReduceSum", keep)]),
+            _ => Err(unsupported(format!("the norm `{word}`, which PyTorch does not have"))),
         };
     }
     let order = match call.optional_number("ord")? {
@@ -372,15 +374,42 @@ fn matrix_norm(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let summed = match order.abs() {
         1.0 => rows,
         f64::INFINITY => columns,
+        2.0 => {
+            let operator = if order > 0.0 { "ReduceMax" } else { "ReduceMin" };
+            return Ok(vec![spectral_norm(call, &value, &x, [rows, columns], operator, keep)]);
+        }
         _ => {
             return Err(unsupported(format!(
-                "the matrix norm of order {order}, which is of singular values"
+                "the matrix norm of order {order}, which PyTorch does not have"
             )));
         }
     };
     let sums = reduction(call, "ReduceL1", &value, &[summed], true);
     let operator = if order > 0.0 { "ReduceMax" } else { "ReduceMin" };
     Ok(vec![reduction(call, operator, &sums, &[rows, columns], keep)])
+}
+
+/// What is reduced of the singular values of matrices in two axes.
+fn spectral_norm(
+    call: &mut Call<'_, '_>,
+    value: &str,
+    x: &Tensor,
+    [rows, columns]: [i64; 2],
+    operator: &str,
+    keep: bool,
+) -> String {
+    let others = (0..).take(x.rank()).filter(|&axis| axis != rows && axis != columns);
+    let order: Vec<i64> = others.chain([rows, columns]).collect();
+    let sizes = order.iter().map(|&axis| x.size(axis)).collect();
+    let matrices = Tensor { name: call.transpose(value, &order), dtype: x.dtype, sizes };
+    let values = singular_values(call, &matrices);
+    let norm = reduction(call, operator, &values, &[-1], false);
+    if !keep {
+        return norm;
+    }
+    let mut axes = [rows, columns];
+    axes.sort_unstable();
+    call.unsqueeze(&norm, &axes)
 }
 
 /// The norm along all axes but one, or along all if that is −1; axes of size 1 remain.
