@@ -3,7 +3,7 @@
 use crate::simd::dispatched;
 use crate::size::elements;
 use crate::threads::{SharedMut, parallel_chunks, parallel_for};
-use crate::walk::Walk;
+use crate::walk::{Axis, Walk};
 use bytemuck::Pod;
 
 /// A strided view for [`copy_strided`]: the position `p` is element `offset + Σ p[i] · strides[i]`.
@@ -104,13 +104,15 @@ fn copy_elements<T: Copy + Send + Sync>(
     // Without this, threads could write one element at once.
     let safe = to.is_injective(dims);
     let dst = SharedMut::new(dst);
-    let transposes = match walk.outer() {
-        Some((lines, [1, _])) if step_from != 1 && step_to == 1 && lines >= 4 => Some(lines),
-        _ => None,
+    // The dim whose neighbours lie side by side in the source, as those of rows do in the destination. Rows that are short, or one element again
+    // and again, are worth it next to it only.
+    let side_by_side = |axis: &Axis<2>| {
+        axis.strides[0] == 1 && axis.size >= 4 && (walk.is_next_to_row(axis) || row >= 8 && step_from != 0)
     };
-    if let (Some(lines), true) = (transposes, safe) {
-        let outer = walk.around_matrices();
-        let step_out = walk.outer().map_or(0, |(_, [_, step])| step);
+    let across = if step_from != 1 && step_to == 1 && safe { walk.axis_where(side_by_side) } else { None };
+    if let Some(axis) = across {
+        let outer = walk.around(&axis);
+        let (lines, step_out) = (axis.size, axis.strides[1]);
         // Few elements of lines woven together are one run of the destination.
         let weaves = (2..SQUARE).contains(&row) && step_out == row as isize;
         let [strip, run] = if weaves { [RUN, row] } else { [SQUARE, RUN] };
@@ -357,6 +359,11 @@ mod tests {
             (&[33, 17], 0, &[1, 33], 0, &[17, 1]),
             (&[5, 58, 2], 3, &[116, 1, 58], 0, &[116, 2, 1]),
             (&[3, 1100, 3], 0, &[3300, 1, 1100], 0, &[3300, 3, 1]),
+            // All dims the other way round, and others between.
+            (&[35, 19, 37], 2, &[1, 35, 665], 0, &[703, 37, 1]),
+            (&[5, 7, 3, 33], 0, &[1, 5, 35, 105], 0, &[693, 99, 33, 1]),
+            (&[17, 4, 3, 21], 0, &[12, 1, 4, 204], 0, &[252, 63, 21, 1]),
+            (&[18, 5, 9], 0, &[1, 18, 0], 0, &[45, 9, 1]),
             (&[100, 200], 0, &[1, 100], 7, &[201, 1]),
             (&[21, 1100], 0, &[1, 21], 0, &[1100, 1]),
             (&[4, 2065], 1, &[1, 5], 2, &[2070, 1]),

@@ -14,6 +14,15 @@ pub(crate) struct Walk<const N: usize> {
     strides: [[isize; RANK]; N],
 }
 
+/// A dim of a [`Walk`] that is not the row.
+pub(crate) struct Axis<const N: usize> {
+    at: usize,
+    /// Its size.
+    pub size: usize,
+    /// Elements between its neighbours, for each operand.
+    pub strides: [isize; N],
+}
+
 impl<const N: usize> Walk<N> {
     /// Merges neighbouring dims where every operand's strides allow, and leaves out dims of size 1.
     ///
@@ -55,16 +64,29 @@ impl<const N: usize> Walk<N> {
         self.dims[..self.rank - 1].iter().product()
     }
 
-    /// The innermost dim but the row, if any: its size and strides.
-    pub fn outer(&self) -> Option<(usize, [isize; N])> {
-        let axis = self.rank.checked_sub(2)?;
-        Some((self.dims[axis], core::array::from_fn(|n| self.strides[n][axis])))
+    /// The innermost dim but the row of which something holds, if any.
+    pub fn axis_where(&self, is: impl Fn(&Axis<N>) -> bool) -> Option<Axis<N>> {
+        let axis = |at: usize| Axis {
+            at,
+            size: self.dims[at],
+            strides: core::array::from_fn(|n| self.strides[n][at]),
+        };
+        (0..self.rank - 1).rev().map(axis).find(is)
     }
 
-    /// The same with the rows' own dim and the one before it taken out: what is left to walk around matrices.
-    pub fn around_matrices(&self) -> Self {
+    /// Whether no dim lies between it and the row.
+    pub fn is_next_to_row(&self, axis: &Axis<N>) -> bool {
+        axis.at + 2 == self.rank
+    }
+
+    /// The same with the rows' own dim and another one taken out: what is left to walk around the matrices of both.
+    pub fn around(&self, axis: &Axis<N>) -> Self {
         let mut walk = *self;
-        let rank = self.rank.saturating_sub(2);
+        let rank = self.rank - 2;
+        for at in axis.at..rank {
+            walk.dims[at] = self.dims[at + 1];
+            (0..N).for_each(|n| walk.strides[n][at] = self.strides[n][at + 1]);
+        }
         walk.dims[rank] = 1;
         (0..N).for_each(|n| walk.strides[n][rank] = 0);
         walk.rank = rank + 1;

@@ -136,6 +136,13 @@ unsafe fn one<S: Simd>(s: S, x: *const f32, out: *mut f32, n: usize, f: impl Fn(
     }
 }
 
+/// `x ^ 0.5`: a power of -0 is 0, one of -∞ is ∞.
+#[inline(always)]
+fn positive_root<S: Simd>(s: S, x: S::F) -> S::F {
+    let root = s.add(s.sqrt(x), s.splat(0.0));
+    s.select(s.eq(x, s.splat(f32::NEG_INFINITY)), s.splat(f32::INFINITY), root)
+}
+
 /// `x ^ y` for the exponents that need no logarithm; `false` for others.
 #[inline(always)]
 unsafe fn simple_power<S: Simd>(s: S, x: *const f32, y: f32, out: *mut f32, n: usize) -> bool {
@@ -159,9 +166,52 @@ unsafe fn simple_power<S: Simd>(s: S, x: *const f32, y: f32, out: *mut f32, n: u
                 #[inline(always)]
                 |x| s.mul(s.mul(x, x), x),
             );
+        } else if y == 1.0 {
+            one(
+                s,
+                x,
+                out,
+                n,
+                #[inline(always)]
+                |x| x,
+            );
+        } else if y == -1.0 {
+            one(
+                s,
+                x,
+                out,
+                n,
+                #[inline(always)]
+                |x| s.div(s.splat(1.0), x),
+            );
         } else if y == 0.5 {
-            // A power of -0 is 0, one of -∞ is ∞.
-            let infinite = s.splat(f32::NEG_INFINITY);
+            one(
+                s,
+                x,
+                out,
+                n,
+                #[inline(always)]
+                |x| positive_root(s, x),
+            );
+        } else if y == -0.5 {
+            one(
+                s,
+                x,
+                out,
+                n,
+                #[inline(always)]
+                |x| s.div(s.splat(1.0), positive_root(s, x)),
+            );
+        } else if y == 0.25 {
+            one(
+                s,
+                x,
+                out,
+                n,
+                #[inline(always)]
+                |x| s.sqrt(positive_root(s, x)),
+            );
+        } else if y == 0.75 {
             one(
                 s,
                 x,
@@ -169,8 +219,21 @@ unsafe fn simple_power<S: Simd>(s: S, x: *const f32, y: f32, out: *mut f32, n: u
                 n,
                 #[inline(always)]
                 |x| {
-                    let root = s.add(s.sqrt(x), s.splat(0.0));
-                    s.select(s.eq(x, infinite), s.splat(f32::INFINITY), root)
+                    let root = positive_root(s, x);
+                    s.mul(root, s.sqrt(root))
+                },
+            );
+        } else if y == 1.5 {
+            one(
+                s,
+                x,
+                out,
+                n,
+                #[inline(always)]
+                |x| {
+                    let root = positive_root(s, x);
+                    // The root of -∞ is ∞, which it would make negative.
+                    s.mul(s.abs(x), root)
                 },
             );
         } else {

@@ -100,6 +100,34 @@ fn maxima_and_powers_keep_ieee_corners() {
     });
 }
 
+/// Exponents that need no logarithm, against powers of f64: in the corners of f32, and within three units in the last place between.
+#[test]
+fn powers_of_simple_exponents_are_close() {
+    let corners =
+        [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -2.5, f32::MIN_POSITIVE, f32::MAX, 1.0];
+    let mut x = noise(1013, 5);
+    for (i, x) in x.iter_mut().enumerate() {
+        *x = x.abs() * 10f32.powi(i as i32 % 61 - 30);
+    }
+    x.extend(corners);
+    at_each_level(|_| {
+        for y in [-1.0_f32, -0.5, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 0.7] {
+            let mut out = vec![7.0; x.len()];
+            let operand = Strided { data: &[y], strides: &[0] };
+            binary(BinaryOp::Pow, &[x.len()], Strided { data: &x, strides: &[1] }, operand, &mut out);
+            for (&x, &got) in x.iter().zip(&out) {
+                let want = f64::from(x).powf(f64::from(y)) as f32;
+                let near = (got - want).abs() <= 3.0 * f32::EPSILON * want.abs() + f32::from_bits(1);
+                let same = got == want && got.is_sign_positive() == want.is_sign_positive();
+                assert!(
+                    same || near && want != 0.0 || got.is_nan() && want.is_nan(),
+                    "{x} ^ {y}: {got}, not {want}"
+                );
+            }
+        }
+    });
+}
+
 /// `where(x > y, silu(x) · 2, |y| + x)`, with a cast and a logical operation thrown in.
 fn expression() -> Expression {
     let two = Step::Constant(Scalar::Float(2.0), DType::F32);

@@ -5,10 +5,12 @@
 
 mod bf16;
 mod blocked;
+mod deep;
 mod epilogue;
 mod generic;
 mod pack;
 mod rows;
+mod small;
 mod tile;
 mod vector;
 
@@ -231,6 +233,9 @@ fn product(
                 return;
             }
         }
+        if epilogue.is_empty() && deep::suits(m, n, k) {
+            return deep::deep_product(m, n, k, a, b, c, c_step);
+        }
     }
     if parallel
         && let (Lhs::Plain(a), Rhs::Packed(b)) = (a, b)
@@ -295,6 +300,15 @@ pub fn gemm_batched(
     Matrix { data: &a.data[last_a..], ..a }.check(m, k, "left operand");
     Matrix { data: &b.data[last_b..], ..b }.check(k, n, "right operand");
     let work = m.saturating_mul(n).saturating_mul(k) / 100 + 1;
+    if small::suits(m, n, k) {
+        let c = SharedMut::new(c);
+        return threads::parallel_for(offsets.len(), work + 10, |range| {
+            // SAFETY: operands were checked from the last offset on, and so hold their dims from each; each product has its own part of the output.
+            unsafe {
+                small::small_products([m, n, k], a, b, &offsets[range.clone()], c.ptr(range.start * m * n))
+            };
+        });
+    }
     // Large products share out their own work; small ones are the work that is shared out.
     let split_each = offsets.len() < 2 * threads::sharing() && work >= threads::INLINE_WORK;
     let c = SharedMut::new(c);

@@ -1,7 +1,11 @@
 //! Products of awkward sizes against f64, at every level.
 
-use super::{Bias, Epilogue, Lhs, Matrix, PackedLhs, PackedRhs, Rhs, gemm, gemm_batched, gemm_generic};
+use super::{
+    Bias, Epilogue, Lhs, Matrix, PackedLhs, PackedRhs, Rhs, deep, gemm, gemm_batched, gemm_generic,
+    pack_lhs_into, packed_product,
+};
 use crate::elementwise::activation_of;
+use crate::scratch::with_scratch;
 use crate::simd::forced::at_each_level;
 use kiln_types::Activation;
 
@@ -237,5 +241,71 @@ fn sizes_that_wrap_are_refused() {
     refused("rows of C that wrap", &mut || {
         let mut c = vec![0.0; 64];
         gemm_bf16(2, &[1.0; 8], 4, &b, &mut c, usize::MAX - 31, &Epilogue::default());
+    });
+}
+
+/// The product of a few rows and columns, term after term in f64.
+fn plain(size: [usize; 3], a: Matrix<'_>, b: Matrix<'_>) -> Vec<f64> {
+    let [m, n, k] = size;
+    let element = |i: usize| (0..k).map(move |p| f64::from(a.at(i / n, p)) * f64::from(b.at(p, i % n))).sum();
+    (0..m * n).map(element).collect()
+}
+
+/// Both ways, to the bit: blocks of the depth added up, and one after another.
+#[test]
+fn deep_products_are_those_of_blocks_in_their_order() {
+    at_each_level(|_| {
+        for [m, n, k] in [[2, 3, 1601], [32, 32, 4001], [17, 45, 2000], [64, 64, 1537]] {
+            let (a, b) = (noise(m * k, 1), noise(k * n, 2));
+            for (a, b) in [
+                (Matrix { data: &a, row_stride: 1, col_stride: m }, Matrix::row_major(&b, n)),
+                (Matrix::row_major(&a, k), Matrix { data: &b, row_stride: 1, col_stride: k }),
+            ] {
+                assert!(deep::suits(m, n, k));
+                let (mut got, mut blocked) = (vec![7.0; m * (n + 1)], vec![7.0; m * n]);
+                gemm(m, n, k, Lhs::Plain(a), Rhs::Plain(b), &mut got, n + 1, &Epilogue::default());
+                with_scratch(m * k, |packed| {
+                    pack_lhs_into(a, m, k, packed);
+                    packed_product(m, n, k, packed, b, &mut blocked, n);
+                });
+                let want = plain([m, n, k], a, b);
+                for (i, (blocked, want)) in blocked.iter().zip(want).enumerate() {
+                    let got = got[i / n * (n + 1) + i % n];
+                    assert_eq!(got.to_bits(), blocked.to_bits(), "{m} x {n} x {k} at {i}");
+                    assert!(
+                        (f64::from(got) - want).abs() < 1e-3,
+                        "{m} x {n} x {k} at {i}: {got}, not {want}"
+                    );
+                }
+                assert!(got.chunks(n + 1).all(|row| row[n] == 7.0), "beside the result");
+            }
+        }
+    });
+}
+
+/// Batches of small matrices in all orders of memory.
+#[test]
+fn small_products_are_those_of_the_definition() {
+    at_each_level(|_| {
+        for [m, n, k] in [[2, 2, 1], [3, 5, 7], [8, 8, 8], [16, 16, 16], [15, 9, 4], [5, 16, 2], [9, 3, 16]] {
+            let offsets: Vec<[usize; 2]> = (0..11).map(|i| [i * m * k, i % 3 * k * n]).collect();
+            let (a, b) = (noise(11 * m * k, 3), noise(3 * k * n, 4));
+            let rows = (Matrix::row_major(&a, k), Matrix::row_major(&b, n));
+            let columns = (
+                Matrix { data: &a, row_stride: 1, col_stride: m },
+                Matrix { data: &b, row_stride: 1, col_stride: k },
+            );
+            for (a, b) in [rows, columns] {
+                let mut got = vec![7.0; 11 * m * n];
+                gemm_batched(m, n, k, a, b, &offsets, &mut got);
+                for (&[at_a, at_b], got) in offsets.iter().zip(got.chunks(m * n)) {
+                    let a = Matrix { data: &a.data[at_a..], ..a };
+                    let b = Matrix { data: &b.data[at_b..], ..b };
+                    for (got, want) in got.iter().zip(plain([m, n, k], a, b)) {
+                        assert!((f64::from(*got) - want).abs() < 1e-5, "{m} x {n} x {k}: {got}, not {want}");
+                    }
+                }
+            }
+        }
     });
 }

@@ -38,7 +38,7 @@ pub(crate) fn binary(op: BinaryOp, lhs: NdArrayTensor, rhs: NdArrayTensor) -> Nd
     })
 }
 
-/// A view of an operand over the broadcast dims; its strides are not negative.
+/// A view of an operand over the broadcast dims that is walked forwards: its strides are not negative, and its rows not scattered over memory.
 #[inline]
 pub(crate) fn forward(mut tensor: NdArrayTensor) -> NdArrayTensor {
     make_forward(&mut tensor);
@@ -48,9 +48,27 @@ pub(crate) fn forward(mut tensor: NdArrayTensor) -> NdArrayTensor {
 /// [`forward`], in its place.
 #[inline]
 pub(crate) fn make_forward(tensor: &mut NdArrayTensor) {
-    if tensor.layout().strides.iter().any(|&stride| stride < 0) {
+    if tensor.layout().strides.iter().any(|&stride| stride < 0) || is_scattered(tensor) {
         *tensor = copy::contiguous(tensor);
     }
+}
+
+/// Whether elements of a row lie apart while those of another dim lie side by side, as in a transposed matrix. A copy, which moves blocks, is then
+/// less than what reading row by row would cost.
+fn is_scattered(tensor: &NdArrayTensor) -> bool {
+    /// Elements that the first-level cache has, however they are read.
+    const FEW: usize = 4096;
+    /// Neighbours in a row, and of the other dim, that make up a block.
+    const SIDE: usize = 8;
+    let layout = tensor.layout();
+    if tensor.len() < FEW || layout.is_contiguous() {
+        return false;
+    }
+    let mut axes = tensor.dims().iter().zip(&layout.strides).rev().filter(|(size, _)| **size > 1);
+    let Some((&row, &step)) = axes.next() else { return false };
+    let apart = row >= SIDE && step > 1;
+    // What is repeated would be copied again and again.
+    apart && axes.clone().all(|(_, &step)| step != 0) && axes.any(|(&size, &step)| step == 1 && size >= SIDE)
 }
 
 /// The elements from a view's first on; nothing for an empty view.
@@ -229,4 +247,45 @@ pub(crate) fn zip_to<T: Pod, R: Pod>(
             }
         });
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::compare::compare;
+    use alloc::{vec, vec::Vec};
+    use kiln_tensor::TensorData;
+
+    /// Operands whose rows are scattered, and which are copied for it: the same, to the bit, as of row-major copies.
+    #[test]
+    fn transposed_operands_yield_what_their_copies_do() {
+        for (dims, axes) in [
+            (vec![67, 93], vec![1, 0]),
+            (vec![9, 35, 41], vec![2, 1, 0]),
+            (vec![9, 35, 41], vec![0, 2, 1]),
+            (vec![3, 11, 8, 33], vec![3, 0, 2, 1]),
+        ] {
+            let len = dims.iter().product::<usize>();
+            let tensor = |seed: usize, dims: &[usize]| {
+                let values: Vec<f32> = (0..len).map(|i| (i * seed % 1013) as f32 / 7.0 - 60.0).collect();
+                NdArrayTensor::from_data(TensorData::new(values, dims.to_vec()))
+            };
+            let turned = tensor(37, &dims);
+            let layout = turned.layout().permute(&axes);
+            let turned = turned.with_layout(layout);
+            let (copy, other) = (copy::contiguous(&turned), tensor(59, turned.dims()));
+            assert!(is_scattered(&turned) && !is_scattered(&copy), "{dims:?} by {axes:?}");
+            for [a, b, x, y] in [[&turned, &other, &copy, &other], [&other, &turned, &other, &copy]] {
+                let got = binary(BinaryOp::Sub, a.clone(), b.clone()).into_contiguous();
+                let want = binary(BinaryOp::Sub, x.clone(), y.clone());
+                assert_eq!(got.slice::<f32>(), want.slice::<f32>(), "{dims:?} by {axes:?}");
+                let [got, want] = [[a, b], [x, y]].map(|[a, b]| {
+                    compare(kiln_tensor::CompareOp::Lower, a.clone(), b.clone()).into_contiguous()
+                });
+                assert_eq!(got.slice::<u8>(), want.slice::<u8>(), "{dims:?} by {axes:?}");
+            }
+            // What was read is as it was.
+            assert_eq!(copy::contiguous(&turned).slice::<f32>(), copy.slice::<f32>());
+        }
+    }
 }

@@ -6,9 +6,12 @@ use crate::ops::lanes::Lanes;
 use crate::order::{inverse, memory_order};
 use crate::tensor::NdArrayTensor;
 use alloc::vec::Vec;
+use bytemuck::Pod;
 use kiln_kernels::reduce as kernel;
+use kiln_kernels::threads::parallel_chunks;
 use kiln_tensor::backend::Primitive;
-use kiln_tensor::{ArgReduceOp, DType, Dims, ReduceOp, Scalar, Shape};
+use kiln_tensor::{ArgReduceOp, DType, Dims, Element, ReduceOp, Scalar, Shape};
+use num_traits::{PrimInt, WrappingAdd, WrappingMul};
 
 /// Elements summed in one go; sums of such blocks are then added up, which keeps rounding errors small.
 const BLOCK: usize = 1024;
@@ -28,6 +31,21 @@ pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdA
     let nothing = nothing(op, tensor.dtype());
     let (tensor, lanes) = gathered(tensor, axes);
     let dtype = tensor.dtype();
+    // Extremes of integers need no wider type, and sums and products wrap as they do when they are narrowed at last.
+    if op != ReduceOp::Mean {
+        match dtype {
+            DType::I8 | DType::I4 => return integers::<i8>(op, &tensor, lanes, shape, nothing),
+            DType::U8 | DType::U4 => return integers::<u8>(op, &tensor, lanes, shape, nothing),
+            DType::Bool if matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::Any | ReduceOp::All) => {
+                return integers::<u8>(op, &tensor, lanes, shape, nothing);
+            }
+            DType::I16 => return integers::<i16>(op, &tensor, lanes, shape, nothing),
+            DType::U16 => return integers::<u16>(op, &tensor, lanes, shape, nothing),
+            DType::I32 => return integers::<i32>(op, &tensor, lanes, shape, nothing),
+            DType::U32 => return integers::<u32>(op, &tensor, lanes, shape, nothing),
+            DType::Bool | DType::I64 | DType::U64 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {}
+        }
+    }
     let tensor = cast::cast(tensor, wide_dtype(dtype));
     let reduced = by_wide!(
         tensor.dtype(),
@@ -35,6 +53,79 @@ pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdA
         T => typed::<T>(op, tensor, lanes, shape, nothing)
     );
     cast::cast(reduced, dtype)
+}
+
+/// Integers, in their own type; no means.
+fn integers<T: PrimInt + WrappingAdd + WrappingMul + Pod + Element>(
+    op: ReduceOp,
+    tensor: &NdArrayTensor,
+    lanes: Lanes,
+    shape: Shape,
+    nothing: Scalar,
+) -> NdArrayTensor {
+    let nothing = T::from_scalar(nothing);
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => {
+            whole(tensor, lanes, shape, nothing, |a: T, b: T| a.wrapping_add(&b))
+        }
+        ReduceOp::Prod => whole(tensor, lanes, shape, nothing, |a: T, b: T| a.wrapping_mul(&b)),
+        ReduceOp::Max | ReduceOp::Any => whole(tensor, lanes, shape, nothing, |a: T, b: T| a.max(b)),
+        ReduceOp::Min | ReduceOp::All => whole(tensor, lanes, shape, nothing, |a: T, b: T| a.min(b)),
+    }
+}
+
+/// Lanes of integers, in whatever order: it makes no difference.
+fn whole<T: Pod + Send + Sync>(
+    tensor: &NdArrayTensor,
+    Lanes { size, inner, .. }: Lanes,
+    shape: Shape,
+    nothing: T,
+    f: impl Fn(T, T) -> T + Copy + Sync,
+) -> NdArrayTensor {
+    /// Partial results of a row: a few vectors.
+    const PARTS: usize = 32;
+    /// Columns that are reduced together.
+    const COLUMNS: usize = 1024;
+    let bytes = size_of::<T>();
+    NdArrayTensor::build_bytes(shape, tensor.dtype(), |out| {
+        let out: &mut [T] = bytemuck::cast_slice_mut(out);
+        let source = tensor.slice::<T>();
+        if size == 0 {
+            return out.fill(nothing);
+        }
+        if inner == 1 {
+            let rows = (COLUMNS / size).max(1);
+            return parallel_chunks(out, rows, rows * (size * bytes / 32 + 2), |piece, out| {
+                for (out, row) in out.iter_mut().zip(source[piece * rows * size..].chunks_exact(size)) {
+                    let (parts, rest) = row.as_chunks::<PARTS>();
+                    let rest = rest.iter().fold(nothing, |x, &y| f(x, y));
+                    *out = match parts {
+                        [] => rest,
+                        [first, others @ ..] => {
+                            let mut sums = *first;
+                            for part in others {
+                                sums.iter_mut().zip(part).for_each(|(x, &y)| *x = f(*x, y));
+                            }
+                            sums.into_iter().fold(rest, f)
+                        }
+                    };
+                }
+            });
+        }
+        parallel_chunks(out, COLUMNS, COLUMNS * (size * bytes / 32 + 1), |piece, out| {
+            let (mut at, mut out) = (piece * COLUMNS, out);
+            while !out.is_empty() {
+                let (lane, column) = (at / inner, at % inner);
+                let (part, rest) = out.split_at_mut((inner - column).min(out.len()));
+                let rows = source[lane * size * inner + column..].chunks(inner).take(size);
+                part.fill(nothing);
+                for row in rows {
+                    part.iter_mut().zip(row).for_each(|(x, &y)| *x = f(*x, y));
+                }
+                (at, out) = (at + part.len(), rest);
+            }
+        });
+    })
 }
 
 /// f32 by the kernels.
@@ -213,4 +304,63 @@ fn extreme_of<T: Compute>(op: ArgReduceOp, lane: impl Iterator<Item = T>, last: 
         }
     }
     index as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use kiln_tensor::TensorData;
+
+    /// Rows and columns of odd sizes, against sums in a wider type that wrap at last.
+    fn check<T>(of: impl Fn(usize) -> T)
+    where
+        T: Element + PrimInt + WrappingAdd + WrappingMul + Pod + core::fmt::Debug,
+    {
+        for dims in [[3, 1, 5], [2, 7, 1], [1, 331, 3], [5, 67, 129], [1, 3, 2050], [70, 33, 1]] {
+            let [outer, size, inner] = dims;
+            let values: Vec<T> = (0..outer * size * inner).map(&of).collect();
+            let x = NdArrayTensor::from_data(TensorData::new(values.clone(), dims.to_vec()));
+            for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min] {
+                let got = reduce(op, x.clone(), &[1]);
+                for (i, &got) in got.slice::<T>().iter().enumerate() {
+                    let lane = (0..size).map(|k| values[(i / inner * size + k) * inner + i % inner]);
+                    let want = lane.reduce(|a, b| match op {
+                        ReduceOp::Sum => a.wrapping_add(&b),
+                        ReduceOp::Prod => a.wrapping_mul(&b),
+                        ReduceOp::Max => a.max(b),
+                        _ => a.min(b),
+                    });
+                    assert_eq!(Some(got), want, "{op:?} of {dims:?} at {i}");
+                }
+            }
+        }
+    }
+
+    /// Of bools, also of none.
+    #[test]
+    fn any_and_all_of_bools() {
+        for [rows, columns] in [[5_usize, 0], [3, 1], [7, 67], [2, 1500]] {
+            let values: Vec<bool> =
+                (0..rows * columns).map(|i| i % columns.max(1) != i / columns.max(1)).collect();
+            let x = NdArrayTensor::from_data(TensorData::new(values.clone(), vec![rows, columns]));
+            let lanes = |of: &dyn Fn(&[bool]) -> bool| -> Vec<u8> {
+                (0..rows).map(|i| u8::from(of(&values[i * columns..][..columns]))).collect()
+            };
+            let reduced = |op| reduce(op, x.clone(), &[1]);
+            assert_eq!(reduced(ReduceOp::Any).slice::<u8>(), lanes(&|row| row.contains(&true)));
+            assert_eq!(reduced(ReduceOp::All).slice::<u8>(), lanes(&|row| !row.contains(&false)));
+        }
+    }
+
+    #[test]
+    fn integers_are_reduced_in_their_own_type() {
+        check(|i| (i * 37 % 251) as u8);
+        check(|i| (i * 37) as i8);
+        check(|i| (i * 7919) as i16);
+        check(|i| (i * 7919) as u16);
+        check(|i| (i as i32).wrapping_mul(1_000_003));
+        check(|i| (i as u32).wrapping_mul(3_000_000_019));
+        check(|i| (i as i64).wrapping_mul(6_364_136_223_846_793_005));
+    }
 }

@@ -106,6 +106,10 @@ fn combine(
     }
     widened2(tensor, value, |tensor, value| {
         by_compute!(tensor.dtype(), T => {
+            // What gradients ask for has a loop of its own, the others one together.
+            if op == ScatterOp::Add {
+                return apply::<T>(tensor, dim, index, index_at, &value, T::add);
+            }
             let f: fn(T, T) -> T = match op {
                 ScatterOp::Assign => |_, new| new,
                 ScatterOp::Add => T::add,
@@ -134,6 +138,22 @@ fn apply<T: bytemuck::Pod>(
     let source = value.storage::<T>();
     tensor.edit(|out: &mut [T]| {
         rows.for_each(|[to, named, from]| {
+            if (index_step, value_step) == (1, 1) {
+                // The same loop without steps that only a run tells.
+                let pairs = index[named..][..len].iter().zip(&source[from..][..len]);
+                for (i, (&named, &value)) in pairs.enumerate() {
+                    let to = to as isize + i as isize * step + named as isize * stride;
+                    let element = &mut out[to as usize];
+                    *element = f(*element, value);
+                }
+                return;
+            }
+            if (step, index_step, value_step) == (1, 0, 1) && len > 0 {
+                // A row that one index names.
+                let to = (to as isize + index[named] as isize * stride) as usize;
+                let pairs = out[to..][..len].iter_mut().zip(&source[from..][..len]);
+                return pairs.for_each(|(element, &value)| *element = f(*element, value));
+            }
             walk(from, value_step, len, |i, at| {
                 let named = index[(named as isize + i as isize * index_step) as usize];
                 let to = to as isize + i as isize * step + named as isize * stride;

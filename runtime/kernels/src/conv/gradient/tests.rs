@@ -40,7 +40,7 @@ type Case = (
 );
 
 /// Dims of images and weights, step, padding, dilation, groups.
-const CASES: [Case; 21] = [
+const CASES: [Case; 25] = [
     // One step, kernels of one to three dims, among them what Winograd's algorithm takes.
     (&[2, 5, 9], &[4, 5, 3], &[1], &[(1, 1)], &[1], 1),
     (&[1, 20, 14, 15], &[18, 20, 3, 3], &[1, 1], &[(1, 1); 2], &[1, 1], 1),
@@ -68,6 +68,11 @@ const CASES: [Case; 21] = [
     (&[2, 19, 10, 9], &[19, 1, 3, 3], &[1, 1], &[(1, 1); 2], &[1, 1], 19),
     (&[2, 35, 11, 12], &[35, 1, 5, 3], &[2, 2], &[(2, 2), (1, 0)], &[1, 1], 35),
     (&[1, 4, 9, 8], &[4, 1, 3, 2], &[3, 2], &[(4, 1), (1, 1)], &[2, 1], 4),
+    // Rows of one to seven elements, some of which no window has in the image at once.
+    (&[1, 17, 6, 9], &[17, 1, 2, 7], &[1, 1], &[(1, 0), (3, 3)], &[1, 1], 17),
+    (&[1, 9, 5, 3], &[9, 1, 1, 4], &[1, 1], &[(0, 0), (5, 4)], &[1, 1], 9),
+    (&[2, 5, 7, 12], &[15, 1, 3, 5], &[2, 3], &[(1, 1), (2, 3)], &[1, 2], 5),
+    (&[1, 21, 6, 5], &[42, 1, 3, 6], &[1, 2], &[(1, 1), (8, 2)], &[1, 1], 21),
 ];
 
 fn shape_of((x, weight, stride, padding, dilation, groups): Case) -> ConvShape {

@@ -21,7 +21,7 @@ pub fn conv_weight_gradient(shape: &ConvShape, x: &[f32], gradient: &[f32], out:
     if x.is_empty() || gradient.is_empty() {
         return out.fill(0.0);
     }
-    if depthwise::suits(shape) {
+    if depthwise::suits_weights(shape) {
         return depthwise::weight_gradient(shape, x, gradient, out);
     }
     let ((ic, oc), taps) = (shape.group_channels(), shape.windows.kernel_len());
