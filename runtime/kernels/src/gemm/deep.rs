@@ -7,16 +7,16 @@ use crate::scratch::with_scratch;
 use crate::size::elements;
 use crate::threads::{SharedMut, parallel_for};
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 
-/// Elements of a result of which there may be one for each block.
-const FEW: usize = 64 * 64;
+/// Elements of a result of which there may be one for each block, and which are worth it.
+const FEW: RangeInclusive<usize> = 16 * 16..=64 * 64;
 /// Blocks that are worth it.
 const BLOCKS: usize = 4;
 
 /// Whether this file's way is the one.
 pub(super) fn suits(m: usize, n: usize, k: usize) -> bool {
-    m.saturating_mul(n) <= FEW && k > BLOCKS * super::pack::BLOCK_DEPTH
+    FEW.contains(&m.saturating_mul(n)) && k > BLOCKS * super::pack::BLOCK_DEPTH
 }
 
 /// `C = A · B`. Each element is the sum of the blocks' sums in their order, to the bit what [`Product`] makes of it.

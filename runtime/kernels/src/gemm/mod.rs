@@ -233,7 +233,7 @@ fn product(
                 return;
             }
         }
-        if epilogue.is_empty() && deep::suits(m, n, k) {
+        if parallel && epilogue.is_empty() && deep::suits(m, n, k) {
             return deep::deep_product(m, n, k, a, b, c, c_step);
         }
     }

@@ -31,19 +31,22 @@ pub(crate) fn reduce(op: ReduceOp, tensor: NdArrayTensor, axes: &[usize]) -> NdA
     let nothing = nothing(op, tensor.dtype());
     let (tensor, lanes) = gathered(tensor, axes);
     let dtype = tensor.dtype();
-    // Extremes of integers need no wider type, and sums and products wrap as they do when they are narrowed at last.
+    // Extremes of integers need no wider type, and sums and products wrap as they do when they are narrowed at last: those of four bits before they fill their byte.
+    let is_extreme = matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::Any | ReduceOp::All);
     if op != ReduceOp::Mean {
         match dtype {
-            DType::I8 | DType::I4 => return integers::<i8>(op, &tensor, lanes, shape, nothing),
-            DType::U8 | DType::U4 => return integers::<u8>(op, &tensor, lanes, shape, nothing),
-            DType::Bool if matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::Any | ReduceOp::All) => {
+            DType::I4 if is_extreme => return integers::<i8>(op, &tensor, lanes, shape, nothing),
+            DType::Bool | DType::U4 if is_extreme => {
                 return integers::<u8>(op, &tensor, lanes, shape, nothing);
             }
+            DType::I8 => return integers::<i8>(op, &tensor, lanes, shape, nothing),
+            DType::U8 => return integers::<u8>(op, &tensor, lanes, shape, nothing),
             DType::I16 => return integers::<i16>(op, &tensor, lanes, shape, nothing),
             DType::U16 => return integers::<u16>(op, &tensor, lanes, shape, nothing),
             DType::I32 => return integers::<i32>(op, &tensor, lanes, shape, nothing),
             DType::U32 => return integers::<u32>(op, &tensor, lanes, shape, nothing),
-            DType::Bool | DType::I64 | DType::U64 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {}
+            DType::Bool | DType::I4 | DType::U4 => {}
+            DType::I64 | DType::U64 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {}
         }
     }
     let tensor = cast::cast(tensor, wide_dtype(dtype));
