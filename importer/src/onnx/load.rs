@@ -101,7 +101,7 @@ fn other_file(kind: FileKind) -> Option<String> {
         FileKind::TfLite => "tf2onnx makes an ONNX model of it: `python -m tf2onnx.convert --tflite …`",
         FileKind::NumpyArray => "a model is more than an array",
         FileKind::Safetensors => {
-            "under a name that ends with `.safetensors`, `kiln convert` makes a skeleton of it"
+            "`kiln convert` makes a skeleton of it, under a name that ends with `.safetensors`"
         }
         FileKind::Pickle => "a checkpoint of PyTorch has a name that ends with `.pt` or `.pth`",
         FileKind::Empty

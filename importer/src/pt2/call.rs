@@ -169,10 +169,11 @@ pub(super) fn sizes(meta: &TensorMeta) -> Result<Vec<Option<i64>>> {
         return Err(unsupported(format!("a tensor of rank {}", meta.sizes.len())));
     }
     let size = |size: &Size| match size {
-        Size::Int(size) => Some(*size),
-        Size::Expr { .. } => None,
+        Size::Int(size) if *size < 0 => Err(invalid("sizes", format!("has {size}, which is no size"))),
+        Size::Int(size) => Ok(Some(*size)),
+        Size::Expr { .. } => Ok(None),
     };
-    Ok(meta.sizes.iter().map(size).collect())
+    meta.sizes.iter().map(size).collect()
 }
 
 /// One call, and where its nodes are written.
