@@ -188,7 +188,7 @@ struct Own<'p> {
 }
 
 impl<'p> Own<'p> {
-    /// Nothing for an input that whoever runs the model gives.
+    /// Nothing for an input that whoever runs the model gives, and for one without a value.
     fn of(spec: &'p InputSpec) -> Result<Option<Self>> {
         let (arg, key, held) = match spec {
             InputSpec::Parameter { arg, parameter_name } => (arg, parameter_name, Held::Parameter),
@@ -198,8 +198,10 @@ impl<'p> Own<'p> {
             InputSpec::TensorConstant { arg, tensor_constant_name } => {
                 (arg, tensor_constant_name, Held::Constant)
             }
-            InputSpec::UserInput { .. } | InputSpec::ConstantInput { .. } => return Ok(None),
-            InputSpec::Token {} => return Err(unsupported("effects (a token among the inputs)")),
+            // Tokens only say in which order effects are had, which have rules of their own.
+            InputSpec::UserInput { .. } | InputSpec::ConstantInput { .. } | InputSpec::Token {} => {
+                return Ok(None);
+            }
             InputSpec::CustomObj { custom_obj_name } => {
                 return Err(interface("input", custom_obj_name, "is an object that is no tensor"));
             }
@@ -493,8 +495,8 @@ fn outputs<'p>(program: &'p Program, to: &mut Translation<'p>, made: &mut GraphP
             OutputSpec::ParameterMutation { parameter_name } => {
                 return Err(changed("the parameter", parameter_name).into());
             }
-            // Callers of a generated function keep their tensors.
-            OutputSpec::UserInputMutation { .. } => continue,
+            // Callers of a generated function keep their tensors, and have no effects to put into order.
+            OutputSpec::UserInputMutation { .. } | OutputSpec::Token {} => continue,
             OutputSpec::LossOutput { .. }
             | OutputSpec::GradientToParameter { .. }
             | OutputSpec::GradientToUserInput { .. } => {
@@ -503,7 +505,6 @@ fn outputs<'p>(program: &'p Program, to: &mut Translation<'p>, made: &mut GraphP
                 )
                 .into());
             }
-            OutputSpec::Token {} => return Err(unsupported("effects (a token among the outputs)").into()),
         };
         let named = names.next().flatten();
         // What else there is is a number or `None`, which the program yields whatever it is given.

@@ -482,3 +482,22 @@ def decompositions(_):
     return computes(
         compute, some @ some.mT + torch.eye(4), floats(2, 4, 4) + 3 * torch.eye(4), floats(2, 5, 3), floats(2, 3, 5), floats(2, 4, 2)
     )
+
+
+@program("operators_decompositions_decomposed")
+def decompositions_decomposed(_):
+    """The operators that decompositions are made of, and checks of their errors, which are effects with an order."""
+    linalg = torch.linalg
+
+    def compute(definite, tall, right):
+        values, vectors = linalg.eigh(definite)
+        u, singular, rows = linalg.svd(tall, full_matrices=False)
+        lower = linalg.cholesky(definite)
+        return [
+            linalg.inv(definite), lower, torch.cholesky_solve(right, lower), values, linalg.eigvalsh(definite), vectors * values[..., None, :] @ vectors.mT,
+            singular, u @ rows, linalg.svdvals(tall), *linalg.qr(tall), *linalg.lu(definite), *linalg.lu_factor(definite), linalg.matrix_exp(definite / 4),
+            linalg.pinv(tall), linalg.solve(definite, right), linalg.det(definite), *linalg.slogdet(definite), linalg.matrix_norm(tall, 2),
+        ]  # fmt: skip
+
+    some = floats(2, 4, 4)
+    return computes(compute, some @ some.mT + torch.eye(4), floats(2, 5, 3), floats(2, 4, 2), decomposed=True)

@@ -176,6 +176,8 @@ pub(super) enum Argument {
     Graph(SubGraph),
     #[serde(rename = "as_complex")]
     Complex(Complex),
+    #[serde(rename = "as_operator")]
+    Operator(String),
     // Known, and not looked into.
     #[serde(rename = "as_strings")]
     Strings(serde::de::IgnoredAny),
@@ -193,8 +195,6 @@ pub(super) enum Argument {
     Bools(serde::de::IgnoredAny),
     #[serde(rename = "as_custom_obj")]
     CustomObj(serde::de::IgnoredAny),
-    #[serde(rename = "as_operator")]
-    Operator(serde::de::IgnoredAny),
     #[serde(rename = "as_nested_tensors")]
     NestedTensors(serde::de::IgnoredAny),
     #[serde(rename = "as_int_lists")]

@@ -7,10 +7,31 @@ use crate::pt2::call::{Call, Outputs, Result, Tensor, graph, int, unsupported};
 use crate::pt2::schema::{Argument, Graph, Node};
 use crate::pt2::translation::{Translation, named, names_of, part_names};
 use crate::pt2::value::{Complex, Value};
-use kiln_types::DType;
+use kiln_types::{DType, quoted};
 
-pub(super) const RULES: Table =
-    &[("higher_order.cond", cond), ("higher_order.scan", scan), ("higher_order.while_loop", while_loop)];
+pub(super) const RULES: Table = &[
+    ("higher_order.cond", cond),
+    ("higher_order.scan", scan),
+    ("higher_order.while_loop", while_loop),
+    ("higher_order.with_effects", with_effects),
+];
+
+/// An operator that does something beside what it yields, when it is its turn: it is given a token by the one before, and gives one to the next.
+fn with_effects(call: &mut Call<'_, '_>) -> Result<Outputs> {
+    let operator = call.node.inputs.iter().find_map(|input| match &input.arg {
+        Argument::Operator(operator) => Some(super::name(operator)),
+        _ => None,
+    });
+    match operator {
+        // That nothing failed, which nothing here tells.
+        Some("_linalg_check_errors.default") => {
+            call.ignore_all();
+            Ok(Vec::new())
+        }
+        Some(operator) => Err(unsupported(format!("the effects of {}", quoted(operator)))),
+        None => Err(unsupported("effects of nobody knows which operator")),
+    }
+}
 
 /// What turns gradients on or off in a graph.
 const SET_GRAD: &str = "higher_order.wrap_with_set_grad_enabled";

@@ -1,7 +1,7 @@
 //! Decompositions of matrices, and what is computed by them.
 
 use super::Table;
-use super::matrix::{matrix, no_errors};
+use super::matrix::{matrix, no_errors, solve};
 use super::reduce::{flattened, reduce_axes};
 use super::shape::reshaped;
 use crate::pt2::call::{Call, Int, Outputs, Result, Tensor, flag, int, invalid, unsupported};
@@ -10,6 +10,12 @@ use kiln_types::{DType, Scalar};
 pub(super) const RULES: Table = &[
     ("_linalg_eigh.default", eigenvectors),
     ("_linalg_svd.default", |call| singular_vectors(call, false)),
+    ("_linalg_solve_ex.default", |call| {
+        let mut results = solve(call)?;
+        results.extend(lu_factor(call)?);
+        results.extend(no_errors(call, 3)?);
+        Ok(results)
+    }),
     ("cholesky.default", cholesky),
     ("cholesky_inverse.default", |call| {
         let factors = call.tensor("self")?;

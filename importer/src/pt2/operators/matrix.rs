@@ -229,7 +229,7 @@ fn matrix_power(call: &mut Call<'_, '_>) -> Result<Outputs> {
 }
 
 /// `A · X = B`, or `X · A = B` from the right, by the inverse of `A`.
-fn solve(call: &mut Call<'_, '_>) -> Result<Outputs> {
+pub(super) fn solve(call: &mut Call<'_, '_>) -> Result<Outputs> {
     let (a, b) = (call.tensor("A")?, call.tensor("B")?);
     let inverse = call.contrib("Inverse", &[&a], Vec::new());
     // One vector for each matrix; others are the columns of matrices.
