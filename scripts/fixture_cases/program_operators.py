@@ -448,6 +448,19 @@ def matrices(_):
     return computes(compute, floats(4, 4) + 3 * torch.eye(4), floats(2, 3, 4), torch.rand(4))
 
 
+@program("operators_slopes")
+def slopes(_):
+    """Slopes along axes, with ends of both orders and neighbours that are as far apart as one likes."""
+
+    def compute(x, line):
+        return [
+            *torch.gradient(x), *torch.gradient(x, spacing=0.5), *torch.gradient(x, dim=1), *torch.gradient(x, spacing=2.0, dim=-1, edge_order=2),
+            *torch.gradient(x, spacing=[0.5, 3.0], dim=(2, 0), edge_order=2), *torch.gradient(x, dim=(1, 2)), *torch.gradient(line), *torch.gradient(line[:2]),
+        ]  # fmt: skip
+
+    return computes(compute, floats(3, 4, 5), floats(6))
+
+
 @program("operators_decompositions")
 def decompositions(_):
     """Decompositions of matrices and what is computed by them: of symmetric ones, of others, of batches, of more rows or more columns. Signs of eigenvectors and of

@@ -8,6 +8,7 @@ mod convert;
 mod counting;
 mod create;
 mod decomposition;
+mod gradient;
 pub(super) mod index;
 mod linear;
 mod loss;
@@ -73,6 +74,7 @@ const TABLES: &[Table] = &[
     counting::RULES,
     create::RULES,
     decomposition::RULES,
+    gradient::RULES,
     index::RULES,
     linear::RULES,
     loss::RULES,
