@@ -16,7 +16,6 @@ mod c_dist;
 mod cast;
 mod causal_conv_with_state;
 mod center_crop_pad;
-mod cholesky;
 mod clip;
 mod col2im;
 mod compare;
@@ -59,7 +58,6 @@ mod householder_product;
 mod identity;
 mod if_;
 mod imputer;
-mod inverse;
 mod is_inf;
 mod kv_cache;
 mod label_encoder;
@@ -75,7 +73,7 @@ mod matmul;
 mod matmul_bnb4;
 mod matmul_integer;
 mod matmul_n_bits;
-mod matrix_exp;
+mod matrix_function;
 mod max_pool;
 mod max_roi_pool;
 mod max_unpool;
@@ -175,7 +173,6 @@ operators! {
     cast::Cast,
     causal_conv_with_state::CausalConvWithState,
     center_crop_pad::CenterCropPad,
-    cholesky::Cholesky,
     clip::Clip,
     col2im::Col2Im,
     compare::Compare,
@@ -217,7 +214,6 @@ operators! {
     identity::Identity,
     if_::If,
     imputer::Imputer,
-    inverse::Inverse,
     is_inf::IsInf,
     label_encoder::LabelEncoder,
     layer_normalization::LayerNormalization,
@@ -233,7 +229,7 @@ operators! {
     matmul_bnb4::MatMulBnb4,
     matmul_integer::MatMulInteger,
     matmul_n_bits::MatMulNBits,
-    matrix_exp::MatrixExp,
+    matrix_function::MatrixFunction,
     max_pool::MaxPool,
     max_roi_pool::MaxRoiPool,
     max_unpool::MaxUnpool,

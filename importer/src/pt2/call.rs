@@ -678,9 +678,7 @@ impl<'p> Call<'_, 'p> {
         attributes: Vec<AttributeProto>,
         outputs: usize,
     ) -> Vec<String> {
-        let outputs: Vec<String> = (0..outputs).map(|_| self.to.fresh()).collect();
-        self.to.write("", operator, inputs, outputs.clone(), attributes);
-        outputs
+        self.written("", operator, inputs, attributes, outputs)
     }
 
     /// Writes a node of Kiln's own domain with several outputs.
@@ -691,8 +689,19 @@ impl<'p> Call<'_, 'p> {
         attributes: Vec<AttributeProto>,
         outputs: usize,
     ) -> Vec<String> {
+        self.written(KILN, operator, inputs, attributes, outputs)
+    }
+
+    fn written(
+        &mut self,
+        domain: &str,
+        operator: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+        outputs: usize,
+    ) -> Vec<String> {
         let outputs: Vec<String> = (0..outputs).map(|_| self.to.fresh()).collect();
-        self.to.write(KILN, operator, inputs, outputs.clone(), attributes);
+        self.to.write(domain, operator, inputs, outputs.clone(), attributes);
         outputs
     }
 

@@ -99,7 +99,7 @@ macro_rules! suite {
             basics: creation reads transactions casts arithmetic scalars_on_both_sides comparisons shapes joins_and_parts
                 indexing nd_indexing reductions sorting floats integers bools inplace_keeps_rank rank_0 traced_programs
                 linear_algebra decision_trees chances_of_pairs sums_over_letters quantized floats_of_few_bits without_blocking long_programs nothing_left;
-            decompositions: triangular_systems cholesky_factors orthogonal_factors pivots eigenvalues singular_values exponentials;
+            decompositions: triangular_systems nothing cholesky_factors orthogonal_factors pivots eigenvalues singular_values exponentials;
             dtypes: numbers numbers_out_of_range fractions bits stand_ins truths;
             arguments: slices reshapes failures_name_the_operation failures_name_the_shapes;
             printing: nested_lists summaries closeness;

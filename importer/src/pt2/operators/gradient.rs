@@ -64,10 +64,7 @@ fn slopes(call: &mut Call<'_, '_>, x: &Tensor, axis: i64, spacing: f64, parabola
     let [last, before] = [part(call, -1, end), part(call, -2, -1)];
     let [head, tail] = if parabola {
         let [third, earlier] = [part(call, 2, 3), part(call, -3, -2)];
-        [
-            vec![(-1.5, first), (2.0, second), (-0.5, third)],
-            vec![(1.5, last), (-2.0, before), (0.5, earlier)],
-        ]
+        [vec![(-1.5, first), (2.0, second), (-0.5, third)], vec![(1.5, last), (-2.0, before), (0.5, earlier)]]
     } else {
         [vec![(-1.0, first), (1.0, second)], vec![(1.0, last), (-1.0, before)]]
     };

@@ -293,6 +293,8 @@ fn norm(call: &mut Call<'_, '_>) -> Result<Outputs> {
 /// The norm along the axes that the call names, all if there are none.
 fn reduced_norm(call: &mut Call<'_, '_>, x: &Tensor, order: f64) -> Result<Outputs> {
     let dtype = call.result_dtype()?;
+    // A number without axes has one all the same, where it is named.
+    call.ignore(&["dim"]);
     let axes = if x.rank() > 0 { call.axes("dim", x)? } else { Vec::new() };
     let keep = call.bool_or("keepdim", false)?;
     // Powers of floats of 16 bits may be too large for these.

@@ -44,7 +44,10 @@ struct System {
 impl System {
     fn solve<B: Backend, const D: usize>(&self, a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
         let size = a.dims()[D - 1];
-        if size <= 1 {
+        if size == 0 {
+            return b;
+        }
+        if size == 1 {
             return match self.diagonal {
                 Diagonal::Given => b.div(a),
                 Diagonal::Unit => b.add(a.zeros_like()),

@@ -53,6 +53,9 @@ fn equal<B: Backend>(actual: Tensor<B, 3>, expected: Tensor<B, 3>) {
 #[track_caller]
 fn orthonormal<B: Backend>(columns: Tensor<B, 3>) {
     let count = columns.dims()[2];
+    if count == 0 {
+        return;
+    }
     equal(turned(columns.clone()).matmul(columns.clone()), identity(&columns, count));
 }
 
@@ -76,6 +79,29 @@ pub fn triangular_systems<B: Backend>() {
         let x = solve_triangular(one.clone(), right.clone(), Triangle::Lower, Diagonal::Given);
         equal(one.matmul(x), right);
     });
+}
+
+/// Matrices of no rows have as many columns as they had.
+pub fn nothing<B: Backend>() {
+    let device = B::Device::default();
+    let [empty, right] = [[2, 0, 0], [2, 0, 3]].map(|dims| Tensor::<B, 3>::zeros(dims, &device));
+    let x = solve_triangular(empty.clone(), right, Triangle::Lower, Diagonal::Given);
+    assert_eq!(x.dims(), [2, 0, 3]);
+    assert_eq!(cholesky(empty.clone()).dims(), [2, 0, 0]);
+    assert_eq!(matrix_exp(empty.clone()).dims(), [2, 0, 0]);
+    let (values, vectors) = eigh(empty.clone(), Triangle::Lower);
+    assert_eq!((values.dims(), vectors.dims()), ([2, 1, 0], [2, 0, 0]));
+    let (lu, pivots) = lu_factor(empty);
+    assert_eq!((lu.dims(), pivots.dims()), ([2, 0, 0], [2, 1, 0]));
+    for [rows, columns] in [[3, 0], [0, 3]] {
+        let matrices = Tensor::<B, 3>::zeros([2, rows, columns], &device);
+        let (q, r) = qr(matrices.clone(), Columns::Complete);
+        assert_eq!((q.dims(), r.dims()), ([2, rows, rows], [2, rows, columns]));
+        orthonormal(q.cast(DType::F32));
+        let (u, values, vt) = svd(matrices, Columns::Complete);
+        assert_eq!((u.dims(), values.dims()), ([2, rows, rows], [2, 1, 0]));
+        assert_eq!(vt.dims(), [2, columns, columns]);
+    }
 }
 
 pub fn cholesky_factors<B: Backend>() {
