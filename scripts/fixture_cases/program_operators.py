@@ -487,7 +487,7 @@ def decompositions(_):
             linalg.lu_solve(factors, pivots, right), linalg.pinv(tall), linalg.pinv(definite[0], hermitian=True), torch.pinverse(wide[0]), linalg.pinv(tall[0] * 1e-3, atol=2e-3),
             linalg.pinv(tall[0], rtol=0.5), linalg.matrix_rank(tall[:, :, :1] @ wide[:, :1]), linalg.matrix_rank(definite, hermitian=True), linalg.matrix_rank(tall, tol=1.0),
             linalg.cond(square), linalg.cond(square, p=-2), linalg.matrix_norm(tall, "nuc"), linalg.matrix_norm(wide, 2, keepdim=True), linalg.norm(wide[0], -2),
-            linalg.matrix_norm(tall, 2, dim=(2, 0)), linalg.matrix_exp(square), torch.matrix_exp(definite / 4), linalg.householder_product(tall, tall[:, 0] / 4),
+            linalg.matrix_norm(tall, 2, dim=(2, 0)), linalg.vector_norm(tall[0, 0, 0], dim=-1), linalg.matrix_exp(square), torch.matrix_exp(definite / 4), linalg.householder_product(tall, tall[:, 0] / 4),
             linalg.solve_ex(square, right)[0], linalg.tensorinv(square[0].reshape(2, 2, 4), ind=2), linalg.tensorsolve(square[0].reshape(4, 2, 2), right[0, :, 0]),
         ]  # fmt: skip
 

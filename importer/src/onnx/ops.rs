@@ -73,6 +73,7 @@ mod matmul;
 mod matmul_bnb4;
 mod matmul_integer;
 mod matmul_n_bits;
+mod matrices;
 mod matrix_function;
 mod max_pool;
 mod max_roi_pool;

@@ -383,6 +383,31 @@ fn dots_of_an_equation_may_stand_for_nothing() {
 }
 
 #[test]
+fn sizes_that_are_none_are_refused() {
+    let program = Program::read("residual");
+    let mut text = program.text.clone();
+    let tensors = text["graph_module"]["graph"]["tensor_values"].as_object_mut().expect("tensors");
+    tensors["flatten"]["sizes"][1] = json!({"as_int": -3});
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("has -3, which is no size"), "{message}");
+}
+
+/// What an operator does beside what it yields is left out where it only checks, and nowhere else.
+#[test]
+fn effects_are_refused_by_name() {
+    let program = Program::read("residual");
+    let mut text = program.text.clone();
+    let last = nodes(&mut text).last_mut().expect("a call");
+    last["target"] = json!("torch.ops.higher_order.with_effects");
+    last["inputs"] = json!([
+        {"name": "", "arg": {"as_tensor": {"name": "flatten"}}, "kind": 1},
+        {"name": "", "arg": {"as_operator": "torch.ops.aten._print.default"}, "kind": 1},
+    ]);
+    let message = error(&program, &text).to_string();
+    assert!(message.contains("the effects of `_print.default`"), "{message}");
+}
+
+#[test]
 fn inputs_of_one_name_are_refused() {
     let program = Program::read("residual");
     let mut text = program.text.clone();

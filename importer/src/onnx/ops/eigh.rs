@@ -1,6 +1,6 @@
 //! `Eigh`, of Kiln's own domain: eigenvalues and eigenvectors of symmetric matrices.
 
-use super::det::{expect_square, triangle};
+use super::matrices::{expect_square, triangle};
 use super::prelude::*;
 
 pub(super) struct Eigh {

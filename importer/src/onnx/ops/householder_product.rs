@@ -1,6 +1,6 @@
 //! `HouseholderProduct`, of Kiln's own domain: columns of a product of reflections.
 
-use super::det::expect_matrices;
+use super::matrices::expect_matrices;
 use super::prelude::*;
 
 pub(super) struct HouseholderProduct;

@@ -1,6 +1,6 @@
 //! `LUFactor`, of Kiln's own domain: triangles of which matrices with exchanged rows are the product; and `PivotedOrder`, which says where those rows came from.
 
-use super::det::{expect_matrices, smaller_size};
+use super::matrices::{expect_matrices, smaller_size};
 use super::prelude::*;
 
 pub(super) struct LuFactor;

@@ -1,6 +1,6 @@
 //! Functions of square matrices that yield as many of the same size: `Inverse`, and of Kiln's own domain `Cholesky` and `MatrixExp`.
 
-use super::det::expect_square;
+use super::matrices::expect_square;
 use super::prelude::*;
 
 pub(super) struct MatrixFunction(&'static str);

@@ -1,6 +1,6 @@
 //! `QR`, of Kiln's own domain: orthonormal columns and an upper triangle of which matrices are the product.
 
-use super::det::{columns, expect_matrices, smaller_size};
+use super::matrices::{columns, expect_matrices, smaller_size};
 use super::prelude::*;
 
 pub(super) struct Qr {

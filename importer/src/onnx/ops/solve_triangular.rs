@@ -1,6 +1,6 @@
 //! `SolveTriangular`, of Kiln's own domain: what a triangular matrix makes of the result is the right side.
 
-use super::det::{expect_matrices, expect_square, triangle};
+use super::matrices::{expect_matrices, expect_square, triangle};
 use super::prelude::*;
 use crate::ir::may_equal;
 

@@ -1,6 +1,6 @@
 //! `SVD`, of Kiln's own domain: singular values, and the columns and rows that belong to them.
 
-use super::det::{columns, expect_matrices, smaller_size};
+use super::matrices::{columns, expect_matrices, smaller_size};
 use super::prelude::*;
 
 pub(super) struct Svd {

@@ -106,13 +106,10 @@ fn combine(
     }
     widened2(tensor, value, |tensor, value| {
         by_compute!(tensor.dtype(), T => {
-            // What gradients ask for has a loop of its own, the others one together.
-            if op == ScatterOp::Add {
-                return apply::<T>(tensor, dim, index, index_at, &value, T::add);
-            }
             let f: fn(T, T) -> T = match op {
+                // What gradients ask for has a loop of its own, the others one together.
+                ScatterOp::Add => return apply::<T>(tensor, dim, index, index_at, &value, T::add),
                 ScatterOp::Assign => |_, new| new,
-                ScatterOp::Add => T::add,
                 ScatterOp::Mul => T::mul,
                 ScatterOp::Max => <T as Compute>::max,
                 ScatterOp::Min => <T as Compute>::min,

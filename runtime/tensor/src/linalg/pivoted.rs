@@ -42,10 +42,11 @@ pub fn lu_factor<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> (Tensor<B,
     (origin.restore(lu), origin.restore_integers(Tensor::cat(pivots, 2)))
 }
 
-/// The row that each row came from when those of `rows` have changed places as pivots of [`lu_factor`] say, as rows (`[…, 1, rows]`).
+/// The row that each row of a matrix came from when its `rows` have changed places as the pivots of [`lu_factor`] say, which lie along the last
+/// dim, as these do.
 ///
 /// # Panics
-/// When there are no two dims.
+/// When there are no dims, or more pivots than rows.
 pub fn pivoted_order<B: Backend, const D: usize>(
     pivots: Tensor<B, D, Int>,
     rows: usize,
